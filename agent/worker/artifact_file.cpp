@@ -83,7 +83,7 @@ Result<ArtifactFile> ArtifactFile::create(const std::string& path, const Redacto
 
 Result<void> ArtifactFile::write(std::string_view bytes) {
   if (!watch_.feed(bytes) && clean_) {
-    (void)::unlink(clean_->path().c_str());  // goes with its folder otherwise
+    (void)::unlink(clean_->path().c_str());  // if this fails, the file is deleted with its folder
     clean_.reset();
     redaction_.reset();
   }

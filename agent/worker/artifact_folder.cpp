@@ -24,7 +24,8 @@ Result<void> make_folder(const std::string& path) {
   return fail(Code::io, path + ": " + errno_text(errno));
 }
 
-// A lock counts only while the file still has its name: whoever takes a spool away takes the name with it.
+// Returns whether the file still has a name. The lock of a deleted file has no effect: a process that deletes a spool
+// deletes the name first.
 bool has_name(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
@@ -68,7 +69,7 @@ std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms
 }
 
 std::string job_folder_name(const std::string& job_key) {
-  std::string name = job_key.substr(std::min<std::size_t>(4, job_key.size()));  // behind "job:"
+  std::string name = job_key.substr(std::min<std::size_t>(4, job_key.size()));  // after "job:"
   std::replace(name.begin(), name.end(), ':', '.');
   return name;
 }
@@ -89,7 +90,7 @@ Result<Spool> Spool::make(const std::string& folder) {
     const std::string lock_path = path + std::string(kLockEnding);
     Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock) return fail(Code::io, lock_path + ": " + errno_text(errno));
-    // Between the two calls another agent may take it for a dead one's.
+    // Between the two calls another agent can take the file for the file of a dead run and delete it.
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
     Spool spool(path, std::move(lock));
     MJ_CHECK(make_folder(path));

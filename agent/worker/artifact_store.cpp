@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr int kFolderWaitMs = 2000;
 constexpr std::uint64_t kForgetEveryMs = 5000;
 
-// A host that cannot write now may be able to later: whoever sends it tries again.
+// Returns the error unavailable: the host may be able to write later, so the sender tries again.
 tl::unexpected<Error> cannot(const std::string& path) {
   return fail(Code::unavailable, path + ": " + errno_text(errno));
 }
@@ -74,7 +74,8 @@ Result<std::string> hash_of(int fd, const std::string& path) {
   }
 }
 
-// Under the lock of the folder: whoever takes something away waits, and sees then that the jobs' folders were touched.
+// Keeps the folder locked and updates the time stamps of the job folders at the end: a process that wants to delete
+// files waits for the lock, and then notices that the folders have changed.
 class HeldFolders final : public ArtifactStore::HandedOver {
  public:
   explicit HeldFolders(Fd lock) : lock_(std::move(lock)) {}
@@ -129,7 +130,7 @@ class HostArtifacts final : public ArtifactStore {
 
   std::optional<std::uint64_t> have(Id context, const ParcelName& parcel, const FileContent& file) const override {
     if (size_of(path_of(context, parcel, file)) == file.bytes) return file.bytes;
-    if (file.bytes == 0) return std::nullopt;  // it is whole with its place
+    if (file.bytes == 0) return std::nullopt;  // an empty file is complete as soon as its space is reserved
     return size_of(part_of(context, parcel, file));
   }
 
@@ -145,7 +146,8 @@ class HostArtifacts final : public ArtifactStore {
     if (!lock) return tl::unexpected<Error>(lock.error());
     for (const std::string& folder : {incoming(context), folder_of(context, parcel)})
       if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return cannot(folder);
-    // The first one last: it is asked for first, and whoever dies here has not made its place.
+    // The first file is created last: callers check it first, so after a crash in this loop they reserve the space
+    // again.
     for (auto file = without.rbegin(); file != without.rend(); ++file) {
       const std::string path = part_of(context, parcel, *file);
       if (!Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) return cannot(path);
@@ -163,7 +165,7 @@ class HostArtifacts final : public ArtifactStore {
     const Fd fd(::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return fail(Code::not_found, "nobody here waits for this file");
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::unavailable, "the file is written just now");
-    const auto size = size_of(part);  // by its name: it may be whole since it was opened
+    const auto size = size_of(part);  // checked by name, since the file may have been completed after it was opened
     if (!size || size != size_of(fd.get())) return fail(Code::unavailable, "the file was written just now");
     if (offset <= *size && offset + piece.size() > *size) {
       piece.remove_prefix(static_cast<std::size_t>(*size - offset));
@@ -189,7 +191,8 @@ class HostArtifacts final : public ArtifactStore {
     for (const ForJob& each : to) {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
-      // First: a caller whose files are missing repeats the call with other jobs, and leaves no folders of them.
+      // Before add(): a caller whose files are missing repeats the call with other jobs, and must not leave folders of
+      // the first ones behind.
       MJ_TRY(files, whole_files(context, parcel, each, job));
       MJ_CHECK(held->add(job));
       const ArtifactUsage usage(folder, store_name);
@@ -235,7 +238,7 @@ class HostArtifacts final : public ArtifactStore {
       whole.bytes = file.bytes;
       if (size_of(whole.path) == file.bytes) {
         files.emplace(file.sha256, std::move(whole));
-      } else if (size_of(job + '/' + file.sha256) != file.bytes) {  // else an agent that died since has linked it
+      } else if (size_of(job + '/' + file.sha256) != file.bytes) {  // otherwise an agent that died since has linked it
         return fail(Code::not_found, "an artifact for " + to.job_key + " has not come whole: " + file.sha256);
       }
     }
@@ -259,12 +262,12 @@ class HostArtifacts final : public ArtifactStore {
       for (const WholeFile& each : files) {
         if (!size_of(job + '/' + each.sha256)) room += room_of_artifact(each.bytes);
       }
-      (void)usage.give_back(caller, room);  // else a round of ArtifactSweep corrects it
+      (void)usage.give_back(caller, room);  // after an error ArtifactSweep corrects the count
       return kept;
     }
     return {};
   }
-  // None: it is not there.
+  // Returns an empty descriptor if the file does not exist.
   Fd open_of(const std::vector<std::string>& store_names, Id context, const std::string& job_key,
              const FileContent& file) const {
     for (const std::string& name : store_names) {
@@ -274,13 +277,13 @@ class HostArtifacts final : public ArtifactStore {
     }
     return {};
   }
-  // Its place stays: the room for it is still its own.
+  // Empties the file but keeps it, since its space stays reserved.
   static tl::unexpected<Error> refuse(int part, const std::string& why) {
-    (void)!::ftruncate(part, 0);  // what stays is refused again
+    (void)!::ftruncate(part, 0);  // bytes that remain are refused again
     return fail(Code::invalid, "the file " + why);
   }
 
-  // The disk of one context may stand still: the others' threads go by.
+  // The disk of a context can hang. The threads of other contexts skip this work in the meantime.
   void forget_old() {
     const std::unique_lock lock(forgetting_, std::try_to_lock);
     const std::uint64_t now = clock_.boot_ms();
@@ -306,7 +309,8 @@ class HostArtifacts final : public ArtifactStore {
   std::mutex forgetting_;
   std::uint64_t next_forget_ms_ = 0;  // once for all contexts
   std::mutex finding_;
-  std::map<Id, std::shared_ptr<OwnSweep>> sweeps_;  // a disk that stands still under one is no matter of another's
+  // One for each context, so that a disk that hangs does not affect other contexts.
+  std::map<Id, std::shared_ptr<OwnSweep>> sweeps_;
 };
 
 }  // namespace

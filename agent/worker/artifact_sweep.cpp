@@ -22,11 +22,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kJobsAtOnce = 20;      // each is a question to the store
-constexpr std::size_t kObjectsAtOnce = 200;  // under the lock that whoever keeps artifacts waits for
-constexpr int kCountLockWaitMs = 500;        // on a busy context the lock is free for moments only
-constexpr std::uint64_t kMoreMs = 50;        // between two parts of a round
-constexpr std::uint64_t kRestTimes = 9;      // of a round's length: the least rest behind it
+constexpr std::size_t kJobsAtOnce = 20;      // each requires a call of the store
+constexpr std::size_t kObjectsAtOnce = 200;  // checked under the lock, for which runs that keep artifacts wait
+constexpr int kCountLockWaitMs = 500;        // on a busy context the lock is free only for short times
+constexpr std::uint64_t kMoreMs = 50;        // between two portions of a round
+constexpr std::uint64_t kRestTimes = 9;      // minimum pause after a round, as a multiple of its duration
 
 using Stamp = std::pair<std::int64_t, std::int64_t>;
 
@@ -46,17 +46,19 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// What the record says of a job's artifacts. None: they may change yet, so nothing is to be taken away.
+// The artifacts that the record of a job lists.
 struct Verdict {
-  bool gone = false;  // the record is
+  bool gone = false;  // the record does not exist
   std::set<std::string> wanted;
 };
 
+// Returns no value if the list can still change, so that nothing may be deleted.
 Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::string& job_key) {
   static constexpr std::array<std::string_view, 2> kFields = {"status", "artifacts"};
   auto fields = store.load_fields(context, job_key, kFields);
   if (!fields && fields.error().code == Code::not_found) return Verdict{true, {}};
-  if (!fields && fields.error().code == Code::invalid) return std::nullopt;  // another client has put something there
+  // Another client has replaced the record by another type.
+  if (!fields && fields.error().code == Code::invalid) return std::nullopt;
   if (!fields) return tl::unexpected<Error>(std::move(fields).error());
   const Job job = decode<Job>(*fields).record;
   const bool known = std::any_of(fields->begin(), fields->end(), [](const auto& field) {
@@ -85,9 +87,10 @@ std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std
     const std::string path = folder + '/' + name;
     const std::string object = objects + '/' + name;
     if (verdict.gone || !verdict.wanted.contains(name)) {
-      (void)::unlink(path.c_str());  // whatever stays is met again
+      (void)::unlink(path.c_str());  // a file that remains is found in the next round
     } else if (::access(object.c_str(), F_OK) != 0) {
-      // It was replaced once, damaged or with all the names that a file may have, and the other one's jobs have gone.
+      // The object was replaced (it was damaged, or had the maximum number of links), and the jobs of its successor are
+      // gone.
       (void)!::link(path.c_str(), object.c_str());
     }
   }
@@ -122,7 +125,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
     case Phase::spools:
       turn.began_ms = now;
       turn.next_ms = now + every_ms_;
-      if (!stamp_of(folder.path())) break;  // nothing was ever kept
+      if (!stamp_of(folder.path())) break;  // no artifact was ever kept
       remove_dead_spools(folder.spool());
       MJ_CHECK(list_jobs(store, context, turn));
       begin_counts(folder, turn);
@@ -150,10 +153,11 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
   return {};
 }
 
-// Those of other stores are left alone.
+// Lists the job folders of this store. Folders of other stores are ignored.
 Result<void> ArtifactSweep::list_jobs(RecordStore& store, Id context, Turn& turn) const {
   MJ_TRY(store_names, artifact_store_names(store, context));
-  // A store that was emptied has forgotten its names, and the records of everything that stands below them.
+  // A store that was emptied has lost its names, and the records of all jobs in the folders with these names. The names
+  // are saved again, so that the sweep deletes these folders.
   Fields forgotten;
   for (const std::string& known : turn.store_names) {
     if (std::find(store_names.begin(), store_names.end(), known) != store_names.end()) continue;
@@ -180,7 +184,8 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
     if (!job_key.empty() && seen) {
       MJ_TRY(verdict, judge(store, context, job_key));
       const auto lock = verdict ? folder.lock(true, 0) : std::nullopt;
-      // Touched since: a run of the job has ended in between (worker/artifacts.h). It is looked at in the next round.
+      // If the time stamp has changed, a run of the job has ended since (worker/artifacts.h). The next round checks it
+      // again.
       const std::uint64_t gone = lock && stamp_of(path) == seen ? apply(*verdict, path, folder.objects()) : 0;
       const Id caller = caller_of_folder(name);
       const auto counted = turn.counts.find(store_name);
@@ -216,7 +221,7 @@ void ArtifactSweep::finish_counts(const ArtifactFolder& folder, Turn& turn) cons
 void ArtifactSweep::look_at_objects(Id context, Turn& turn) const {
   const ArtifactFolder folder(state_dir_, context);
   const auto lock = turn.objects ? folder.lock(true, 0) : std::nullopt;
-  if (turn.objects && !lock) return;  // somebody keeps artifacts just now
+  if (turn.objects && !lock) return;  // another process is keeping artifacts
   std::size_t gone = 0;
   for (std::size_t i = 0; turn.objects && i < kObjectsAtOnce; ++i) {
     const dirent* entry = ::readdir(turn.objects.get());

@@ -36,10 +36,10 @@ class ArtifactSweep {
   struct Turn {
     Phase phase = Phase::spools;
     std::uint64_t began_ms = 0, next_ms = 0;                // on CLOCK_BOOTTIME
-    std::vector<std::pair<std::string, std::string>> jobs;  // store_name, name of the folder: still to look at
-    std::vector<std::string> store_names;                   // every one that the store has had
-    std::map<std::string, ArtifactUsage::Recount> counts;   // by store_name: what this round has counted in the folders
-    std::shared_ptr<DIR> objects;                           // where we are
+    std::vector<std::pair<std::string, std::string>> jobs;  // store_name and folder name; not processed yet
+    std::vector<std::string> store_names;                   // all names that the store has had
+    std::map<std::string, ArtifactUsage::Recount> counts;   // by store_name: sums of this round
+    std::shared_ptr<DIR> objects;                           // current position
   };
   Result<void> go_on(RecordStore&, Id context, Turn&, std::uint64_t now_ms) const;
   Result<void> list_jobs(RecordStore&, Id context, Turn&) const;

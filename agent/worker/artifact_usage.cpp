@@ -199,13 +199,13 @@ Result<ArtifactUsage::Count> ArtifactUsage::read() const {
   return load();
 }
 
-// A caller without bytes stays in the file until no recount that began before its last change can come any more.
+// A caller without bytes stays in the file until no recount can arrive that began before its last change.
 Result<void> ArtifactUsage::correct(const Recount& recount) const {
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());
   MJ_TRY(count, load());
   const auto before = count.callers;
-  // When the count of an absent caller has changed is not known.
+  // The last change of a caller without an entry is unknown.
   for (const auto& [caller, bytes] : recount.bytes) {
     if (count.changes == recount.since) count.callers.try_emplace(caller);
   }

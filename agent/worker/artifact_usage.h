@@ -27,7 +27,7 @@
 
 namespace mycojobs {
 
-// 0: any number of bytes.
+// Limits in bytes; 0: unlimited.
 struct ArtifactQuota {
   std::uint64_t caller_bytes = 0, context_bytes = 0;
 };
@@ -61,7 +61,7 @@ class ArtifactUsage {
     bool operator==(const CallerCount&) const = default;
   };
   struct Count {
-    std::uint64_t changes = 0;  // of all callers together
+    std::uint64_t changes = 0;  // number of the last change of any caller
     std::map<Id, CallerCount> callers;
     std::uint64_t bytes_of(Id caller) const {
       const auto found = callers.find(caller);
@@ -91,7 +91,7 @@ class ArtifactUsage {
 };
 
 struct ArtifactTotals {
-  std::uint64_t bytes = 0;  // of all callers
+  std::uint64_t bytes = 0;  // sum of all callers
   Id largest_caller = 0;    // the caller that has most, or 0
   std::uint64_t largest_bytes = 0;
 };

@@ -23,18 +23,18 @@
 namespace mycojobs {
 namespace {
 
-constexpr int kLockWaitMs = 2000;  // whoever takes something away has the lock for some milliseconds
+constexpr int kLockWaitMs = 2000;  // processes that delete files hold the lock for some milliseconds
 
 bool is_store_name(std::string_view name) { return is_hex(name, 24); }
 
-// The object of these bytes, made from this file or there already: then it is used, or others who use it just now
-// would have one that nobody finds.
+// Creates the object with the content of this file. An existing object is used and not replaced: a run that is linking
+// it at the same time would otherwise keep a file that is not among the objects.
 Result<void> make_object(const WholeFile& file, const std::string& object) {
   if (::link(file.path.c_str(), object.c_str()) == 0) return {};
   struct stat there {};
   if (errno != EEXIST) return fail(Code::io, errno_text(errno));
   if (::stat(object.c_str(), &there) == 0 && static_cast<std::uint64_t>(there.st_size) == file.bytes) return {};
-  // Of another size: damaged by a loss of power. Replaced in one step.
+  // The object has another size, so a loss of power has damaged it. It is replaced atomically.
   if (::rename(file.path.c_str(), object.c_str()) == 0) return {};
   return fail(Code::io, errno_text(errno));
 }
@@ -43,9 +43,9 @@ Result<void> make_object(const WholeFile& file, const std::string& object) {
 
 Result<void> keep_artifact(const WholeFile& file, const std::string& object, const std::string& of_the_job) {
   MJ_CHECK(make_object(file, object));
-  (void)::unlink(of_the_job.c_str());  // of an earlier attempt, maybe of an object that has gone since
+  (void)::unlink(of_the_job.c_str());  // link of an earlier attempt, possibly to an object that was deleted
   if (::link(object.c_str(), of_the_job.c_str()) == 0) return {};
-  // An object that has as many names as a file may have: from now on there is another one.
+  // The object has the maximum number of links, so this file replaces it as the object for further links.
   if (errno != EMLINK || ::rename(file.path.c_str(), object.c_str()) != 0 ||
       ::link(object.c_str(), of_the_job.c_str()) != 0)
     return fail(Code::io, errno_text(errno));
@@ -75,7 +75,7 @@ class KeptArtifacts final : public RunArtifacts {
   std::vector<DroppedArtifact> dropped() const override { return dropped_.all(); }
 
  private:
-  // Both return false.
+  // Drop the current artifact. All refuse functions return false.
   bool refuse(DropReason, const std::string& why, std::uint64_t limit = 0);
   bool refuse_for_disk(const std::string& what, const Error& error) {
     return refuse(DropReason::disk, "this host cannot " + what + " it: " + error.message);
@@ -107,11 +107,11 @@ class KeptArtifacts final : public RunArtifacts {
   ArtifactQuota quota_;
   std::shared_ptr<const Redactor> redactor_;
   std::optional<Spool> spool_;
-  std::string name_;  // of the one that is coming
+  std::string name_;  // name of the current artifact
   bool executable_ = false;
   std::optional<ArtifactFile> file_;
   std::map<std::string, WholeFile> whole_;
-  std::set<std::string, std::less<>> folders_;  // in names of whole_
+  std::set<std::string, std::less<>> folders_;  // folders in the names of whole_
   std::size_t opened_ = 0, refused_ = 0;
   std::vector<std::string> notes_;
   DroppedArtifacts dropped_;
@@ -148,7 +148,7 @@ Result<void> KeptArtifacts::begin_file() {
   return {};
 }
 
-// A name may hold a secret too.
+// The name of an artifact can contain a secret too.
 bool KeptArtifacts::open(const std::string& sent, bool executable) {
   if (file_) refuse_incomplete();
   name_ = redactor_ ? redactor_->redact(sent) : sent;
@@ -175,11 +175,11 @@ void KeptArtifacts::write(std::string_view bytes) {
     refuse_over_limit();
     return;
   }
-  left_ -= bytes.size();  // and is not given back: what was refused has been written too
+  left_ -= bytes.size();  // never added again: the bytes of a refused artifact were written too
   if (auto written = file_->write(bytes); !written) {
     refuse_for_disk("write", written.error());
   } else if (file_->grown() > left_) {
-    refuse_over_limit();  // a mark may be longer than its secret
+    refuse_over_limit();  // a redaction mark can be longer than the secret
   }
 }
 
@@ -198,8 +198,8 @@ void KeptArtifacts::close() {
   whole_.emplace(name_, std::move(*whole));
 }
 
-// Files that the quota has no room for are dropped. A file whose bytes the job has here already, of an earlier attempt
-// or under another name, takes no room.
+// Reserves space for the new files, and drops files that exceed the quota. Content that the job has here already, from
+// an earlier attempt or under another name, needs no space.
 Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::string& folder_of_job) {
   std::vector<std::string> hashes;
   std::vector<std::uint64_t> sizes;
@@ -228,7 +228,7 @@ Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::str
   return {};
 }
 
-// Room was taken once for each hash, so it is given back once for each hash without a link.
+// Space was reserved once for each hash, so it is released once for each hash without a link.
 void KeptArtifacts::give_back_lost(const ArtifactUsage& usage, const std::string& folder_of_job) const {
   std::map<std::string_view, std::uint64_t> lost;
   for (const auto& [name, file] : whole_) {
@@ -237,7 +237,7 @@ void KeptArtifacts::give_back_lost(const ArtifactUsage& usage, const std::string
   }
   std::uint64_t room = 0;
   for (const auto& [sha256, bytes] : lost) room += bytes;
-  (void)usage.give_back(caller_of_job(job_key_), room);  // else a round of ArtifactSweep corrects it
+  (void)usage.give_back(caller_of_job(job_key_), room);  // after an error ArtifactSweep corrects the count
 }
 
 std::string KeptArtifacts::finish() {
@@ -251,14 +251,14 @@ std::string KeptArtifacts::finish() {
   std::string problem;
   if (!shared) problem = "the folder is locked by another agent: " + folder_.path() + "/lock";
   if (shared && ::mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST) problem = mine + ": " + errno_text(errno);
-  // Whoever found this folder before, and is about to take it away, sees that it is another one now.
+  // Updates the time stamp of the folder: a process that has decided to delete the folder notices the change.
   if (problem.empty() && ::utimensat(AT_FDCWD, mine.c_str(), nullptr, AT_SYMLINK_NOFOLLOW) != 0)
     problem = mine + ": " + errno_text(errno);
   const ArtifactUsage usage(folder_, store_name_);
   if (problem.empty()) {
     if (auto taken = take_room(usage, mine); !taken) problem = taken.error().message;
   }
-  std::map<std::string_view, Result<void>> kept;  // by hash, since files with the same bytes are one
+  std::map<std::string_view, Result<void>> kept;  // by hash, since files with the same content share one link
   nlohmann::json all = nlohmann::json::object();
   for (const auto& [name, file] : whole_) {
     name_ = name;

@@ -1,16 +1,16 @@
-// Files that jobs leave, kept on this host: <state_dir>/contexts/<context>/
+// The artifacts of jobs, which are kept on this host in <state_dir>/contexts/<context>/
 //
-//   objects/<sha256>                          the bytes, once for all jobs that left the same
-//   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has it: an object with one name belongs to
-//                                             nobody
-//   spool/<run>/, spool/<run>.lock            what a run has left so far; the lock is held as long as the run goes on
-//   usage-<store>, usage-<store>.lock         what the artifacts of each caller take (worker/artifact_usage.h)
-//   lock                                      shared: objects become a job's; exclusive: something is taken away
+//   objects/<sha256>                          the content, once for all jobs that left the same content
+//   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has the content; an object with one name
+//                                             belongs to no job
+//   spool/<run>/, spool/<run>.lock            files of a run that has not ended; the run holds the lock
+//   usage-<store>, usage-<store>.lock         space of the artifacts of each caller (worker/artifact_usage.h)
+//   lock                                      shared: creation of links; exclusive: deletion of files
 //
-// As long as the job's record: worker/artifact_sweep.h. <store>: several stores may share a folder, and the record of a
-// job in one says nothing about the job of that name in another (artifact_store_name()). Text is kept without the
-// secrets of its context. Folders are 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged,
-// which its hash tells whoever reads it.
+// Artifacts are kept as long as the record of their job (worker/artifact_sweep.h). Several stores can share a folder,
+// and the record of a job in one store says nothing about the job with the same key in another store; therefore <store>
+// is part of the path (artifact_store_name()). Text is stored after redaction. Folders have mode 0700, files 0600.
+// Nothing is synced: after a loss of power a file may be damaged, which a reader detects by its hash.
 #pragma once
 
 #include <cstdint>
@@ -30,45 +30,48 @@
 
 namespace mycojobs {
 
-inline constexpr const char* kArtifactsKey = "mj:artifacts";  // hash, in the store: a field for each of its store_names
+// Hash in the store, with a field for each name of the store.
+inline constexpr const char* kArtifactsKey = "mj:artifacts";
 
 std::string object_path(const std::string& state_dir, Id context, const std::string& sha256);
 
-// The folders on this host with the files that were kept for the job: one for each name of the store.
+// Returns the folders on this host that can contain files of the job: one for each name of the store.
 std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                           const std::vector<std::string>& store_names);
-// The artifacts that a record's field names; unreadable or empty text names none. `path` is a file in one of the job's
-// own folders, whether it exists or not: whoever may write the record gets no file of another job by its hash.
+// Returns the artifacts that a field of a record lists; none if the text is unreadable or empty. `path` is in one of
+// the job's own folders, and the file need not exist: a client that can write the record must not get a file of another
+// job by its hash.
 std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders);
 
-// A whole file becomes an object, and the job's under the lock of the folder (worker/artifact_folder.h).
+// Makes a complete file an object, and links the object into the folder of the job. REQUIRES: the caller holds the lock
+// of the folder (worker/artifact_folder.h).
 Result<void> keep_artifact(const WholeFile&, const std::string& object, const std::string& of_the_job);
 
-// The name of this store among those that keep artifacts on a host: made up by whoever comes first, and kept in the
-// store. Error: as of Store::load.
+// Returns the name of this store among the stores that keep artifacts on a host. The first caller generates the name
+// and saves it in the store. Errors: those of Store::load.
 Result<std::string> artifact_store_name(RecordStore&, Id context);
-// All names that the store has had: who comes first at the same time as another makes up two.
+// Returns all names of the store. Two callers that are first at the same time generate two names.
 Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 
-// What one run leaves, on the disk: each call may wait for it (worker/artifact_queue.h). One that goes without finish()
-// leaves nothing, and so does an agent that is killed.
+// The artifacts of one run on the disk. Each call can block (worker/artifact_queue.h). Only finish() keeps artifacts;
+// after a crash of the agent, ArtifactSweep deletes the files.
 class RunArtifacts : public ArtifactSink {
  public:
-  // Before the first byte; null: there are no secrets.
+  // Sets the redactor; null: there are no secrets. REQUIRES: called before the first byte.
   virtual void keep_out(std::shared_ptr<const Redactor>) = 0;
-  // Lines for the job's log, since the last call: what was not kept, and why.
+  // Removes and returns new lines for the log of the job: which artifacts were not kept, and why.
   virtual std::vector<std::string> take_notes() = 0;
-  // The run has ended: JSON object name -> {sha256, bytes, text, executable if it is}; "" if there are none. What is
-  // not whole is dropped. Waits for others who have the folder's lock. May have notes to take.
+  // Stores the complete artifacts after the run has ended, and drops incomplete ones. Returns a JSON object name ->
+  // {sha256, bytes, text, executable (only if true)}, or "" without artifacts. Waits for the lock of the folder. Can
+  // add notes.
   virtual std::string finish() = 0;
-  // The files that were not kept so far: those of finish(), too, once it has been called.
+  // Returns the artifacts that were dropped so far; after finish() these are all.
   virtual std::vector<DroppedArtifact> dropped() const = 0;
 };
 
-// A sink for one run of a job. state_dir empty: null, artifacts are passed over. store_name: artifact_store_name();
-// empty: it is unknown, and every artifact is dropped.
-// Makes no file before the first artifact comes; one that cannot be made has a note. Files that do not fit into the
-// quota are dropped when the run has ended.
+// Creates the sink for one run of a job. Returns null if state_dir is empty: artifacts are then ignored. store_name:
+// artifact_store_name(); empty: the name is unknown, and every artifact is dropped. No file is created before the first
+// artifact arrives; if that fails, there is a note. Files that exceed the quota are dropped by finish().
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
                                                  std::uint64_t max_bytes, ArtifactQuota quota = {});

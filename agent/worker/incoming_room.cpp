@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 constexpr int kLetInWaitMs = 2000;
 constexpr std::chrono::hours kForgotten{1};
 
-// One that is not there, or is no folder, has nothing in it. Error: what cannot be counted is not nothing.
+// Calls `do_it` for each entry of the folder. A path that does not exist, or is not a folder, counts as empty. Any
+// other failure is returned as an error, since unreadable files must not count as no files.
 Result<void> each_in(const fs::path& folder, const std::function<Result<void>(const fs::path&)>& do_it) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
@@ -29,9 +30,9 @@ Result<void> each_in(const fs::path& folder, const std::function<Result<void>(co
   return fail(Code::unavailable, folder.string() + ": " + error.message());
 }
 
-// "<sha256>.<bytes>", and anything behind it.
+// Returns the size in a name of the form "<sha256>.<bytes>" with an optional suffix; 0 for other names.
 std::uint64_t bytes_of_name(const std::string& name) {
-  const std::size_t first = name.find('.') + 1;  // 0: there is none
+  const std::size_t first = name.find('.') + 1;  // 0: there is no dot
   std::uint64_t bytes = 0;
   const bool says = first > 0 && parse_u64(std::string_view(name).substr(first, name.find('.', first) - first), bytes);
   return says ? bytes : 0;

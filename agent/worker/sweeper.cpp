@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::uint64_t kRestMs = 1000;  // a longer pause follows the end of a round
 
-// Between two rounds through the artifacts: soon enough that they do not outlive their records for long.
+// Returns the minimum time between the starts of two rounds. It is short enough that artifacts do not outlive their
+// records for long.
 std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
   constexpr std::uint64_t kLeastMs = 1000;
   constexpr std::uint64_t kMostMs = 60000;
@@ -53,13 +54,13 @@ void Sweeper::publish_artifact_totals(Id context) {
   if (!written && written.error().code == Code::unavailable)
     return health_.failed(context, "publishing artifacts", written.error());
   if (written) published_[context] = totals.bytes;
-  if (written || written.error().code == Code::not_found) return;  // a record that was deleted stays deleted
+  if (written || written.error().code == Code::not_found) return;  // a deleted record is not created again
   log(LogLevel::warn, "worker", "context {}: the record of the runner does not show its artifacts: {}", context,
       written.error().message);
 }
 
 std::uint64_t Sweeper::turn() {
-  std::uint64_t pause = every_ms_;  // which is what the sweep waits after an error, too
+  std::uint64_t pause = every_ms_;  // also the pause after an error
   for (const Id context : contexts_) {
     if (stopped()) break;
     if (const auto next = sweep_.look_after(store_, context); next) {
