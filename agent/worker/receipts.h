@@ -1,5 +1,5 @@
-// Completes the receipts of jobs with what makes them evidence, and signs them with the runner's key: which claim, with
-// what result, after which log. One thread, the reporter's: reports come in their order.
+// Completes the receipts of jobs with claim, result and hash of the log, which make them evidence, and signs them with
+// the key of the runner. Called by the reporter, which passes the reports of a run in order. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace mycojobs {
 
 class Receipts {
  public:
-  // key: null: nothing is signed, and receipts stay as they are.
+  // key: null: receipts are not signed and stay unchanged.
   Receipts(Id runner, std::shared_ptr<const SigningKey> key) : runner_(runner), key_(std::move(key)) {}
   void complete(Outgoing&);
 
@@ -21,7 +21,7 @@ class Receipts {
   void sign(EndReport&, LogHash&);
   Id runner_;
   std::shared_ptr<const SigningKey> key_;
-  std::map<RunNumber, LogHash> logs_;  // of runs that have not ended
+  std::map<RunNumber, LogHash> logs_;  // hashes of the logs of runs that have not ended
 };
 
 }  // namespace mycojobs

@@ -14,9 +14,9 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatch = 256;
-constexpr std::uint64_t kPatienceMs = 1000;    // then the thread waits for the answer, which has a limit
+constexpr std::uint64_t kPatienceMs = 1000;    // afterwards the thread waits for the answer, with a time-out
 constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
-constexpr std::size_t kEntryBytes = 512;       // what one more entry costs the store, about
+constexpr std::size_t kEntryBytes = 512;       // approximate cost of an entry in the store
 
 std::size_t size_of(const Report& report) {
   std::size_t bytes = kEntryBytes;
@@ -46,7 +46,7 @@ Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, R
   watch(alarm_.fd());
 }
 
-// A connection is waited for once: it can be read for good when its server has gone.
+// A connection is watched for one event: after its server has closed it, it would be readable in a loop.
 void Reporter::watch(int fd) {
   const bool once = fd != mailbox_.fd() && fd != alarm_.fd();
   epoll_event event{};
@@ -104,7 +104,7 @@ void Reporter::rest(std::optional<std::uint64_t> ms) {
   const int limit = ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1;
   if (::epoll_wait(epoll_.get(), &event, 1, limit) <= 0 || stop_) return;
   if (event.data.fd == alarm_.fd()) alarm_.heard();
-  // What comes while we gather wakes nobody: the mailbox has been found full already.
+  // Reports that arrive during the pause cause no further wake-up, since the mailbox is not empty.
   if (event.data.fd != mailbox_.fd()) return;
   if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(gather));
@@ -129,7 +129,7 @@ void Reporter::send_some(Id context, Line& pending) {
   for (Outgoing& outgoing : pending) {
     if (batch.size() == kBatch || bytes > kBatchBytes) break;
     bytes += size_of(outgoing.report);
-    batch.push_back(std::move(outgoing.report));  // comes back if it could not be stored
+    batch.push_back(std::move(outgoing.report));  // moved back if the batch cannot be stored
   }
   auto answers = store_.report(context, batch);
   if (!answers) {

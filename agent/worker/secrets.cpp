@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t kLongestName = 64;
 constexpr const char* kNotRegular = "it is not a regular file: put the value itself there";
 
-// What would change if the file did.
+// Returns a text that changes when the file changes.
 std::string trace_of(const struct stat& file) {
   return fmt::format("{}:{}:{}.{}:{}.{}:{}:{:o}:{}", file.st_dev, file.st_ino, file.st_mtim.tv_sec,
                      file.st_mtim.tv_nsec, file.st_ctim.tv_sec, file.st_ctim.tv_nsec, file.st_uid, file.st_mode,
@@ -33,15 +33,16 @@ std::string trace_of(const struct stat& file) {
 
 struct Listing {
   std::string path;
-  std::string prefix;    // of the names of files that may be secrets of the context
-  bool managed = false;  // whoever made the files has seen to their rights
-  Fd folder;             // none: there is no such folder
+  std::string prefix;    // prefix of the names of files that may be secrets of the context
+  bool managed = false;  // the creator of the files is responsible for their permissions
+  Fd folder;             // empty: the folder does not exist
   std::vector<std::string> names;
   std::string seen;
-  bool young = false;  // a file may change once more, and look the same
+  bool young = false;  // a file may change again without a change of `seen`
 };
 
-// Files that were written within one tick of the kernel's clock (10 ms at most) have one time.
+// Returns whether the file was changed very recently. Files that are written within one tick of the kernel's clock (10
+// ms at most) have the same time stamp.
 bool is_young(const struct stat& file) {
   constexpr std::int64_t kTicksMs = 50;
   timespec now{};
@@ -95,16 +96,17 @@ std::string problem_with_file(const struct stat& file, bool managed) {
   return {};
 }
 
-// `echo secret > file` puts a line end behind it. A key of several lines, or of bytes, is as its maker made it.
+// Returns whether the value is one line of text. `echo secret > file` appends a line end, which is not part of the
+// secret. A key of several lines, or of binary data, is used unchanged.
 bool is_line(std::string_view value) {
   return value.find('\n') == value.size() - 1 && is_utf8(value) && value.find('\0') == std::string_view::npos;
 }
 
-// Error invalid: it cannot be a secret; io: now.
+// Errors: invalid: the file cannot be a secret; io: it cannot be read now.
 Result<std::string> read_value(const Listing& listing, const std::string& name) {
   if (std::string problem = problem_with_name(name.substr(listing.prefix.size())); !problem.empty())
     return fail(Code::invalid, std::move(problem));
-  // Neither through a link, nor waiting for whoever writes into a pipe.
+  // Does not follow links, and does not wait for a writer of a pipe.
   const Fd file(
       ::openat(listing.folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat about {};
@@ -130,7 +132,7 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
   return value;
 }
 
-// For the log: the folder is the operator's, the name may be anybody's.
+// Returns the path for the log. The folder is set by the operator, but a name can contain any characters.
 std::string shown_path(const SecretFile& file) {
   const std::size_t slash = file.path.rfind('/');
   return file.path.substr(0, slash + 1) + shown(file.path.substr(slash + 1), kLongestName);
@@ -289,7 +291,7 @@ std::shared_ptr<const FoundSecrets> Secrets::look() {
   if (!unread.empty() && unread != problem_)
     log(LogLevel::error, "worker", "a secret cannot be read, which is tried again: {}", unread);
   problem_ = unread;
-  // A folder that we may not read has none for us; of one that fails nobody knows.
+  // A folder without read permission contains no secrets for this agent. After any other error the secrets are unknown.
   const bool unknown = !looked && looked.error().code != Code::denied;
   if (unknown || (looked && !unread.empty())) return found_;
   if (looked && !looked->young) seen_ = looked->seen;

@@ -18,11 +18,12 @@
 
 namespace mycojobs {
 
-// What the kernel reports of a context's folder, and of the one in which it may yet be made. Where it reports nothing
-// (a network's disk, no more instances of inotify) there is nothing to read, ever.
+// The kernel's notifications about changes of a context's folder, and of its parent folder, in which it may be created
+// later. If the kernel sends none (a network file system, no inotify instance left), the descriptor never becomes
+// readable.
 class FolderChanges {
  public:
-  // Empty: there is no folder.
+  // folder: empty if there are no files.
   FolderChanges(const std::string& folder, Id context) {
     if (folder.empty()) return;
     parent_ = folder, own_ = folder + '/' + std::to_string(context);
@@ -34,7 +35,7 @@ class FolderChanges {
           context, errno_text(errno), SecretsWatch::kLookMs / 1000);
   }
   int fd() const { return changes_.get(); }
-  // Before a look: what changes after it is reported. What was reported until now is forgotten.
+  // To be called before a read: later changes are notified, and earlier notifications are discarded.
   void begin() {
     if (!changes_) return;
     std::array<char, 4096> room;
@@ -42,7 +43,7 @@ class FolderChanges {
     }
     constexpr std::uint32_t kMade = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
     ::inotify_add_watch(changes_.get(), parent_.c_str(), kMade);
-    // Not IN_CREATE: nothing has been written yet.
+    // Without IN_CREATE, since a file that was just created is empty.
     constexpr std::uint32_t kChanged = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
     ::inotify_add_watch(changes_.get(), own_.c_str(), kChanged | IN_ONLYDIR);
   }
@@ -54,7 +55,7 @@ class FolderChanges {
 
 class SecretsWatch::Look final : public TurnTaker {
  public:
-  // Without places there is nothing to wait for.
+  // Without places no thread is needed.
   Look(const SecretPlaces& places, Id context, const Clock& clock)
       : clock_(clock), context_(context), changes_(places.folder, context), secrets_(places, context) {
     if (places.empty()) {
@@ -75,7 +76,7 @@ class SecretsWatch::Look final : public TurnTaker {
     found_ = std::move(found);
     return kLookMs;
   }
-  // Until the folder changes, if the kernel reports it; until the time is over otherwise.
+  // Waits until the folder changes or the loop is woken, at most for the given time.
   void rest(std::uint64_t ms) {
     std::array<pollfd, 2> waiting{{{bell(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
     ::poll(waiting.data(), waiting.size(), static_cast<int>(ms));
@@ -91,8 +92,8 @@ class SecretsWatch::Look final : public TurnTaker {
  private:
   const Clock& clock_;
   Id context_;
-  FolderChanges changes_;  // the thread's
-  Secrets secrets_;        // the thread's
+  FolderChanges changes_;  // used by the thread only
+  Secrets secrets_;        // used by the thread only
   std::mutex mutex_;
   std::shared_ptr<const FoundSecrets> found_;
   std::optional<TurnThread<Look>> thread_;
@@ -103,7 +104,7 @@ SecretsWatch::SecretsWatch(const SecretPlaces& places, const std::vector<Id>& co
 }
 
 SecretsWatch::~SecretsWatch() {
-  for (const auto& [context, look] : looks_) look->stop();  // all before the first is waited for
+  for (const auto& [context, look] : looks_) look->stop();  // signals all threads before the first one is waited for
 }
 
 void SecretsWatch::look_now() {
@@ -119,7 +120,7 @@ std::shared_ptr<const FoundSecrets> SecretsWatch::of(Id context) const { return 
 
 bool SecretsWatch::has(Id context, const std::vector<SecretValue>& given) const {
   const auto found = of(context);
-  return !found || found->has(given);  // whoever has some was given them by a look
+  return !found || found->has(given);  // null: no secret was read, so none was given to a process
 }
 
 }  // namespace mycojobs

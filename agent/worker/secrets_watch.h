@@ -2,10 +2,10 @@
 // processes. Each context has a thread that reads its secrets, so that a disk that hangs does not affect other
 // contexts.
 //
-//   thread of a context: Secrets::look() --> of(context), thread-safe      after a change of the folder, and every
-//   kLookMs
+//   thread of a context --Secrets::look()--> current secrets --of(context)--> any thread
 //
-// While the disk hangs or cannot be read, the previous secrets stay in force.
+// A thread reads after a change of the folder and every kLookMs. While the disk hangs or cannot be read, the previous
+// secrets stay in force.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-// Each with its length in front, so that no two lists of texts are written alike.
+// Each text is preceded by its length, so that different lists of texts have different encodings.
 class Parts {
  public:
   Parts& add(std::string_view text) {

@@ -5,7 +5,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kToEndMs = 60000;  // for a run to begin, and for a process to go
+constexpr std::uint64_t kToEndMs = 60000;  // for the start of a run, and for the end of a process
 
 }  // namespace
 
