@@ -16,8 +16,9 @@ namespace {
 
 using Dependency = JobInputs::Dependency;
 
-// What the agent holds at once for one job. Files are read into its memory, and a job's disk may be larger than that.
-constexpr std::size_t kMostRecordBytes = 32U << 20;  // to a program twice, by name and by id
+// Limits of the memory that the agent needs for the inputs of one job. Files are read into memory, and the disk of a
+// job may be larger than the memory.
+constexpr std::size_t kMostRecordBytes = 32U << 20;  // a program receives each record twice, by name and by id
 constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
 constexpr std::size_t kMostFiles = 10000;
 
@@ -27,14 +28,14 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   out.id = id;
   auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id),
                                   std::span(kWanted).first(job.inputs.empty() ? 3 : 4));
-  if (!fields && fields.error().code == Code::not_found) return out;  // past its retention
+  if (!fields && fields.error().code == Code::not_found) return out;  // deleted after its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
   for (const auto& [name, value] : *fields) record_bytes += value.size();
   if (record_bytes > kMostRecordBytes) {
     return fail(Code::invalid, "inputs: the results and artifacts of the jobs that it depends on take more than " +
                                    std::to_string(kMostRecordBytes) + " bytes: put joining jobs in between");
   }
-  Job record = decode<Job>(*fields).record;  // what is unreadable in it is left out: it is not this job's fault
+  Job record = decode<Job>(*fields).record;  // unreadable fields are ignored, since they are not a fault of this job
   out.name = std::move(record.name);
   out.result = std::move(record.result);
   out.result_json = std::move(record.result_json);
@@ -44,7 +45,7 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
 
 using Called = std::map<std::string, Dependency*, std::less<>>;
 
-// What each is called, once: its name, if no other has it as its name or id; else its id.
+// Returns each dependency once: by its name, if no other dependency has this name or id, and otherwise by its id.
 Called names_of(std::vector<Dependency>& all) {
   std::map<std::string, std::size_t> times;
   for (const Dependency& each : all) {
@@ -59,7 +60,7 @@ Called names_of(std::vector<Dependency>& all) {
   return called;
 }
 
-// What a record says is not to be believed: as many bytes are read as the file has.
+// The size in the record is not trusted, since the whole file will be read.
 Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
   const std::string which = "inputs: the artifact " + shown(artifact.name) + " of job " + shown(job);
   std::error_code unknown;
@@ -74,7 +75,7 @@ Result<void> check_file(const StoredArtifact& artifact, const std::string& job) 
               which + " is damaged on this host: " + artifact.path + " has not the bytes of its record: run it again");
 }
 
-// In /job/inputs. A job may have a name that is no file's.
+// Returns the name of the dependency's folder in /job/inputs. The name of a job need not be a valid file name.
 std::string folder_of(const std::string& called, Id id) {
   const bool plain = is_artifact_name(called) && called.find('/') == std::string::npos;
   return plain ? called : std::to_string(id);
@@ -84,7 +85,8 @@ class Files {
  public:
   Files(const Called& called, JobFacts& facts) : called_(called), facts_(facts) {}
 
-  // "build" or "build/dist/app": of the dependency `build`, by name or id. A name may have slashes in it.
+  // Adds the files that an entry of `inputs` selects: "build" selects all files of the dependency with this name or id,
+  // "build/dist/app" selects one. A name of a dependency can contain slashes.
   Result<void> add(const std::string& wanted) {
     if (!asked_.insert(wanted).second) return {};
     if (asked_.size() > kMostFiles)
@@ -107,7 +109,7 @@ class Files {
       if (!name.empty() && artifact.name != name) continue;
       any = true;
       std::string folder = folder_of(called, job.id);
-      if (!there_.emplace(folder, artifact.name).second) continue;  // once, however often it was asked for
+      if (!there_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
       MJ_CHECK(check_file(artifact, called));
       bytes_ += artifact.bytes;
       facts_.files.emplace_back(std::move(folder), artifact);
@@ -135,7 +137,7 @@ class Files {
   JobFacts& facts_;
   std::set<std::string_view> asked_;
   std::set<std::pair<std::string, std::string>> there_;
-  std::uint64_t bytes_ = 0;  // of files on this host: no sum of them is too large for it
+  std::uint64_t bytes_ = 0;  // cannot overflow, since the files exist on this host
 };
 
 // Adds the results and files that arrived with the message of the job. The files belong to the job itself.
@@ -173,7 +175,7 @@ Result<void> JobInputs::find(JobFacts& facts) {
   Called called = names_of(all_);
   for (const auto& [name, dependency] : called)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
-  for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files are asked for by either
+  for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files can be selected by name or by id
   Files files(called, facts);
   for (const std::string& wanted : facts.job.inputs) MJ_CHECK(files.add(wanted));
   return {};

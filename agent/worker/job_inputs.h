@@ -1,5 +1,5 @@
-// What a job gets from those that it depends on, in two parts: what their records say, which the store is asked for,
-// and whether the files that they name are here, which a disk is asked for that may let us wait.
+// The inputs of a job from the jobs that it depends on. read() reads their records from the store. find() checks that
+// their files are on this host, which can block on a disk. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,17 @@ class JobInputs {
     TextMap result;
     std::vector<std::string> result_json;
     std::string artifacts_json;
-    std::vector<std::string> folders = {};                      // with the files that were kept for it on this host
-    std::optional<std::vector<StoredArtifact>> artifacts = {};  // read when the first of them is asked for
+    std::vector<std::string> folders = {};                      // folders on this host that can contain its files
+    std::optional<std::vector<StoredArtifact>> artifacts = {};  // read on first use
   };
 
-  // state_dir: where artifacts are kept (worker/artifacts.h). Error unavailable: the store is away; invalid: they are
-  // too many.
+  // state_dir: folder of the artifacts (worker/artifacts.h). Errors: unavailable (the store did not answer), invalid
+  // (the records are too large).
   static Result<JobInputs> read(RecordStore&, const std::string& state_dir, const Job&);
-  // Fills facts.inputs and facts.files for facts.job, the one that was read for: each once, under its name if no other
-  // has that as its name or id, else under its id. Asks a disk if facts.job.inputs names something. Any thread, once.
-  // Error invalid: names what the job asked for and does not exist.
+  // Sets facts.inputs and facts.files. The key of a dependency is its name, if no other dependency has this name or id,
+  // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Error invalid: an entry of
+  // facts.job.inputs does not exist or exceeds a limit. REQUIRES: called once, with the job that was passed to read();
+  // any thread.
   Result<void> find(JobFacts& facts);
 
  private:

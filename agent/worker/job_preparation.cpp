@@ -17,11 +17,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kLongestMs =
-    10ULL * 365 * 24 * 3600 * 1000;  // of a run: what a clock can hold, and more than any
+// Maximum time limit of a run; no clock overflows.
+constexpr std::uint64_t kLongestMs = 10ULL * 365 * 24 * 3600 * 1000;
 
-// A field that no run needs may hold what it likes: another client wrote it, and the end will overwrite it. One that
-// says when a job may run is needed: what it has waited for is not known without.
+// Returns whether a run needs the field. Fields that no run needs may have any value: another client wrote them, and
+// the end of the job overwrites them. Fields that determine when a job may run are needed: without them it is unknown
+// whether the job may run now.
 bool is_needed(std::string_view field) {
   // clang-format off
   static constexpr std::string_view kNeeded[] = {
@@ -36,7 +37,7 @@ bool is_of_policy(const FieldProblem& problem) {
   return problem.field == "policy" || problem.field.starts_with("policy.");
 }
 
-// What one context does to a plugin is no matter of another's.
+// The lane is named after executor and context, so that a context which blocks a plugin does not delay other contexts.
 void choose_lane(Start& start, const Executor& executor, const Job& job) {
   start.finish_waits = executor.finish_may_wait();
   if (executor.may_wait()) {
@@ -53,7 +54,7 @@ Beginning begin_with(JobInputs& inputs, const Executor& executor, JobFacts& fact
   return executor.begin(facts, artifacts);
 }
 
-// Now, or on the job's lane.
+// Creates the conversation now, or sets Start::begin to create it on the lane of the job.
 Result<void> give_beginning(Start& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
   choose_lane(start, executor, facts.job);
   if (start.lane.empty()) {
@@ -88,8 +89,8 @@ JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector
   }
 }
 
-// Null: nowhere to keep them. The job runs all the same. If the name of the store cannot be read, its artifacts are
-// dropped, and its end says so.
+// Returns null if there is no folder for artifacts; the job runs anyway. If the name of the store cannot be read, the
+// artifacts are dropped, which the end of the job reports.
 std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
   if (settings_.state_dir.empty()) return nullptr;
   std::string& store_name = store_names_[claim.context];
@@ -174,7 +175,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
     if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
   }
   const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
-  // The policy ends it before: its end must not speak of the job's own timeout.
+  // The policy ends the job before its own timeout, so the end of the job must not mention the timeout.
   if (wall_ms < seconds * 1000) job.timeout.reset();
   start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
   start.output_bytes = staged.policy.output_bytes;
@@ -184,7 +185,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.retries = job.retries;
   JobFacts facts;
   facts.job = std::move(job);
-  // What the script traces is below its run, if that has a span.
+  // Spans of the script are children of the span of its run, if that is recorded.
   if (const auto context = parse_traceparent(facts.job.traceparent);
       context && context->sampled && settings_.traces->wanted())
     facts.job.traceparent = child_of(*context, claimed.ref.claim_id, "run");

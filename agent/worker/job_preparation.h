@@ -1,5 +1,5 @@
-// From a claimed record to what the run loop starts: whether it is a job that can run here, what its policy grants, and
-// what is handed along (secrets, what the jobs have left that it depends on).
+// Converts a claimed record into a Start for the run loop: checks that the job can run here, determines the granted
+// policy, and adds secrets and the results of the jobs that it depends on.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ namespace mycojobs {
 
 struct StagedRuns;
 
-// Whether the operator lets this agent run jobs of the type (setting script_types), whatever queue names them.
+// Returns whether the setting script_types lets this agent run jobs of the type, whichever queue they come from.
 bool serves(const WorkerSettings&, const std::string& script_type);
 
-// Of one thread, which waits for no disk but that of native programs (decision 0021). Settings, executors and secrets
-// outlive it.
+// Not thread-safe. Reads from no disk except the disk of native programs (decision 0021). Settings, executors and
+// secrets must outlive the object.
 class JobPreparation {
  public:
   JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const SecretsWatch&, const Clock&);
-  // Nobody knows what is a secret of the context: none of its jobs can be prepared.
+  // Returns whether the secrets of the context are unknown. None of its jobs can be prepared then.
   bool lacks_secrets(Id context) const { return secrets_.of(context) == nullptr; }
-  // Of a context that lacks no secrets. Error unavailable: what it depends on cannot be read now, which is no fault of
-  // the job. Any other: the job cannot run; denied (its policy), unsupported (a helper does not work), invalid (names
-  // the field).
+  // Prepares a job. Error unavailable: a dependency cannot be read now, which is not a fault of the job. Other errors
+  // mean that the job cannot run: denied (by policy), unsupported (a helper does not work), invalid (names the field).
+  // REQUIRES: !lacks_secrets() for the context.
   Result<Start> prepare(RecordStore&, Claimed&, std::uint64_t fence_boot_ms, RunNumber);
   void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
     ceilings_.replace(std::move(ceilings));
-  }  // any thread
+  }  // Thread-safe.
 
  private:
   Result<Job> read_job(const Claimed&) const;
@@ -48,15 +48,15 @@ class JobPreparation {
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
   const SecretsWatch& secrets_;
-  const std::string warm_secret_;  // of give_warm_key()
+  const std::string warm_secret_;  // argument of give_warm_key()
   struct Grant {
     Policy policy;
     std::vector<std::string> lowered;
     std::shared_ptr<const std::string> text;
   };
-  std::vector<Grant> grants_;  // that were given last: most jobs have one of few
+  std::vector<Grant> grants_;  // the last grants; most jobs have one of a few
   std::size_t oldest_grant_ = 0;
-  std::map<Id, std::string> store_names_;  // of artifacts, by context
+  std::map<Id, std::string> store_names_;  // artifact_store_name() by context
 };
 
 }  // namespace mycojobs

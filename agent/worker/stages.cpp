@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-// Without what would make two jobs with the same script compile differently.
+// Returns the request without fields that would let jobs with the same script compile differently.
 PolicyRequest limits_of(const PolicyRequest& asked) {
   PolicyRequest out = asked;
   for (const auto field :

@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-// The jobs that a message carries, ready to be stored; or why it cannot be used.
+// Returns the jobs of a message, ready to be stored. Error: the reason why the message cannot be used.
 Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id context, const std::string& message_key) {
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;

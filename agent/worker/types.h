@@ -51,8 +51,8 @@ struct Start {
   std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; declared before it to outlive it
   std::shared_ptr<Conversation> conversation;
   // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the lane of
-  // this name (worker/lanes.h), and the conversation is asked there whether another stage follows. Empty: nothing
-  // blocks, and the conversation exists already.
+  // this name (worker/lanes.h), and Conversation::go_on() is called there. Empty: nothing blocks, and the
+  // conversation exists already.
   std::string lane = {};
   bool finish_waits = false;  // Conversation::finish() is called on the lane as well
   std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
@@ -97,7 +97,7 @@ struct WorkerSettings {
   std::uint64_t default_timeout_s = 600;
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
-  std::uint64_t max_artifact_bytes = 64ULL << 20;  // of all artifacts of a job together
+  std::uint64_t max_artifact_bytes = 64ULL << 20;  // limit of all artifacts of a job together
   std::uint64_t output_rate = 8ULL << 20;          // bytes that are read from a job in a second; 0: unlimited
   std::uint32_t frame_rate = 10000;                // frames that are read from a job in a second; 0: unlimited
   // Quotas of all jobs of a caller, and of a context, on this host; 0: unlimited.
