@@ -16,7 +16,7 @@ std::uint64_t Housekeeper::turn() {
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {
     if (stopped()) break;
-    pulse_.beat();  // each may wait for a server of its own
+    pulse_.beat();  // each context may wait for a server of its own
     if (pauses_.may_try(context)) {
       auto next = housekeeping_.look_after(store_, context);
       if (next) {

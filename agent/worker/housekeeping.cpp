@@ -11,12 +11,13 @@
 namespace mycojobs {
 namespace {
 
-// Recovery is promised within a lease and a second: two of these and a step of the store fit into that second.
+// Recovery is promised within a lease plus one second. Two of these intervals and a step of the store fit into that
+// second.
 constexpr std::uint64_t kLeastMs = 100, kMostMs = 400;
-constexpr std::uint64_t kTickMs = 200;     // between looks at what time brings, if nothing is known to be due sooner
-constexpr std::uint64_t kHurryMs = 20;     // between two looks at what time brings, whoever is in a hurry
-constexpr std::uint64_t kPartPauseMs = 5;  // between two parts of it: the store is everybody's
-constexpr std::uint32_t kWaitForRecordMs = 2000;  // of an entry of a queue or topic
+constexpr std::uint64_t kTickMs = 200;            // maximum interval of ticks
+constexpr std::uint64_t kHurryMs = 20;            // minimum time from the last tick to a tick that hurry() requests
+constexpr std::uint64_t kPartPauseMs = 5;         // between two portions, since other clients need the store too
+constexpr std::uint32_t kWaitForRecordMs = 2000;  // maximum wait of an entry of a queue or topic for its record
 
 }  // namespace
 
@@ -64,7 +65,7 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
     log(LogLevel::info, "worker", "context {}: settled {}; {} waited too long in a queue", context,
         counted(reply.missing, "late entry", "late entries"), counted(reply.overdue, "job"));
   }
-  // Counted from the answer: the store says how long from then.
+  // The store's value is relative to its answer.
   const std::uint64_t answered = clock_.boot_ms();
   if (reply.next_due_ms > 0) turns.next_tick = std::min(turns.next_tick, answered + reply.next_due_ms);
   if (reply.more) turns.next_tick = answered + kPartPauseMs;
@@ -80,10 +81,10 @@ Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>&
   for (const Lease& lease : leases_[context].unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
     auto expired = store.as<LeaseStore>().expire(context, lease);
     if (!expired) {
-      done = tl::unexpected<Error>(std::move(expired).error());  // of this one: the others are not held up by it
+      done = tl::unexpected<Error>(std::move(expired).error());  // reported after the other leases were processed
       if (done.error().code == Code::unavailable) return done;
     } else if (*expired) {
-      auto record = store.as<RecordStore>().load(context, lease.job_key);  // for its trace; without, the line says less
+      auto record = store.as<RecordStore>().load(context, lease.job_key);  // for the trace id in the log line; optional
       log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
           in_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
     }
@@ -94,7 +95,7 @@ Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>&
 Result<void> Housekeeping::mark_lost_runners(const RolesOf<RunnerStore, RecordStore>& store, Id context, Turns& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
-  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // it reads the record of every runner
+  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner
   MJ_TRY(runners, store.as<RunnerStore>().held_runners(context));
   const std::uint64_t answered = clock_.boot_ms();
   decltype(silent_) still;

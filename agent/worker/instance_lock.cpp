@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::string_view kEnding = ".lock";
 
-// As describe_self() makes them. Others come from a store or a folder that anybody may have written.
+// Returns whether the name has the form that describe_self() generates. Other names can occur, since names are read
+// from a store or a folder that other programs can write to.
 bool is_instance(std::string_view name) {
   return !name.empty() && name.size() <= 64 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -39,7 +40,7 @@ Result<InstanceLock> InstanceLock::hold(const std::string& state_dir, Id runner,
   std::filesystem::create_directories(folder_of(state_dir), error);
   if (error) return fail(Code::io, "state_dir: cannot make " + folder_of(state_dir) + ": " + errno_text(error.value()));
   const std::string path = path_of(state_dir, runner, instance);
-  // Between the making and the lock another agent may take the file for that of a dead instance, and remove it.
+  // Between creation and lock, another agent can take the file for the file of a dead instance and delete it.
   for (int i = 0; i < 100; ++i) {
     Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return fail(Code::io, "state_dir: cannot make " + path + ": " + errno_text(errno));
@@ -73,7 +74,7 @@ std::optional<Fd> lock_of_the_dead(const std::string& state_dir, Id runner, cons
 }
 
 void forget_instance(const std::string& state_dir, Id runner, const std::string& instance) {
-  // Fails only if somebody has removed it already.
+  // Fails only if another process has deleted the file already.
   (void)::unlink(path_of(state_dir, runner, instance).c_str());
 }
 

@@ -42,7 +42,7 @@ bool LauncherWatch::failed_to_start(std::uint64_t now_boot_ms, const std::string
 std::string LauncherWatch::why_not(std::uint64_t now_boot_ms) const {
   const std::lock_guard lock(mutex_);
   if (!ready_) {
-    // Anybody may read this: a shortage has no paths in it.
+    // The text is public. The description of a shortage contains no paths.
     const std::size_t shortage = no_launcher_.find("out of ");
     return shortage == std::string::npos ? "no sandbox can be had: the log says why" : no_launcher_.substr(shortage);
   }

@@ -48,7 +48,7 @@ std::uint64_t LeaseKeeper::turn() {
       ok = false;
       continue;
     }
-    // Leases first: they are what jobs live by.
+    // Leases first, since a run is killed when its lease is not renewed in time.
     const bool done = renew_context(context) && hold_runner(context);
     if (done) {
       pauses_.worked(context);

@@ -60,7 +60,8 @@ void Registrar::sign_off(bool runner_lost) {
   for (const Id context : entered_) {
     Result<void> done;
     if (registered_ && !runner_lost) done = mark_runner(store_, context, id, kRunnerStopped);
-    if (done) done = store_.as<RunnerStore>().release_runner(context, id, self_);  // only if it is ours
+    // No effect if another instance holds the id.
+    if (done) done = store_.as<RunnerStore>().release_runner(context, id, self_);
     if (!done) log(LogLevel::info, "worker", "runner {} not signed off: {}", id, done.error().message);
   }
 }

@@ -1,6 +1,6 @@
-// Registers the runner (registration.h) in the contexts of one server of the store, and gives back what its former
-// instances have claimed there. Takes turns (base/turns.h) where the server is away when the agent starts: until it is
-// back and has let the runner in, nothing is taken from it. The last turn stops it.
+// Registers the runner (registration.h) in the contexts of one Redis server, and releases the jobs that its former
+// instances have claimed there. If the server is unavailable when the agent starts, the registrar runs as a loop of
+// base/turns.h until the runner is registered; no job is claimed from the server before.
 #pragma once
 
 #include <atomic>
@@ -22,24 +22,28 @@ namespace mycojobs {
 class Registrar : public TurnTaker {
  public:
   struct Callbacks {
-    // In a turn: and the jobs are given back. Error: its threads cannot be started; it is called again later.
+    // Called from turn() after the registration and the release of jobs. Error: threads could not be started; it is
+    // called again later.
     std::function<Result<void>()> registered;
-    // The same: another instance holds our id, or the record has a key that we do not hold.
+    // Called from turn() if another instance holds the runner id, or the record has a public key that this agent does
+    // not have.
     std::function<void(const std::string&)> runner_lost;
   };
   using Stores = RolesOf<RunnerStore, RecordStore, LeaseStore>;
-  // server_of: the one context that the server is for; 0: several have it. settings: of its contexts.
+  // server_of: the only context of the server; 0: several contexts share it. settings: restricted to these contexts.
   Registrar(Stores, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHold, FormerInstances&, Id server_of,
             Callbacks);
 
-  Result<void> enter();  // in all contexts; may be repeated. Error: conflict, unavailable, denied, ...
-  // Once it has entered. More than 0: to be called again after so many ms; helpers of a dead agent are waited for.
+  Result<void> enter();  // Registers in all contexts; may be repeated. Errors: those of register_runner().
+  // Releases the jobs of former instances. Returns the time in ms after which it must be called again, since processes
+  // of a dead agent are still ending; 0: done. REQUIRES: enter() was successful.
   std::uint64_t give_back();
-  std::uint64_t turn();                            // both, and says so. Until the next one, ms
-  bool registered() const { return registered_; }  // any thread
-  // By context; once it is registered, any thread.
+  std::uint64_t turn();  // Calls enter(), give_back() and a callback. Returns the time in ms until the next call.
+  bool registered() const { return registered_; }  // Thread-safe.
+  // Returns the records by context. Thread-safe after registered() has returned true.
   const std::map<Id, RegisteredRunner>& runners() const { return runners_; }
-  // When no turn comes any more: frees the id where it is ours. Says that the runner has stopped, unless it was lost.
+  // Releases the runner id where this instance holds it, and marks the runner as stopped unless it was lost. REQUIRES:
+  // turn() is not called any more.
   void sign_off(bool runner_lost);
 
  private:
@@ -51,10 +55,11 @@ class Registrar : public TurnTaker {
   FormerInstances& former_;
   Id server_of_;
   Callbacks callbacks_;
-  std::set<Id> entered_;  // contexts; where a call was not answered, the id is free after a lease
+  // Contexts with a successful registration; after a call without an answer, the id is free when its lease ends.
+  std::set<Id> entered_;
   std::map<Id, RegisteredRunner> runners_;
   std::atomic<bool> registered_{false};
-  unsigned failures_ = 0;  // one after the other
+  unsigned failures_ = 0;  // consecutive failures
 };
 
 }  // namespace mycojobs

@@ -19,11 +19,11 @@
 namespace mycojobs {
 namespace {
 
-// Dead, but not yet waited for by whoever started it.
+// Returns whether the process has ended, but its parent has not reaped it yet.
 bool is_zombie(std::int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  const std::size_t name_end = text.rfind(')');  // the name can contain any character
   return name_end != std::string::npos && text.size() > name_end + 2 &&
          (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
 }
@@ -50,7 +50,7 @@ RunnerHold describe_self() {
   ::gethostname(name.data(), name.size() - 1);
   self.host = name.data();
   std::ifstream("/proc/sys/kernel/random/boot_id") >> self.boot_id;
-  // A process id means something in one pid namespace only.
+  // A process id is unique only within its pid namespace.
   struct stat info {};
   if (::stat("/proc/self/ns/pid", &info) == 0) self.boot_id += "/" + std::to_string(info.st_ino);
   self.pid = ::getpid();
@@ -87,7 +87,7 @@ Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& setti
   return {};
 }
 
-// The record holds: it is what others address.
+// Logs settings that differ from the record. The record takes precedence, since clients address the runner by it.
 void report_differences(Id context, const Runner& asked, const RegisteredRunner& registered) {
   const auto report = [&](const std::string& setting, const std::string& is, const std::string& remedy) {
     log(LogLevel::warn, "worker",
@@ -117,7 +117,7 @@ Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore> store
   return registered;
 }
 
-// Jobs of former instances.
+// The jobs of former instances.
 
 FormerInstances::FormerInstances(std::unique_ptr<InstanceRecords> records, const WorkerSettings& settings,
                                  const RunnerHold& self)
@@ -172,7 +172,7 @@ void FormerInstances::done(Id context, const std::string& instance) {
   if (std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) records_->forget_if_gone(instance);
 }
 
-// All of them together, from the first time on.
+// One deadline for all instances, counted from the first call.
 bool FormerInstances::are_waited_for(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
   const std::lock_guard lock(mutex_);
   if (!patient_until_boot_ms_) patient_until_boot_ms_ = now_boot_ms + patience_ms_;
@@ -196,7 +196,7 @@ bool FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contex
   if (are_waited_for(still_there, now_boot_ms)) return true;
   for (const std::string& instance : still_there) {
     const std::lock_guard lock(mutex_);
-    // Others may be agents of another Redis with the same id.
+    // Other files may belong to agents with the same id on another Redis server.
     log(died_.contains(instance) ? LogLevel::warn : LogLevel::debug, "worker",
         "processes of instance {} of runner {} are still there: its jobs, if any, wait for their leases", instance,
         runner_);

@@ -78,7 +78,7 @@ struct RegisteredRunner {
 
 // Acquires the runner id in a context and returns the values of the record. A setting applies only if the record has no
 // value; a difference is logged. An id is taken over at once if its holder is certainly gone (a process of this host
-// that has ended, or an instance whose lock is free). Error conflict, whose message names the remedy: another instance
+// that has ended, or an instance whose lock is free). Error conflict, with the remedy in its message: another instance
 // holds the id, or the record has a public key that the agent does not have.
 Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
                                          const RunnerHold& self, FormerInstances&);
