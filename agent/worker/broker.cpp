@@ -46,7 +46,7 @@ class Broker::Lane {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Takes the call, unless too many wait already.
+  // Queues the call. Returns false if too many calls are waiting.
   bool add(BrokerCall& call) {
     {
       std::lock_guard lock(mutex_);
@@ -72,17 +72,17 @@ class Broker::Lane {
   }
 
  private:
-  // What one run has asked for, in order.
+  // The calls of one run, in order.
   struct Run {
     explicit Run(const BrokerLimits& limits) : cpu(limits.cpu_ns, limits.burst_ns) {}
 
     ObjectCaller who;
     std::deque<ObjectTask> tasks;
-    std::string name = random_hex(8);  // what its writes are called, with their number behind it
+    std::string name = random_hex(8);  // prefix of the names of its writes; a number is appended
     std::uint64_t asked = 0;
-    bool wrote = false;   // may hold the writer's place, or wait for it
-    Moment due{};         // of the first task's next step
-    Moment rest_until{};  // no step before, since the share of CPU time is used up
+    bool wrote = false;   // may hold the write lock, or wait for it
+    Moment due{};         // time of the next step of the first task
+    Moment rest_until{};  // no step before this time, since the share of CPU time is used up
     std::uint32_t pause_ms = 0;
     TokenBucket cpu;
 
@@ -107,7 +107,7 @@ class Broker::Lane {
     }
   }
 
-  // Waits until there is something to do. False: leave.
+  // Waits until there is work. Returns false if the thread must end.
   bool take_in() {
     std::vector<RunNumber> forgotten;
     std::deque<BrokerCall> asked;
@@ -162,7 +162,7 @@ class Broker::Lane {
     return false;
   }
 
-  // As others are (service/caller.h): a context without a record gets none for it.
+  // Records a denied call like service/caller.h does. In a context without a record nothing is recorded.
   void note_refusal(const ObjectTask& task, const ObjectCaller& who) {
     if (!task.refusal() || !task.refusal()->recorded) return;
     RefusalNote note;
@@ -204,7 +204,7 @@ class Broker::Lane {
     run.due = std::chrono::steady_clock::now() + milliseconds(run.pause_ms);
   }
 
-  // The run's first call has its answer.
+  // Removes the first call of the run and delivers its answer.
   void settle(RunNumber number, Run& run) {
     const ObjectTask task = std::move(run.tasks.front());
     run.tasks.pop_front();
@@ -230,12 +230,12 @@ class Broker::Lane {
     for (const ObjectTask& task : run.tasks) bytes += task.bytes();
     if (!run.tasks.empty()) settled(number, run.tasks.size(), bytes);
     if (run.wrote && objects_) {
-      // If this does not arrive, the end of the claim gives its place back.
+      // If the release fails, the end of the claim releases the write lock.
       if (auto released = objects_->release(run.who.claim); !released) {
         log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}",
             in_trace(run.who.claim.job_key, run.who.claim.traceparent), released.error().message);
       }
-      for (auto& [other, waiting] : runs_) waiting.due = {};  // one of them may be next
+      for (auto& [other, waiting] : runs_) waiting.due = {};  // another run may be able to write now
     }
     runs_.erase(found);
   }
@@ -249,15 +249,15 @@ class Broker::Lane {
   std::atomic<bool> stopping_ = false;
   std::deque<BrokerCall> asked_;
   std::vector<RunNumber> forgotten_;
-  std::map<RunNumber, std::size_t> waiting_of_;  // calls that wait, by run
-  std::size_t calls_ = 0, bytes_ = 0;            // of all runs
+  std::map<RunNumber, std::size_t> waiting_of_;  // waiting calls of each run
+  std::size_t calls_ = 0, bytes_ = 0;            // sums of all runs
 
-  // Of the thread alone.
-  std::unique_ptr<Store> records_;  // for rights
+  // The following members are used by the thread only.
+  std::unique_ptr<Store> records_;  // to check rights
   std::unique_ptr<ObjectStore> objects_;
   std::map<RunNumber, Run> runs_;
 
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, since the thread uses the other members
 };
 
 Broker::Broker(StoreFactory& stores, Answer answer, BrokerLimits limits)

@@ -1,5 +1,5 @@
 // The agent's ends of the pipes of one run, in the epoll of the run loop. The channel of a run that makes calls is
-// watched at once, all other pipes a moment later: most jobs end before, and their output is read at their end without
+// watched at once, all other pipes after kListenMs: most jobs end before, and their output is read at their end without
 // additional wake-ups.
 //
 // Reading or closing a pipe waits for the lock of the pipe, also with O_NONBLOCK. The kernel holds the lock while it

@@ -1,8 +1,7 @@
 // Threads for work that can block on something outside of the process: a plugin or a disk. The run loop posts such
 // work, continues, and receives the result as an event.
 //
-//   post(lane, work) --> thread of that name, one function after the other --> event that the function posts to its
-//   owner
+//   post(lane, work) --> thread of that name, one function after the other --> event for the owner
 //
 // Each plugin and each disk has a thread of its own, so that one that hangs delays only its own work. The queues are
 // short: a job (in a slot, claimed ahead, or ending) has at most two functions queued. The function of a job that was

@@ -5,7 +5,7 @@
 namespace mycojobs {
 namespace {
 
-// Pages of one answer are joined up to here; one more may be 4 MiB.
+// Pages are joined into one answer up to this size; the last page can add 4 MiB.
 constexpr std::size_t kJoinBytes = 3U << 20;
 
 }  // namespace
@@ -34,7 +34,7 @@ ObjectTask::State ObjectTask::reply(std::string_view result_json) {
 
 Result<void> ObjectTask::check_rights(RecordStore& store, ObjectStore& objects, const ObjectCaller& who) {
   Action action = call_->writes() ? Action::administer : Action::read;
-  if (call_->method == ObjectCall::Method::declare) {  // what is declared already, a reader may say as well
+  if (call_->method == ObjectCall::Method::declare) {  // an existing declaration may be repeated with the right to read
     MJ_TRY(known, objects.is_declared(who.context, call_->of, call_->index, call_->texts));
     if (!known) action = Action::administer;
   }

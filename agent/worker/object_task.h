@@ -1,5 +1,5 @@
-// One call of a script on the object store, in steps that are each one round trip or two, so that no run holds up
-// another.
+// One call of a script on the object store, executed in steps of one or two round trips, so that no run delays the
+// others. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mycojobs {
 
-// Whose call it is.
+// The job that makes the call.
 struct ObjectCaller {
   Id context = 0, caller = 0;
   ClaimRef claim;
@@ -23,20 +23,20 @@ struct ObjectCaller {
 class ObjectTask {
  public:
   enum class State {
-    done,  // answer() has it
-    more,  // another step is to follow
-    busy,  // another job writes: step again in a moment
-    away,  // the store is: step again after a while
+    done,  // answer() is set
+    more,  // another step follows
+    busy,  // another job holds the write lock: call step() again soon
+    away,  // the store is unavailable: call step() again later
   };
-  // name: the write's own among those of the claim. json: as the script sent it.
+  // name: unique among the writes of the claim. json: the call as the script sent it.
   ObjectTask(std::string name, std::string_view json);
 
   State step(RecordStore&, ObjectStore&, const ObjectCaller&);
-  bool may_write() const { return may_write_; }  // it may have become the writer, or wait to be
+  bool may_write() const { return may_write_; }  // the task may hold the write lock, or wait for it
   const std::string& answer() const { return answer_; }
-  const std::optional<Refusal>& refusal() const { return refusal_; }  // that answer() tells
-  std::size_t bytes() const { return bytes_; }                        // of the call
-  State give_up(const Error&);                                        // answers with this
+  const std::optional<Refusal>& refusal() const { return refusal_; }  // set if answer() reports a denied call
+  std::size_t bytes() const { return bytes_; }                        // size of the call
+  State give_up(const Error&);                                        // Ends the task with this error as its answer.
 
  private:
   State act(ObjectStore&, const ObjectCaller&);

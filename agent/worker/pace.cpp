@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-// Ends that follow each other more slowly than this are stored one by one, at once.
+// If the average time between ends is longer than this, ends are stored at once and one by one.
 constexpr std::uint64_t kGatherBelowUs = 1000;
 constexpr std::uint32_t kGatherUs = 1500;
 

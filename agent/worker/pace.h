@@ -1,5 +1,5 @@
-// How fast runs end here, which says how far ahead of the slots jobs may be claimed, and how long ends may be gathered
-// for one trip to the store. Where runs are long, or seldom, both are 0: a single job pays nothing for it.
+// Measures how fast runs end. This determines how many jobs are claimed ahead of the slots, and how long ends are
+// gathered for one call of the store. If runs are long or rare, both are 0, so a single job is not delayed.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,12 @@ namespace mycojobs {
 
 class Pace {
  public:
-  // Moments in us on a clock that only goes forward. One thread.
+  // Times in us on a monotonic clock. To be called by one thread.
   void ended(std::uint64_t now_us);
-  void stalled();  // a job that was claimed ahead has not begun in time: none is for a while
+  void stalled();  // a job that was claimed ahead did not begin in time: none is claimed ahead for a while
 
-  // Any thread.
-  std::uint32_t ahead(std::uint64_t now_us) const;  // so many runs end within kAheadUs; kMostAhead at most
+  // Thread-safe.
+  std::uint32_t ahead(std::uint64_t now_us) const;  // number of runs that end within kAheadUs, at most kMostAhead
   std::uint32_t gather_us(std::uint64_t now_us) const;
 
   static constexpr std::uint64_t kAheadUs = 20'000;
@@ -24,10 +24,10 @@ class Pace {
   static constexpr std::uint64_t kSlow = 1'000'000;
   std::uint64_t between_us(std::uint64_t now_us) const;
 
-  std::atomic<std::uint64_t> mean_us_{kSlow};  // between two ends: the mean of about the last eight
+  std::atomic<std::uint64_t> mean_us_{kSlow};  // average time between two ends, over about the last eight
   std::atomic<std::uint64_t> last_us_{0};
 };
 
-std::uint64_t steady_us();  // now, on such a clock
+std::uint64_t steady_us();  // Returns the current time of this clock.
 
 }  // namespace mycojobs

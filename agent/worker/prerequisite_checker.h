@@ -1,5 +1,5 @@
-// Looks after jobs which wait for prerequisites, where no coordinator does (prerequisites/prerequisite_look.h). Takes
-// turns (base/turns.h).
+// Checks jobs that wait for prerequisites, in contexts without a coordinator (prerequisites/prerequisite_look.h). A
+// loop of base/turns.h.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace mycojobs {
 class PrerequisiteChecker : public TurnTaker {
  public:
   PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, WorkerSettings);
-  std::uint64_t turn();  // until the next one, ms
+  std::uint64_t turn();  // Returns the time in ms until the next call.
   void rest(std::uint64_t ms);
 
  private:

@@ -54,7 +54,7 @@ class RunLoop {
     std::function<void()> paused = [] {};  // the result of why_not_ready() has changed
     WarmSecrets::Has has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
   };
-  // pace: is told when runs end; must outlive the loop.
+  // pace: receives the times at which runs end; must outlive the loop.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
   ~RunLoop() { stop(); }
   const Result<void>& started() const { return started_; }  // error: the thread could not be created

@@ -18,7 +18,7 @@ void StoreHealth::failed(Id context, std::string_view doing, const Error& error)
   state.away = true;
   if (state.logged == error.message && now - state.logged_at < std::chrono::minutes(1)) return;
   if (now - state.logged_at < std::chrono::seconds(2))
-    return;  // several threads meet the same failure in words of their own
+    return;  // several threads report the same failure with different texts
   state.logged = error.message;
   state.logged_at = now;
   log(LogLevel::error, "store", "{}{}: {} (jobs under way go on; trying again)", of_context(context), doing,
