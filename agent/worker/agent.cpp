@@ -69,7 +69,7 @@ Result<void> Agent::open(Parts& parts) {
   return start_threads();  // last, since the threads use all parts
 }
 
-// Calls `what` for all servers in parallel, for the first one on this thread.
+// Calls the function for all servers in parallel, for the first server on this thread.
 std::vector<Result<void>> Agent::at_the_same_time(const std::function<Result<void>(Side&)>& what) {
   std::vector<std::future<Result<void>>> others;
   for (std::size_t i = 1; i < sides_.size(); ++i)
@@ -277,8 +277,8 @@ Agent::~Agent() {
   sweeper_thread_.reset();  // can wait for a disk
 }
 
-// Returns the number of jobs without processes whose end cannot be reported yet. They need no slot, so as many jobs may
-// be claimed in addition, up to the number of slots.
+// Returns the number of jobs that have no process left and still wait for the report of their end. They need no slot,
+// so as many jobs may be claimed in addition, up to the number of slots.
 std::uint32_t Agent::slots_of_endings() const {
   return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->endings(), settings_.slots));
 }

@@ -50,7 +50,7 @@ class Agent {
   struct Parts {
     StoreFactory& stores;
     std::unique_ptr<Sandbox> sandbox;
-    std::vector<std::unique_ptr<Executor>> executors;  // executors whose probe succeeded on this host
+    std::vector<std::unique_ptr<Executor>> executors;  // executors that passed their probe on this host
     const Clock& clock;
     RunnerHold self = describe_self();
     InstanceLock alive = {};  // lock of self.instance, inherited by the processes of the sandbox

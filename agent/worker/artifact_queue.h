@@ -1,5 +1,5 @@
 // The artifacts of one run on their way to the disk. A disk can block (a frozen file system, a network file system
-// whose server does not answer). So the thread that receives the bytes only queues them, and the thread for the disk
+// with a server that hangs). So the thread that receives the bytes only queues them, and the thread for the disk
 // (worker/lanes.h) writes them.
 //
 //   conversation --open, write, close--> ArtifactQueue --next(), finish()--> work on the disk's lane --> RunArtifacts

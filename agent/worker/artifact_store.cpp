@@ -191,7 +191,7 @@ class HostArtifacts final : public ArtifactStore {
     for (const ForJob& each : to) {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
-      // Before add(): a caller whose files are missing repeats the call with other jobs, and must not leave folders of
+      // Before add(): a caller with missing files repeats the call with other jobs, and must not leave folders of
       // the first ones behind.
       MJ_TRY(files, whole_files(context, parcel, each, job));
       MJ_CHECK(held->add(job));

@@ -28,7 +28,7 @@ class ArtifactSweep {
   // An empty state_dir means that nothing is swept. every_ms: minimum time between the starts of two rounds.
   ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms);
   // Does a small part of the due work in the context. Returns the time in ms until more work is due; an earlier call is
-  // cheap. After an error of the store, no file was deleted whose record could not be read.
+  // cheap. After an error of the store, no file with an unread record was deleted.
   Result<std::uint64_t> look_after(RecordStore&, Id context);
 
  private:

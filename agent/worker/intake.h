@@ -47,7 +47,7 @@ class Intake {
     std::function<void(Start)> start;
     std::function<void(Outgoing)> report;  // Reports a job that can never run.
     std::function<void(RunNumber, const ClaimRef&)> claimed;
-    std::function<void()> heartbeat;  // Requests an early heartbeat, whose answer names cancelled jobs.
+    std::function<void()> heartbeat;  // Requests an early heartbeat; its answer names cancelled jobs.
     std::function<void()> no_work;  // Called when a wake-up had another cause than a queue: timers may be due earlier.
     std::function<std::uint32_t()> ahead = [] {
       return 0U;
@@ -116,7 +116,7 @@ class Intake {
     unsigned failures = 0;
     std::uint64_t until_boot_ms = 0;
   };
-  std::map<std::pair<Id, std::string>, Break> breaks_;  // queues whose jobs cannot be started now
+  std::map<std::pair<Id, std::string>, Break> breaks_;  // queues with jobs that cannot be started now
   std::size_t turn_ = 0;                                // rotates the first context and queue, so that none starves
   RunNumber next_run_;
   std::mt19937_64 chance_;

@@ -66,7 +66,7 @@ class JobPipes {
   bool is_held(JobPipe pipe) const { return (held_ && pipe == JobPipe::channel) || pause_of(pipe) > 0; }
   // Stops waiting for this pipe until the given time.
   void pause(JobPipe, std::uint64_t until_boot_ms);
-  // Resumes the pipes whose pause is over. Returns the end of the next pause, or UINT64_MAX if no pipe is paused.
+  // Resumes the pipes at the end of their pause. Returns the end of the next pause, or UINT64_MAX if no pipe is paused.
   std::uint64_t resume(std::uint64_t now_boot_ms);
 
   // Starts to watch the output if the run was started kListenMs ago. Returns whether the output is watched; if not,

@@ -164,7 +164,7 @@ class JobRuns {
   std::vector<Action> step(Event, Now);
   // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
   std::string say_next(RunNumber);
-  // Returns the number of jobs that have no process left but whose end cannot be reported yet.
+  // Returns the number of jobs that have no process left and still wait for the report of their end.
   std::size_t endings() const { return endings_.size(); }
   const Start* job_of(RunNumber) const;  // Returns null if the run has no slot.
   // Returns the time after which Time must be passed if there is no other event. No value: Time is not needed.
@@ -196,7 +196,7 @@ class JobRuns {
     bool held = false;                      // the channel is not read, since artifacts wait for the disk
     bool between = false;  // between two stages: another thread uses the conversation, and the run has no process
   };
-  struct Ending {  // a job without processes whose end is not reported yet
+  struct Ending {  // a job without processes that waits for the report of its end
     Run run;
     Outcome outcome;
     std::string artifacts;

@@ -28,11 +28,11 @@ const ClaimRef& claim_of(const Report&);  // Returns the claim that a report bel
 class Reporter {
  public:
   struct Callbacks {
-    // Receives the runs whose last reports were answered, with success or an error. Called from turn().
+    // Receives the runs after their last reports were answered, with success or an error. Called from turn().
     std::function<void(std::span<const RunNumber>)> settled;
     // Returns the time in us for which the reporter waits for further reports before it sends a batch.
     std::function<std::uint32_t()> gather_us = [] { return 0U; };
-    // Receives a run whose claim is stale and that must be killed. Called from turn().
+    // Receives a run that must be killed, since its claim is stale. Called from turn().
     std::function<void(RunNumber)> stale = [](RunNumber) {};
   };
   Reporter(ClaimStore&, const Clock&, StoreHealth&, Receipts, Callbacks);
@@ -64,7 +64,7 @@ class Reporter {
   Receipts receipts_;
   ContextPauses pauses_;
   std::map<Id, Line> lines_;
-  std::optional<Id> sent_;  // context whose first report was sent by post()
+  std::optional<Id> sent_;  // context of the report that post() sent
   std::atomic<bool> stop_{false};
 };
 

@@ -135,15 +135,15 @@ class RunLoop {
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
-  const std::set<Id> folder_contexts_;                         // WorkerSettings::folder_contexts
-  std::unordered_map<RunNumber, std::string> reading_lanes_;   // lanes of the runs whose pipes the loop does not read
+  const std::set<Id> folder_contexts_;                        // WorkerSettings::folder_contexts
+  std::unordered_map<RunNumber, std::string> reading_lanes_;  // lanes that read the pipes of a run in place of the loop
   std::unordered_map<RunNumber, RunEnded> ends_behind_reads_;  // reported after the last background read of the run
   Mailbox<BackgroundRead> background_reads_;
   struct EndedSpan {
     std::string traceparent, of;
     Span span;
   };
-  std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // spans of runs whose jobs have no end yet
+  std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // spans of runs until the end of the job is known
   bool lacks_threads_ = false;                            // a lane has no thread yet
   bool unheard_ = false;                                  // the output of a run is not in the epoll set yet
   std::uint64_t resume_at_ms_ = UINT64_MAX;               // end of the first pause of a pipe

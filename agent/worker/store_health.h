@@ -25,7 +25,7 @@ class StoreHealth {
   // Context 0 means all contexts. The same error is logged at most once a minute.
   void failed(Id context, std::string_view doing, const Error& error);
   void worked(Id context);
-  // Returns the contexts whose last calls failed; 0 means all contexts.
+  // Returns the contexts with a failed last call; 0 means all contexts.
   std::vector<Id> away();
 
  private:

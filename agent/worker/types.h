@@ -88,9 +88,9 @@ struct WorkerSettings {
   // (`dev`).
   bool claims_as_actor = false;
   std::vector<Id> contexts;
-  std::vector<Id> own_servers;            // contexts whose store is a server of their own; the others share one server
-  std::set<Id> folder_contexts;           // contexts whose script hosts have folders of the host (virtual environments)
-  std::vector<std::string> script_types;  // script types whose queues are served; empty: all types of the executors
+  std::vector<Id> own_servers;   // contexts with a server of their own; the others share one server
+  std::set<Id> folder_contexts;  // contexts with folders of the host in their script hosts (virtual environments)
+  std::vector<std::string> script_types;  // only queues of these types are served; empty: all types of the executors
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;
   std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL

@@ -21,12 +21,13 @@ class WarmSecrets {
   using Has = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
 
   static constexpr std::uint64_t kLookMs = SecretsWatch::kLookMs;
-  static constexpr std::size_t kMost = 1000;  // maximum number of keys; the one whose process ends first is evicted
+  // Maximum number of keys. The key of the process that ends first is evicted.
+  static constexpr std::size_t kMost = 1000;
 
   // Reports that a run starts with these secrets.
   void given(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
-  // Returns the keys whose secrets have changed, at most every kLookMs. Keys that were returned before are returned
-  // again, since a run that was prepared earlier may start later.
+  // Returns the keys with changed secrets, at most every kLookMs. Keys that were returned before are returned again,
+  // since a run that was prepared earlier may start later.
   std::vector<std::string> outdated(const Has&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 
