@@ -1,4 +1,7 @@
--- Whose a public key is: mj:actor-keys in database 0, beside the records. These decide; two names say that it is nobody's.
+-- The index mj:actor-keys in database 0: public key to the ids of its actors. The records of the actors decide; a key
+-- that two records contain belongs to neither actor.
+
+-- Returns the ids of the actors that the index names and whose record contains this public key.
 local function owners_of(pubkey)
   local owners = {}
   for id in string.gmatch(redis.call('HGET', 'mj:actor-keys', pubkey) or '', '%d+') do
@@ -6,18 +9,21 @@ local function owners_of(pubkey)
   end
   return owners
 end
+-- Returns whether an actor other than `id` has this public key.
 local function is_anothers(pubkey, id)
   for _, each in ipairs(owners_of(pubkey)) do
     if each ~= id then return true end
   end
   return false
 end
+-- Adds the actor to the index entry of the public key, unless two actors are in that entry already.
 local function own_key(pubkey, id)
   local owners = owners_of(pubkey)
   if #owners > 1 or owners[1] == id then return end
   owners[#owners + 1] = id
   redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(owners, ' '))
 end
+-- Removes the actor from the index entry of the public key.
 local function disown_key(pubkey, id)
   local left = {}
   for _, each in ipairs(owners_of(pubkey)) do
@@ -29,7 +35,8 @@ local function disown_key(pubkey, id)
     redis.call('HDEL', 'mj:actor-keys', pubkey)
   end
 end
-local function actor_id(key)  -- as text; nothing: it is another record's
+-- Returns the id (text) in the key of an actor record, or nil for any other key.
+local function actor_id(key)
   local id = string.match(key, '^actor:([1-9]%d*)$')
   if id and #id <= 10 and num(id) <= 4294967295 then return id end
 end

@@ -1,8 +1,11 @@
--- Put in front of every script. Scripts do not roll back: for each job (or message) everything is read and its type
--- checked before the first write, what is added is written before anything is taken away, and an error that can still
--- come (out of memory, read-only) comes with the first write, before anything has changed.
--- A number as an argument of a command is turned into text the slow way: frequent ones are texts from the beginning.
--- Names of keys: ../keys.cpp. Arguments: as the caller in ../redis_*.cpp adds them.
+-- Definitions for all scripts. assemble.py puts the definitions that a script uses in front of that script.
+
+-- Redis does not roll back a script that fails. For each job or message a script therefore reads everything and checks
+-- all types before its first write, and adds new entries before it removes old ones. An error that is still possible
+-- (out of memory, read-only server) occurs at the first write, before anything has changed.
+-- The scripts use no KEYS: they build key names (listed in ../keys.cpp) from ARGV. The callers in ../redis_*.cpp add
+-- ARGV in the order in which a script reads it. Lua converts a number in a command to text slowly, so frequent numbers
+-- are kept as text.
 local time = redis.call('TIME')
 local now_s = time[1]
 local now_us = time[1] * 1000000 + time[2]
@@ -13,13 +16,14 @@ local function arg()
   next_arg = next_arg + 1
   return ARGV[next_arg]
 end
-local function list_arg()  -- a count of texts, then these
+-- Reads a list from ARGV: its length, followed by that many texts.
+local function list_arg()
   local list = {}
   for i = 1, tonumber(arg()) do list[i] = arg() end
   return list
 end
 
--- What stands in a key may come from anybody: nothing but a whole number in range counts.
+-- Parses a whole number from 0 to 2^53 - 1. Returns 0 for any other text, since any client may write to a key.
 local function num(text)
   local n = tonumber(text)
   if n and n >= 0 and n <= 9007199254740991 then return math.floor(n) end
@@ -29,7 +33,8 @@ local function dec(n) return string.format('%d', n) end
 local function shown(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
 
 local function type_of(key) return redis.call('TYPE', key).ok end
-local function wrong(key, want)  -- the error to answer with, if the key is there with another type
+-- Returns the error MJTYPE if `key` exists with another type than `want`, otherwise nil.
+local function wrong(key, want)
   local is = type_of(key)
   if is ~= 'none' and is ~= want then
     return redis.error_reply('MJTYPE ' .. shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs')
@@ -41,12 +46,13 @@ local function to_table(flat)
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   return fields
 end
--- Where its state is: of a job, of a flow.
+-- Returns the key of the hash that holds the state of a job (its claim) or of a flow (its mark).
 local function mark_of(of)
   local flow = string.match(of, '^flow:(%d+)$')
   return flow and 'mj:flow:' .. flow or 'mj:claim:' .. of
 end
--- A hash that takes more than max bytes is not read: its longest field, and how long that is. Nothing: it is not so.
+-- Checks the size of a hash before it is read as a whole. If the hash uses more than `max` bytes, returns the name of
+-- its longest field and the length of that field in bytes; otherwise returns nothing.
 local function too_long(key, max)
   local bytes = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', '0')
   if type(bytes) ~= 'number' or bytes <= max then return end
@@ -60,11 +66,12 @@ local function too_long(key, max)
 end
 local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
   ended = true}
-local function read_claim(job)  -- nil: not a hash
+-- Returns the claim of a job as a table (empty if the job has no claim), or nil if the key is not a hash.
+local function read_claim(job)
   local flat = redis.pcall('HGETALL', 'mj:claim:' .. job)
   if flat.err then return nil end
   local claim = to_table(flat)
-  if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- somebody's nonsense
+  if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- an invalid state that another client wrote
   return claim
 end
 local function owns(claim, claim_id, token)

@@ -1,7 +1,7 @@
--- Contexts as a whole.
--- Each step that changes a job enters it in mj:jobs with the present moment, so that its last member changes, unless
--- another job was changed within the same millisecond: the number of leases shows its claim. The number of keys shows new
--- records that are in no list.
+-- Returns a digest that changes with each change of a context, so that delete_context detects changes since the last
+-- read. Each step that changes a job sets its time in mj:jobs, so the newest entry of mj:jobs changes. If another job
+-- was changed within the same millisecond, the number of leases reveals a new claim. The number of keys of the database
+-- reveals new records that are in no index.
 local function revision_of_context(context)
   local parts = {}
   local function add(value) parts[#parts + 1] = #tostring(value) .. ':' .. tostring(value) end

@@ -1,11 +1,13 @@
 -- Ends of claims and of jobs.
+
+-- Returns the fields of an end with status `error`.
 local function failure(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
 local function detail_of(fields)
   for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
   return ''
 end
 
--- A flow ("<context> <id>") has something to hear: an event ("job job:12:3", "flow flow:7"), and it is due now.
+-- Adds an event ("job job:12:3" or "flow flow:7") to a flow ("<context> <id>"), and makes the flow due now.
 local function raise_event(flow, event)
   local id = string.match(flow, '^%d+ (%d+)$')
   local mark = 'mj:flow:' .. (id or '')
@@ -23,8 +25,10 @@ local function raise_event(flow, event)
   redis.call('PUBLISH', 'mj:flows:due', flow)
 end
 
--- Somebody wants to hear that a job or flow has ended: its record names them, or its context does, of flows and of jobs that
--- stand alone. Coordinators tell them (notices_due). An entry: of what, its end in us, status, tries, who has heard of it.
+-- Adds a notice for the end of a job or flow if its record has the field notify. For flows, and for jobs that belong to
+-- no flow, the field notify of the context's record applies if the record has none. Coordinators deliver the notices
+-- (notices_due). An entry of mj:notices is "<key> <end in us> <status> <tries> [<recipients that were reached>]". For
+-- the job or flow of a workflow's effect, the end is added to the inbox of the deployment instead.
 local kMostNotices = 100000
 local function note_end(of, status, ended_ms)
   local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of', 'effect_of')
@@ -42,14 +46,15 @@ local function note_end(of, status, ended_ms)
   if redis.call('ZCARD', 'mj:notices') >= kMostNotices then
     return add_anomaly(of .. ' has ended, and nobody hears of it: ' .. dec(kMostNotices) .. ' notices wait already')
   end
-  redis.pcall('HSET', mark_of(of), 'noticed', 1)  -- so that retention leaves the record
+  redis.pcall('HSET', mark_of(of), 'noticed', 1)  -- retention keeps the record until the notice was delivered
   redis.call('ZADD', 'mj:notices', dec(now_ms), of .. ' ' .. dec(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
   redis.call('PUBLISH', 'mj:notices', (asked[2] or '') .. ' ' .. of)
 end
 
-local finish  -- below
--- Jobs that depend on one that has ended. So many in one step; tick does the others. One that is taken out of a long list
--- of others that it waits for counts as more.
+local finish  -- defined below
+-- Processes the jobs that depend on an ended job: they are queued after their last dependency has finished, or end if
+-- this dependency has failed. One call of a script processes about settle_left jobs, and tick processes the others. A
+-- job that ends while it waits for many other jobs counts as several, by the cost of removing it from their sets.
 local settle_left, settled = 100, 0
 local function settle_dependents(dep, status)
   local key = 'mj:dependents:' .. dep
@@ -87,19 +92,21 @@ local function write_end(job, fields)
   return true
 end
 
--- The end of a job elsewhere whose result is not kept (is_end_refused).
+-- Returns the fields of an end that are stored in place of an end from another host that exceeds a quota
+-- (is_end_refused).
 local function without_result(fields)
   local is = to_table(fields)
   if is.status == 'error' then return failure(is.detail or '', string.sub(is.error or '', 1, 256)) end
   return failure('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
--- What a claim says of a run, and of a wait, and no more of a job that has ended.
+-- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
 local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
   'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota'}
--- The one terminal transition. fields: name, value, ... with the status first; by_owner: a digest of them, by which its
--- claim may repeat it. The owner works it out: here it would stop all other clients for longer than the rest of an end.
--- claim nil: the mark cannot be written because another client took its key; the hash says it alone then.
+-- Ends a job. This is the only transition to the state `ended`. fields: name, value, ... with the status first.
+-- by_owner: a digest of the fields, by which store_end() recognises a repeat of the same end. The owner of the claim
+-- computes the digest, since the computation here would block all other clients for longer than the rest of the end.
+-- claim nil: another client has overwritten the key of the claim, so only the record can show the end.
 finish = function(job, claim, fields, by_owner)
   local status, detail, from = fields[2], detail_of(fields), claim and claim.state
   local end_seq = last_seq(job) + 1
@@ -114,7 +121,7 @@ finish = function(job, claim, fields, by_owner)
     else
       add_fact(queue, job, claim, kind, 'detail', detail)
     end
-    has_record = write_end(job, fields)  -- before the claim says `ended`: an end that is acknowledged is in the record
+    has_record = write_end(job, fields)  -- before the claim: an acknowledged end is in the record
     set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now,
       unpack(charge_end(job, claim, fields)))
     claim.state = 'ended'
@@ -138,7 +145,7 @@ finish = function(job, claim, fields, by_owner)
   elseif detail ~= 'skipped' then
     note_end(job, status, now_ms)
   end
-  -- Fails if another client has written a log of its own: the end stands all the same.
+  -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
   local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
   if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
   if from ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
@@ -146,14 +153,15 @@ finish = function(job, claim, fields, by_owner)
   if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
 end
 
--- Somebody wants it cancelled. ended: nobody ran it and it has ended now. asked: its owner gets the request. over: it had
--- ended before. missing.
+-- Cancels a job. Returns ended (the job was not running and has ended now), asked (the owner of the claim receives the
+-- request), over (the job had ended before) or missing.
 local function cancel_job(job, claim)
   if claim.state == 'ended' then return 'over' end
-  if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- else the claim decides
+  if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- with a state the claim is the authority
   if claim.state == 'live' then
     redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
-    -- A hint to its owner, whose next heartbeat would bring it anyway.
+    -- This hint makes the owner renew its lease at once. Without it the owner receives the request with its next
+    -- renewal.
     local runner = 'runner:' .. (claim.runner or '')
     local topic = type_of(runner) == 'hash' and redis.call('HGET', runner, 'topic')
     redis.call('PUBLISH', topic or 'runner' .. (claim.runner or ''), 'cancel:' .. job)
@@ -164,8 +172,8 @@ local function cancel_job(job, claim)
   if claim.state == 'planned' and claim.message then
     put_out('cancel ' .. claim.message)
   end
-  -- Its entry in the list is no anomaly: the claim drops it in silence. One that is only created has none, unless another
-  -- client has pushed it.
+  -- The entry in the list of the queue remains, and the field `leftover` makes the claim drop it without an anomaly. A
+  -- job that was only created has no entry, unless another client has pushed one.
   local listed = claim.state == 'queued' and not has_priority(claim)
   if not claim.state then listed = not is_only_created(job, claim, record[2]) or was_pushed(queue_of(job, claim), job) end
   local is_away = claim.state == 'planned' and claim.message
@@ -175,7 +183,9 @@ local function cancel_job(job, claim)
   return 'ended'
 end
 
--- A live claim gives its job back, to be taken next, or after a pause. An error if the queue is a list no more.
+-- Returns the job of a live claim to the front of its queue, or delays it for pause_ms. A job whose cancellation was
+-- requested ends instead. how: the kind of the fact, released or expired. Returns the error if a key of the queue has a
+-- wrong type.
 local function give_back(job, claim, how, reason, pause_ms)
   if claim.cancel then return finish(job, claim, failure('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
@@ -198,9 +208,10 @@ local function give_back(job, claim, how, reason, pause_ms)
   show_node(job, claim)
 end
 
--- Releases a claim on request of its owner. A job that had not begun loses no delivery, and its queue time-out continues. A job that is released
--- more than kMaxReleases times without a run is delayed between two claims, so that it does not keep the jobs behind it from
--- their turn. Fewer releases are usual on a busy host, and the job is the next one of its queue at once.
+-- Releases a claim at the request of its owner. If the run had not begun, the delivery is not counted and the queue
+-- time-out continues. A job that was released more than kMaxReleases times without a run is delayed between two claims,
+-- so that the jobs behind it are claimed, too. Fewer releases are usual on a busy host, and the job is the next one of
+-- its queue at once.
 local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400
 local function release(job, claim, reason, ran)
   if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
@@ -216,12 +227,12 @@ local function release(job, claim, reason, ran)
   limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
 end
 
--- An operator runs a job again that ended as error. Nil, or why not.
+-- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
 local function reopen(job, claim)
   if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
   if claim.status == 'finished' then return 'has finished: submit it anew to run it once more' end
   if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
-  -- Its flow left it out: what it does (a compensation, say) is not wanted until the flow says so.
+  -- The flow has skipped the job. The job (a compensation, for example) must not run unless the flow decides so.
   if claim.flow and (claim.detail == 'not_needed' or claim.detail == 'skipped') then
     return 'is run by its flow: see mycojobs flow retry'
   end
@@ -243,8 +254,8 @@ local function reopen(job, claim)
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
 end
 
--- An ended job stays until its entry has gone, those that depend on it have heard of its end, its notice was sent, and its
--- flow has ended. Nil, or why it stays.
+-- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
+-- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
 local function is_kept(job, claim)
   if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
   if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not heard of its end yet: try again' end
@@ -256,7 +267,7 @@ local function is_kept(job, claim)
   if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
 end
 
--- An ended job leaves with its record, log and facts.
+-- Deletes an ended job with its record, log and facts.
 local function retire_job(job, claim)
   local queue = queue_of(job, claim)
   local revisions = {}
@@ -273,7 +284,8 @@ local function retire_job(job, claim)
   call_index('ZREM', 'mj:jobs', job)
 end
 
--- A message that is away is answered, or given up: detail and why of its jobs that have not ended.
+-- Ends a message in state `away` after its last answer, or when its delivery has failed. detail, why: detail and error
+-- for its jobs that have not ended. is_answered: the answer reports no error for the message.
 local function end_away(message, is, detail, why, is_answered)
   local mark = 'mj:message:' .. message
   for job in string.gmatch(is.jobs or '', '%S+') do
@@ -286,5 +298,5 @@ local function end_away(message, is, detail, why, is_answered)
   redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
   end_message(message, not is_answered and why or failed > 0 and failed .. ' of its jobs failed' or '')
   if not is.carried then return put_in(message) end
-  redis.call('HSET', mark, 'why', why)  -- nobody but the router waits for it
+  redis.call('HSET', mark, 'why', why)  -- for the router, which reads the mark of a message that it created itself
 end

@@ -1,21 +1,24 @@
--- Flows. mj:flow:<id> says where one is:
---   creating   ids are allocated; its jobs and its definition are being written
---   new        whole, and not begun
---   active     in mj:flows:active; in mj:flows:due if it should be looked at
---   ended      in mj:flows:ended, until retention is over (creating: too, from its creation)
+-- Flows. The mark of a flow, mj:flow:<id>, holds its state:
+--   creating   its ids are allocated; its jobs and its definition are being written
+--   new        it is complete and has not begun
+--   active     it is in mj:flows:active; also in mj:flows:due if a coordinator has to process it
+--   ended      it is in mj:flows:ended until the retention is over
+-- A flow in state `creating` is in mj:flows:ended, too, from its creation on, so that an abandoned creation is retired.
 local kDue, kActive, kEnded, kCatalog = 'mj:flows:due', 'mj:flows:active', 'mj:flows:ended', 'mj:catalog'
 local function wrong_flow(flow)
   return wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash') or wrong('mj:run:' .. flow, 'stream')
     or wrong('mj:checkpoint:' .. flow, 'hash') or wrong('mj:flow-waits:' .. flow, 'set') or wrong(kDue, 'zset')
     or wrong(kActive, 'zset') or wrong(kEnded, 'zset')
 end
-local function read_mark(flow)  -- nil: there is none, or it was never created through us
+-- Returns the mark of a flow, or nil if there is no mark with a state.
+local function read_mark(flow)
   local mark = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
   return mark.state and mark
 end
--- Instead of the fingerprint of a request that nobody knows any more: fits every request.
+-- Stands for the fingerprint of an unknown request after a repair. It matches every request.
 local kAnyPrint = '0'
--- What the record of a flow says of what it is, whatever another client has made of it since.
+-- Returns the fields that identify a flow, computed from its mark. The record should contain the same values, but
+-- another client may have changed them.
 local function identity_of(flow, mark)
   local fields = {'id', flow, 'caller_id', mark.caller or '0'}
   for name, from in pairs({jobs = 'ids', definition_hash = 'definition', name = 'name', parent = 'parent'}) do
@@ -26,7 +29,8 @@ local function identity_of(flow, mark)
   end
   return fields
 end
--- {state, attempt, status, detail, error, result, started_ms, ended_ms, runner, result_json} of a job, and its bytes.
+-- Returns {state, attempt, status, detail, error, result, started_ms, ended_ms, runner, result_json} of a job, and
+-- their approximate size in bytes.
 local function job_view(job)
   local claim, is = read_claim(job) or {}, type_of(job)
   local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
@@ -42,44 +46,48 @@ local function is_id(text)
   return string.match(text, '^[1-9]%d*$') and #text <= 10 and num(text) <= 4294967295
 end
 
--- The number before the dash of a stream's latest entry, those that were deleted with it; 0: there is no stream.
--- Nil: it is larger than any that we write.
+-- Returns the number before the dash of the last entry that was ever added to the stream; 0 if there is no stream.
+-- Returns nil if the number is too large to be a revision of this program.
 local function head_of(key)
   if redis.call('EXISTS', key) == 0 then return 0 end
   local head = tonumber(string.match(to_table(redis.call('XINFO', 'STREAM', key))['last-generated-id'], '^%d+'))
   return head < 9007199254740000 and head or nil
 end
+-- Returns the error for a stream for which head_of() has returned nil.
 local function strange_head(key)
   return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that is none of ours')
 end
--- Of a run's latest fact. Should its journal have been deleted, it goes on from its checkpoint.
+-- Returns the revision of the latest fact of a run. If the journal was deleted, returns the revision of the checkpoint,
+-- from which the run continues. Returns nil as head_of() does.
 local function revision_of(flow)
   local head = head_of('mj:run:' .. flow)
   if head ~= 0 then return head end
   return num(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
 end
 
--- The definition `hash` is used by one more (flow:<id>, schedule:<name>), or by one less.
+-- Returns the error for a wrong type of the keys of a definition.
 local function wrong_definition(hash)
   return wrong('mj:definition:' .. hash, 'hash') or wrong('mj:definition-uses:' .. hash, 'set')
 end
--- A definition that is not there yet is charged to the caller, as long as anybody uses it. The error to answer with, if that is
--- too much.
+-- Charges a new definition to the caller, for as long as the definition is in use. Returns the error MJFULL if this
+-- exceeds a quota.
 local function charge_definition(hash, text, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
   local setting, limit = charge(caller, record_charge({text}), kAtQuota)
   return setting and refusal_of_quota(caller, setting, limit)
 end
+-- Adds a user (flow:<id> or schedule:<name>) to a definition, and stores the definition if it does not exist.
 local function use_definition(hash, text, user, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then
     redis.call('HSET', 'mj:definition:' .. hash, 'text', text, 'caller', caller, 'kept', dec(record_charge({text})))
   end
   redis.call('SADD', 'mj:definition-uses:' .. hash, user)
 end
+-- Removes a user from a definition, and deletes the definition after its last user.
 local function drop_definition(hash, user)
   if not hash or hash == '' then return end
   if is_foreign('mj:definition:' .. hash, 'hash') or is_foreign('mj:definition-uses:' .. hash, 'set') then return end
-  -- A user that is not registered proves that users were lost: others may need the definition.
+  -- If this user is not registered, registrations were lost: other flows may need the definition, so it is not deleted.
   local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
   if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
     local charged = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
@@ -88,10 +96,11 @@ local function drop_definition(hash, user)
   end
 end
 
--- A job of the flow ("<context> <id>"), in no queue. More: further fields of its claim.
+-- Sets a job to the state `planned`: in no queue, owned by the flow ("<context> <id>"). The other arguments are further
+-- fields of the claim.
 local function plan(job, claim, queue, flow, ...)
   add_fact(queue, job, claim, 'planned', 'fl', flow)
-  local priority = redis.pcall('HGET', job, 'priority')  -- an error if the record is not a hash
+  local priority = redis.pcall('HGET', job, 'priority')  -- the reply is an error if the record is not a hash
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',
     valid_priority(type(priority) == 'string' and priority or ''), ...)
   claim.state, claim.queue, claim.flow = 'planned', queue, flow

@@ -1,7 +1,7 @@
--- Numbering of records.
+-- Allocation of record ids.
 local kMaxId = 4294967295
--- The first of `count` consecutive ids after `last` that are all free. Nil: no free ids were found. Clients choose ids as
--- they like: the distance between two probes doubles while ids are in use, then the gap between the last used and the
+-- Returns the first of `count` consecutive free ids after `last`, or nil if none was found. Clients may choose ids
+-- freely. The distance between two probes doubles while ids are in use; then the gap between the last used and the
 -- first free id is halved. So the number of probes grows with the logarithm of the number of records.
 local function free_ids(last, count, is_used)
   local function highest_used(first)

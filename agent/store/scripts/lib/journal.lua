@@ -1,43 +1,49 @@
--- The dispatch journals, and what should not have been.
+-- Dispatch journals, anomalies and dead letters.
+
+-- Records an anomaly, unless the newest anomaly has the same text.
 local function add_anomaly(text)
   local last = redis.call('XREVRANGE', 'mj:anomalies', '+', '-', 'COUNT', 1)[1]
   if last and last[2][2] == text then return end
   redis.call('XADD', 'mj:anomalies', 'MAXLEN', '~', 10000, '*', 'text', text)
 end
-local function add_dead(entry, queue, reason)  -- its id in the list of dead letters
+-- Adds an entry to the list of dead letters. Returns the id of the dead letter.
+local function add_dead(entry, queue, reason)
   return redis.call('XADD', 'mj:dead', 'MAXLEN', '~', 100000, '*', 'key', string.sub(entry, 1, 1024), 'queue', queue,
     'reason', reason)
 end
 
--- Calls a command on an index that doctor --rebuild can restore from the facts of its jobs. If another client has overwritten
--- the key, an anomaly names it, nil is returned, and the change of the job continues without that index.
+-- Calls a command on an index that `doctor --rebuild` can restore from the facts of its jobs. If another client has
+-- overwritten the key, an anomaly names the key, nil is returned, and the caller continues without that index.
 local function call_index(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) ~= 'table' or not answer.err then return answer end
   if not string.find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
   add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
 end
--- The same for a type that is checked in advance: an anomaly names a key that exists with another type.
+-- Reports a key that exists with another type than `want` as an anomaly. Returns whether the type is wrong.
 local function report_type(key, is, want)
   if is == 'none' or is == want then return false end
   add_anomaly(shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
   return true
 end
 local function is_foreign(key, want) return report_type(key, type_of(key), want) end
+-- Returns whether the key exists with type `want`. Another type is reported as an anomaly.
 local function has_type(key, want)
   local is = type_of(key)
   report_type(key, is, want)
   return is == want
 end
-local function find_claim(job)  -- nil: the key is not a hash, which is reported
+-- Returns the claim of a job, or nil if the key is not a hash, which is reported as an anomaly.
+local function find_claim(job)
   local claim = read_claim(job)
   if not claim then is_foreign('mj:claim:' .. job, 'hash') end
   return claim
 end
 
-local heads = {}  -- latest revision of each journal
--- Appends a fact to the queue's journal: its entry id is the revision. Notes the revision in `claim`, which the caller
--- writes with set_claim(). A journal that another client has overwritten is an anomaly, and the change goes on.
+local heads = {}  -- the latest revision of each journal, by queue
+-- Appends a fact to the journal of the queue; the revision is the number of the stream entry. Notes the revision in
+-- `claim`, which the caller stores with set_claim(). If another client has overwritten the journal, an anomaly is
+-- recorded and the caller continues without the fact.
 local function add_fact(queue, job, claim, kind, ...)
   local key = 'mj:journal:' .. queue
   local head = heads[queue]
@@ -50,7 +56,7 @@ local function add_fact(queue, job, claim, kind, ...)
   local added = redis.pcall('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then error(added) end
-    -- Facts of retired jobs have left the end of the journal.
+    -- Facts at the end of the journal were deleted with their retired jobs, so the last entry has a lower revision.
     local info = to_table(redis.call('XINFO', 'STREAM', key))
     head = num(string.match(info['last-generated-id'], '^%d+'))
     redis.call('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
@@ -58,7 +64,8 @@ local function add_fact(queue, job, claim, kind, ...)
   heads[queue] = head + 1
   if claim then claim.revs = (claim.revs and claim.revs .. ' ' or '') .. dec(head + 1) end
 end
-local function heads_now()  -- {queue, revision, ...} of those that this call has written to
+-- Returns {queue, revision, ...} for the journals to which this call has written.
+local function heads_now()
   local list = {}
   for queue, head in pairs(heads) do
     list[#list + 1] = queue
@@ -66,22 +73,25 @@ local function heads_now()  -- {queue, revision, ...} of those that this call ha
   end
   return list
 end
--- Something has happened to the job: who lists jobs finds it first. Another client's key there hides jobs and stops none.
+-- Sets the time of the last change of the job, by which lists of jobs are sorted. If another client has overwritten the
+-- index, the job is missing in lists but continues.
 local function happened(job) call_index('ZADD', 'mj:jobs', dec(now_us), job) end
--- Writes fields of the claim, the revisions of its facts with them.
+-- Writes fields of the claim together with the revisions of its facts.
 local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)
   write_claim(job, claim, ...)
   happened(job)
 end
 
-local function last_seq(job)  -- of the job's log
+-- Returns the number of the last entry of the job's log, or 0.
+local function last_seq(job)
   local key = 'mj:log:' .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
   local last = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
   return last and num(string.match(last[1], '^%d+')) or 0
 end
 
+-- Returns the SHA-1 of the texts with their lengths.
 local function digest(fields)
   local parts = {}
   for i, text in ipairs(fields) do parts[i] = #text .. ':' .. text end

@@ -1,19 +1,22 @@
--- Bytes that the jobs of a caller keep in this Redis: field <caller> of mj:kept; field all is the sum over all callers. A job
--- is charged when its record is written, for its output and for its end, and credited when it is deleted. Its claim holds the
--- charges: kept (record), kept_end, log_bytes. For a job that was created and never queued, and for a message that a client
--- created here, mj:kept-created holds the charge.
--- The fields over, at, began and full of mj:kept belong to the search for ended jobs that are retired next (tick.lua). changes
--- counts the changes; caller_max and context_max are the quotas, for readers.
+-- Bytes that the jobs of each caller store in this Redis: field <caller> of mj:kept; field `all` is the sum over all
+-- callers. A job is charged when its record is written, for its output and for its end, and credited when it is
+-- deleted. The claim holds the charges: kept (record), kept_end and log_bytes. For a job that was created and never
+-- queued, and for a message that a client created in this context, mj:kept-created holds the charge.
+-- The fields over, at, began and full of mj:kept are the state of the search for ended jobs to retire (tick.lua). The
+-- field changes counts the changes; caller_max and context_max repeat the quotas for readers.
 local kKept, kKeptCreated = 'mj:kept', 'mj:kept-created'
-local kLeastKept = 3072     -- minimum charge of a job: record, claim and facts
-local kLeastEnd = 2048      -- a shorter end is covered by the minimum charge
-local kLogStep = 2048       -- output is charged in steps
-local kLineBytes = 32       -- overhead of a line of output
-local kQuotaPauseMs, kMaxQuotaPauseMs = 10000, 60000  -- between two looks at a job that waits until its caller keeps less
-local quota = {caller = 0, context = 0}  -- 0: any number of bytes. Set by the scripts that are given it
+local kLeastKept = 3072  -- minimum charge of a job in bytes: record, claim and facts
+local kLeastEnd = 2048  -- a shorter end is covered by the minimum charge
+local kLogStep = 2048  -- output is charged in steps of this many bytes
+local kLineBytes = 32  -- overhead of a line of output in bytes
+-- Pause between two checks of a job that waits because its caller exceeds a quota.
+local kQuotaPauseMs, kMaxQuotaPauseMs = 10000, 60000
+-- The quotas in bytes; 0 is unlimited. Scripts that receive the quotas in ARGV set them with read_quota().
+local quota = {caller = 0, context = 0}
 local function read_quota() quota = {caller = num(arg()), context = num(arg())} end
 
-local function caller_of(key) return string.match(key, '^%l+:(%d+):') end  -- of a job or a message
+-- Returns the caller's id in the key of a job or message.
+local function caller_of(key) return string.match(key, '^%l+:(%d+):') end
 local function bytes_of(texts)
   local bytes = 0
   for _, text in ipairs(texts) do bytes = bytes + #text end
@@ -22,31 +25,33 @@ end
 local function record_charge(fields) return math.max(kLeastKept, bytes_of(fields)) end
 local function log_charge(bytes) return bytes - bytes % kLogStep end
 
--- Returns the setting of the quota that is exceeded, and its value. In a full context a caller that keeps little is still
--- accepted, so that other callers cannot lock it out; twice the quota of the context is never exceeded. eighths: so many eighths
--- of the quotas are allowed.
+-- Returns the setting of the exceeded quota and its value, or nothing. eighths: the allowed share of the quotas in
+-- eighths. In a full context a caller with little data (small_share) is still accepted, so that other callers cannot
+-- lock it out; twice the quota of the context is never exceeded.
 local function small_share() return (quota.caller > 0 and math.min(quota.caller, quota.context) or quota.context) / 16 end
-local kAtQuota, kAtQuotaOfEnds = 8, 9  -- running jobs may exceed the quotas by an eighth with what they end with
+-- Running jobs may exceed the quotas by one eighth when their ends are stored.
+local kAtQuota, kAtQuotaOfEnds = 8, 9
 local function exceeded(own, all, eighths)
   local times = eighths / 8
   if quota.caller > 0 and own > quota.caller * times then return 'quota.caller_bytes', quota.caller end
   if quota.context == 0 or all <= quota.context * times then return end
   if own > small_share() or all > 2 * quota.context then return 'quota.context_bytes', quota.context end
 end
--- The same for what a caller keeps now. more: bytes that are not counted yet.
+-- Returns the result of exceeded() for the present usage of a caller. more: bytes that are not counted yet.
 local function exceeded_now(caller, more)
   if quota.caller == 0 and quota.context == 0 then return end
   local now = call_index('HMGET', kKept, caller, 'all')
   if now then return exceeded(num(now[1] or nil) + (more or 0), num(now[2] or nil) + (more or 0), kAtQuota) end
 end
--- Above this level the oldest ended jobs are retired, so that new jobs rarely reach the quota.
+-- Returns whether the usage is so high that the oldest ended jobs are retired. Retiring them early keeps new jobs from
+-- reaching the quota.
 local function is_almost(bytes, limit) return limit > 0 and bytes > limit - limit / 8 end
 
--- Asks tick to retire ended jobs of the caller. A search that has begun for another caller continues first.
+-- Requests that tick retires ended jobs of the caller. A running search for another caller is completed first.
 local function ask_for_relief(caller) call_index('HSETNX', kKept, 'over', caller) end
 
--- Charges the caller. If the charge exceeds so many eighths of a quota, nothing is charged, and the setting and its value are
--- returned. eighths nil: the charge is never refused.
+-- Charges the caller. If the new total exceeds the given share of a quota, charges nothing and returns the setting and
+-- its value. Without `eighths` the charge is never refused.
 local function charge(caller, bytes, eighths)
   local now = bytes > 0 and call_index('HMGET', kKept, caller, 'all', 'changes')
   if not now then return end
@@ -60,7 +65,8 @@ local function charge(caller, bytes, eighths)
   redis.call('HSET', kKept, caller, dec(own), 'all', dec(all), 'changes', changes)
   if is_almost(own, quota.caller) or is_almost(all, quota.context) then ask_for_relief(caller) end
 end
--- The sum loses what the caller loses, so that a counter that was too low does not make them disagree.
+-- Credits the caller. The sum is reduced by the same amount as the caller's counter, so that a counter that was too low
+-- does not make the two disagree.
 local function credit(caller, bytes)
   local now = bytes > 0 and call_index('HMGET', kKept, caller, 'all', 'changes')
   if not now then return end
@@ -74,20 +80,21 @@ end
 local function text_of_excess(caller, setting, limit)
   return 'the jobs of caller ' .. caller .. ' keep more than ' .. setting .. ' allows, ' .. dec(limit) .. ' bytes'
 end
+-- Returns the error MJFULL for a new record that exceeds a quota.
 local function refusal_of_quota(caller, setting, limit)
   return redis.error_reply('MJFULL the jobs of caller ' .. caller .. ' and their output keep as much in this Redis as the setting '
     .. setting .. ' allows, ' .. dec(limit) .. ' bytes: wait until some have ended, delete some (mycojobs job delete), or raise it')
 end
 
--- Removes and returns the charge of a record that has no claim with its charge.
+-- Removes and returns the charge of a record whose claim does not hold it.
 local function created_charge(key)
   local noted = call_index('HGET', kKeptCreated, key)
   if noted then redis.call('HDEL', kKeptCreated, key) end
   return noted and num(noted) or nil
 end
 local function credit_message(message) credit(caller_of(message), created_charge(message) or 0) end
--- Charges the end of a job or of an attempt. Returns the fields to write to the claim; or nil, the setting and its value if the
--- charge exceeds so many eighths of a quota (nil: any number).
+-- Charges the end of a job or of an attempt. Returns the fields to write to the claim; or nil, the setting and its
+-- value if the charge exceeds the given share of a quota (eighths; nil: never refused).
 local function charge_end(job, claim, fields, eighths)
   local bytes, before = bytes_of(fields), num(claim.kept_end)
   if bytes < kLeastEnd then bytes = 0 end
@@ -99,11 +106,11 @@ local function charge_end(job, claim, fields, eighths)
     credit(caller_of(job), before - bytes)
   end
   claim.kept_end = dec(bytes)
-  claim.end_charge = {'kept_end', claim.kept_end}  -- a second call for the same end returns it again
+  claim.end_charge = {'kept_end', claim.kept_end}  -- a second call for the same end returns the same fields
   return claim.end_charge
 end
--- Returns whether an end exceeds the quotas of its caller. Such an end is stored without its result and long texts, and a line of
--- the log names the setting.
+-- Returns whether an end exceeds the quotas of its caller. Such an end is stored without its result and long texts, and
+-- a line in the job's log names the setting.
 local function is_end_refused(job, claim, fields)
   local charged, setting, limit = charge_end(job, claim, fields, kAtQuotaOfEnds)
   if charged then return false end
@@ -112,6 +119,7 @@ local function is_end_refused(job, claim, fields)
   if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
   return true
 end
+-- Credits everything that was charged for a job.
 local function credit_job(job, claim)
   credit(caller_of(job), num(claim.kept) + (created_charge(job) or 0) + num(claim.kept_end) + log_charge(num(claim.log_bytes)))
 end

@@ -1,8 +1,8 @@
--- Live claims, page by page.
+-- Live claims, read page by page.
 local kLeasesPage = 1000
--- {job, end of its lease, ...}: leases that end after this moment ('': all), the earliest first, and the moment after which
--- the next page begins ('': there is none). A lease that is renewed between two pages is in a later page. Leases with the
--- same end are in the same page.
+-- Returns a page of {job, end of its lease, ...} with the leases that end after `after` (empty: all leases), earliest
+-- first, and the value of `after` for the next page (empty: this is the last page). A lease that is renewed between two
+-- pages is in a later page. Leases with the same end are in the same page.
 local function page_of_leases(after)
   local from = after == '' and '-inf' or '(' .. after
   local page = redis.call('ZRANGEBYSCORE', 'mj:leases', from, '+inf', 'WITHSCORES', 'LIMIT', 0, kLeasesPage)

@@ -1,20 +1,23 @@
--- Messages: their marks (mj:message:<key>), and what becomes of them. States of a mark:
---   taken     its jobs are in their queues, or it is a line or mail for whoever reads msg_in
---   refused   it could not be used
---   arrived   it has come from elsewhere, and is to be taken (mj:inbox)
---   away      it has left for elsewhere, or is to (mj:outbox); its jobs end with its answer
---   over      it was away
--- `answer`: wanted (whoever sent it waits for it), due (it is to be sent), given, lost.
+-- The mark of a message, mj:message:<key>, holds its state. States:
+--   taken     its jobs are in their queues, or it is a chat message or mail and was received
+--   refused   it was not accepted
+--   arrived   it was received from another context or host and waits in mj:inbox to be processed
+--   away      it was sent to another context or host, or waits in mj:outbox; its jobs end with its answer
+--   over      it was away and is complete
+-- The field `answer` is the state of the answer: wanted (the sender waits for it), due (it waits in mj:outbox), given,
+-- or lost.
 local function is_message_key(key)
   return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
 end
+-- Returns the error for a shared index of messages that has a wrong type.
 local function wrong_mail()
   return wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('mj:messages', 'zset')
 end
 local function wrong_message(message)
   return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
 end
--- The jobs of a message as arguments, and their keys; the third: the error to answer with.
+-- Reads the jobs of a message from ARGV: for each its key, '1' if its existing record was accepted, its queue and its
+-- fields (list). Returns the jobs and their keys, or nil, nil and the error MJCONFLICT if a key occurs twice.
 local function message_jobs(count)
   local jobs, keys, named = {}, {}, {}
   for i = 1, count do
@@ -26,7 +29,8 @@ local function message_jobs(count)
   end
   return jobs, keys
 end
--- What there is of one of them already. Nothing, or what to answer with.
+-- Reads what exists of a job of the message into `job`. Returns nil, or the reply of the script: an error, or
+-- {'exists', index, record} if a record exists that was not accepted.
 local function meet_job(index, job)
   local err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
   if err then return err end
@@ -34,8 +38,10 @@ local function meet_job(index, job)
   if job.there and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
 end
+-- Publishes a hint that the outbox or the inbox has changed.
 local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
--- Something is to be sent elsewhere, now; due_ms: since when. A job's end goes on whatever another client has made of the index.
+-- Adds an entry to the outbox, due now, and stores the time in due_ms of the mark. If another client has overwritten
+-- the outbox, an anomaly is recorded, so that the end of a job does not fail.
 local function put_out(entry)
   if wrong('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
@@ -45,7 +51,7 @@ local function put_out(entry)
   redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
   mail_moves()
 end
--- For whoever reads what comes in, once; who never reads loses the oldest.
+-- Adds a message to msg_in for clients that read it. A list with more than kMostIn entries loses its oldest.
 local kMostIn = 10000
 local function put_in(message)
   if wrong('msg_in', 'list') then
@@ -54,8 +60,9 @@ local function put_in(message)
   redis.call('LREM', 'msg_in', 0, message)
   if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
 end
--- The message is processed, or an error with this reason; who sent it is to hear of it, also if another client has deleted
--- its record. What failed of one that was cancelled was meant to: its error begins so (service/messages.cpp).
+-- Ends a message: as processed, or as error with a reason. Makes the answer due if the sender waits for it. The message
+-- ends even if another client has deleted its record. After a cancellation the error begins with "cancelled"; readers
+-- recognise a cancelled message by this (service/messages.cpp).
 local function end_message(message, reason)
   local mark = 'mj:message:' .. message
   if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
@@ -75,7 +82,8 @@ local function end_message(message, reason)
     put_in(message)
   end
 end
--- One job of a message has ended.
+-- Counts the end of one job of a message. After the last job, and the end of the flow that the message has become, the
+-- message ends. A message in state `away` ends with its answer instead.
 local function settle_message(message, status)
   local mark = 'mj:message:' .. message
   if not has_type(mark, 'hash') then return end
@@ -88,13 +96,13 @@ local function settle_message(message, status)
   if (is.flow or '') ~= '' and not is.flow_ended then return end
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
--- ": node b failed: ...", as its record says.
+-- Returns ": <error of the flow's record>" as a suffix for an error text, or an empty text.
 local function why_of(flow)
   local key = 'flow:' .. (flow or '')
   local why = type_of(key) == 'hash' and redis.call('HGET', key, 'error') or ''
   return why == '' and '' or ': ' .. shown(why)
 end
--- The flow that it has become has ended.
+-- Notes the end of the flow that the message has become. The message ends if none of its jobs is left.
 local function settle_flow(message, status)
   local mark = 'mj:message:' .. message
   if not has_type(mark, 'hash') or redis.call('HGET', mark, 'flow_ended') then return end

@@ -1,7 +1,8 @@
--- The object store. The caller has worked out what an object's indexes hold (domain/object_index.h): its entries, which
--- are kept beside it, so that the next write can take them away.
+-- The object store. The caller computes the index entries of an object (domain/object_index.h). The entries are stored
+-- with the object, so that the next write can remove them from the indexes. In all functions `of` is
+-- "<namespace>:<kind>".
 local function object_key(of, id) return 'mj:osis:object:' .. of .. ':' .. id end
-local function ids_key(of) return 'mj:osis:ids:' .. of end  -- of: "<namespace>:<kind>"
+local function ids_key(of) return 'mj:osis:ids:' .. of end
 local function kind_key(of) return 'mj:osis:kind:' .. of end
 local function entry_key(of, field)
   if field == '' then return 'mj:osis:words:' .. of end
@@ -9,14 +10,15 @@ local function entry_key(of, field)
 end
 local function each_entry(entries) return string.gmatch(entries, '([^\2\3]*)\2([^\3]*)\3') end
 
--- One writer at a time. An error table, or {answer} if the caller may not write now; nil: it is the writer, once
--- become_writer() has been called.
+-- Only one job writes objects at a time. refuse_writer() returns nil if the claim may write: it becomes the writer with
+-- become_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
 local kWriter, kWaiting = 'mj:osis:writer', 'mj:osis:waiting'
 local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
   return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= num(claim.until_ms)
 end
-local function first_waiting()  -- whose claim is live; the others are struck off
+-- Returns the first entry of mj:osis:waiting whose claim is live, and its job. Entries of other claims are removed.
+local function first_waiting()
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', kWaiting, 0, 0)[1]
     if not first then return end
@@ -35,7 +37,8 @@ local function refuse_writer(job, claim_id, token)
   local busy = writer.job and claim_is_live(writer.job, writer.claim_id) and writer.job
   if not busy then
     local first, first_job = first_waiting()
-    -- Its turn has come: a call that is refused after all, for a conflict say, leaves nobody waiting for it.
+    -- It is this claim's turn. The entry is removed at once, so that no other job waits for a call that fails for
+    -- another reason, such as a conflict.
     if first == job .. ' ' .. claim_id then redis.call('ZREM', kWaiting, first) end
     if not first or first == job .. ' ' .. claim_id then return end
     busy = first_job
@@ -44,7 +47,8 @@ local function refuse_writer(job, claim_id, token)
   redis.call('ZADD', kWaiting, 'NX', dec(math.max(now_us, num(last) + 1)), job .. ' ' .. claim_id)
   return {'busy', busy}
 end
--- The first write of every script that puts something: what fails for want of memory fails here.
+-- Makes the claim the writer, and stores call and answer for a repeat. This is the first write of every script that
+-- adds data, so that a lack of memory is detected before any change.
 local function become_writer(job, claim_id, call, answer)
   if writer.job ~= job or writer.claim_id ~= claim_id then
     redis.call('HSET', kWriter, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', 'mj:claim:' .. job, 'epoch') or '0',
@@ -55,8 +59,10 @@ local function become_writer(job, claim_id, call, answer)
   end
 end
 
+-- Returns the error for a key of the kind that has a wrong type.
 local function wrong_kind(of) return wrong(kind_key(of), 'hash') or wrong(ids_key(of), 'zset') or wrong('mj:osis:kinds', 'zset') end
 local checked_keys = {}
+-- Returns the error for an index of these entries that has a wrong type. Each key is checked once.
 local function wrong_entries(of, entries)
   for field in each_entry(entries) do
     local key = entry_key(of, field)
@@ -68,10 +74,12 @@ local function wrong_entries(of, entries)
   end
 end
 
+-- Calls the command with at most 1000 of the words at a time, since Lua limits the number of arguments.
 local function in_parts(command, key, words)
   for first = 1, #words, 1000 do redis.call(command, key, unpack(words, first, math.min(first + 999, #words))) end
 end
--- Brings the indexes from the old entries of an object to the new ones; what is in both stays.
+-- Changes the indexes from the old entries of an object to the new entries. Entries that are in both are left
+-- unchanged.
 local function set_entries(of, id, old, new)
   if old == new then return end
   local had, added, gone = {}, {}, {}
@@ -96,12 +104,14 @@ local function set_entries(of, id, old, new)
   for key, words in pairs(added) do in_parts('ZADD', key, words) end
   for key, words in pairs(gone) do in_parts('ZREM', key, words) end
 end
-local function object_fields(of, id)  -- json, version, created_ms, updated_ms
+-- Returns {json, version, created_ms, updated_ms} of an object.
+local function object_fields(of, id)
   return redis.call('HMGET', object_key(of, id), 'json', 'version', 'created_ms', 'updated_ms')
 end
 
--- The objects that members of a sorted set name ("value \1 id", or the id alone), as far as max_bytes goes. Answers
--- {last member that was looked at, or '' if that was all of them, {id, json, version, created_ms, updated_ms}...}.
+-- Reads the objects that the members of a sorted set name ("value \1 id", or the id alone), at most `limit` of them,
+-- until they have max_bytes bytes. Returns {last member that was examined, or empty after the last member, {{id, json,
+-- version, created_ms, updated_ms}...}}.
 local function page_of(of, members, limit, max_bytes)
   local items, bytes, last = {}, 0, ''
   for i, member in ipairs(members) do

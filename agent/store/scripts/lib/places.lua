@@ -1,17 +1,20 @@
--- Where jobs are. A job is in one place, which its claim's state names:
---   (none)         in its queue's list: another client has pushed it, its record is the authority
---   planned        nowhere: its flow queues it (or ends it)
---   queued         in its queue's list, or in mj:priority:<queue>
---   live           mj:leases; with a concurrency key it takes a slot in mj:running:<key>
---   delayed        mj:delayed: run_at_ms, or a retry that waits
---   waiting        mj:waits:<job>: jobs it depends on that have not finished; it is in mj:dependents:<each>
+-- The indexes of jobs. A job is in exactly one index, which the state of its claim names:
+--   (none)         the list of its queue: another client has pushed it, and its record is the authority
+--   planned        no index: its flow queues or ends it, or it runs in another context or on another host for a message
+--   queued         the list of its queue, or mj:priority:<queue>
+--   live           mj:leases; with a concurrency key it also has a slot in mj:running:<key>
+--   delayed        mj:delayed: until its run_at_ms or its next attempt
+--   waiting        mj:waits:<job> with the unfinished jobs that it depends on; it is in mj:dependents:<each of these>
 --   prerequisites  mj:prerequisites
---   held           mj:held:<concurrency key>: all slots are taken
+--   held           mj:held:<concurrency key>: no slot of the key is free
 --   ended          mj:ended
+
+-- Returns the error for an index of all jobs that has a wrong type.
 local function wrong_shared()
   local err = wrong('mj:leases', 'zset') or wrong('mj:ended', 'zset') or wrong('mj:queues', 'set')
     or wrong('mj:anomalies', 'stream')
-  -- Of the others seldom one is there, and that of flows alone: they are asked for together.
+  -- The remaining keys rarely exist, and mj:flows:due often exists alone. One EXISTS for all of them is cheaper than
+  -- one TYPE for each.
   if err or redis.call('EXISTS', 'mj:missing', 'mj:dead', 'mj:delayed', 'mj:prerequisites', 'mj:overdue', 'mj:settling',
     'mj:holding', 'mj:paused', 'mj:flows:due') == 0 then return err end
   err = wrong('mj:flows:due', 'zset')
@@ -22,13 +25,15 @@ local function wrong_shared()
     or wrong('mj:holding', 'set') or wrong('mj:paused', 'set')
 end
 
--- The queue whose journal tells of the job; for one that was never claimed: by its record.
+-- Returns the queue whose journal has the facts of the job. For a job that was never claimed the record names the
+-- queue.
 local function queue_of(job, claim)
   if claim and claim.queue then return claim.queue end
   local type = type_of(job) == 'hash' and redis.call('HGET', job, 'script_type')
   return 'queue:' .. (type or '')
 end
 local function has_priority(claim) return claim.priority and claim.priority ~= '0' end
+-- Returns a priority as decimal text, or '0' if it is not a whole number from -100 to 100.
 local function valid_priority(text)
   local n = tonumber(text or '')
   return n and n >= -100 and n <= 100 and math.floor(n) == n and dec(n) or '0'
@@ -39,38 +44,44 @@ local function wrong_queue(queue, priority)
   return wrong(queue, 'list') or priority and priority ~= '0' and wrong('mj:priority:' .. queue, 'zset') or nil
 end
 
--- Also of one that a runner took and gave back before it began.
+-- Returns whether no run of the job has begun. This includes a job that a runner claimed and released before its run
+-- began.
 local function never_ran(claim) return num(claim.attempt) <= 1 and num(claim.deliveries) == 0 end
 
--- The moment until which the first run must have begun; nil: any. The wait of a job whose record does not say when it was
--- queued begins now.
+-- Returns the time (ms) until which the first run must begin, or nil if the wait is unlimited. If the record has no
+-- queued_ms, the wait begins now.
 local function wait_limit(wait, queued_ms, due_ms)
   if wait > 0 then return math.max(queued_ms > 0 and queued_ms or now_ms, due_ms) + wait end
 end
--- So long after it was queued, or after it was due, its first run must have begun.
+-- Enters the job in mj:overdue by the time until which its first run must begin: `wait` ms after the job was queued or
+-- was due, whichever is later.
 local function limit_wait(job, wait, queued_ms, due_ms)
   if wait <= 0 then return end
   redis.call('ZADD', 'mj:overdue', dec(math.max(queued_ms, due_ms) + wait), job)
   redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
 end
 
--- The record of a flow names the state of each node. Of a flow with at most kLiveNodes nodes each commit writes the list
--- (kNodesAlways in coordinator/flow_run.h), and what happens to a job between two commits changes one word of it in place.
--- A longer list shows the states of the last commit that wrote it: a word that was changed here would outlive the job.
+-- The record of a flow contains the state of each node. For a flow with at most kLiveNodes nodes each commit writes the
+-- list (kNodesAlways in coordinator/flow_run.h), and a change of a job between two commits replaces one state in place.
+-- A longer list shows the states of the last commit that wrote it. It is not changed in between, since the replaced
+-- state would remain after the job has changed again.
 local kNodeStates = {queued = 'dispatched', live = 'running', delayed = 'ready', held = 'ready', waiting = 'pending',
   prerequisites = 'pending'}
 local kNodesBytes, kLiveNodes = 32768, 100
-local function has_live_nodes(ids)  -- the list of its jobs in the flow's mark: "[7,8]"
+-- Returns whether the flow is small enough for changes in place. ids: the job ids in the mark of the flow, as "[7,8]".
+local function has_live_nodes(ids)
   if type(ids) ~= 'string' or #ids > 12 * kLiveNodes then return false end
   local _, commas = string.gsub(ids, ',', '')
   return commas < kLiveNodes
 end
+-- Returns the list of nodes with another state of this job's node, or unchanged if the job is not in the list.
 local function with_node_state(nodes, job, word)
   local _, from = string.find(nodes, '"id":' .. string.match(job, '%d+$') .. ',"name":"', 1, true)
   local _, at = string.find(nodes, '","node_status":"', from or #nodes + 1, true)
   local to = at and string.find(nodes, '"', at + 1, true)
   return to and string.sub(nodes, 1, at) .. word .. string.sub(nodes, to) or nodes
 end
+-- Shows the state of the job in the list of nodes in the record of its flow.
 local function show_node(job, claim)
   local word, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
   if not word or not flow then return end
@@ -83,8 +94,9 @@ local function show_node(job, claim)
   if after ~= before then redis.call('HSET', key, 'nodes', after) end
 end
 
--- Higher priorities first; within one the first come first, and what is to be next before all.
-local kPriority = 8796093022208  -- more than any moment in ms
+-- Adds the job to its queue. Jobs with a priority are ordered by priority, then by time. next_up: the job is the next
+-- one of its priority.
+local kPriority = 8796093022208  -- greater than any time in ms
 local function push(job, claim, queue, next_up)
   if has_priority(claim) then
     redis.call('ZADD', 'mj:priority:' .. queue, dec((100 - tonumber(claim.priority)) * kPriority + (next_up and 0 or now_ms)), job)
@@ -92,11 +104,13 @@ local function push(job, claim, queue, next_up)
   else
     redis.call(next_up and 'RPUSH' or 'LPUSH', queue, job)
   end
-  -- A router waits on no list of a host. It looks by itself all the same, so that a user who may not tell it harms nothing.
+  -- A router does not wait on the list of its host. This hint may fail if the user of Redis may not publish on that
+  -- channel, since routers also poll.
   if string.find(queue, '^mj:queue:router:') then redis.pcall('PUBLISH', 'mj:router', queue) end
 end
 
-local enqueue  -- below
+local enqueue  -- defined below
+-- Removes the job from the slots of its concurrency key, and queues the next held job of the key.
 local function leave_slot(job, claim)
   local key = claim.ckey
   if not key then return end
@@ -113,8 +127,8 @@ local function leave_slot(job, claim)
     redis.call('ZREM', held, other)
   end
 end
--- The concurrency key has no free slot for the job. The score in mj:held:<key> is the job's turn. A job that was let go
--- and did not get the slot keeps its turn; a new one is last.
+-- Enters the job in mj:held:<key>, since its concurrency key has no free slot. The score is the job's turn. A job that
+-- was queued for a free slot and did not get it keeps its turn; a new job is last.
 local function hold(job, claim, key)
   local held = 'mj:held:' .. key
   if claim.held ~= key or num(claim.turn) == 0 then
@@ -126,7 +140,7 @@ local function hold(job, claim, key)
   redis.call('HSET', 'mj:claim:' .. job, 'held', key, 'turn', claim.turn)
 end
 
--- Takes the job out of the place that `state` names (an entry in a list of a queue stays).
+-- Removes the job from the index of `state`. An entry in the list of a queue is not removed.
 local function leave(job, claim, state)
   if state == 'live' then
     redis.call('ZREM', 'mj:leases', job)
@@ -148,8 +162,8 @@ local function leave(job, claim, state)
   end
 end
 
--- Delays a job that a key of a wrong type (err) keeps from its queue or from its run. The job is tried again by itself, after
--- pauses of 5 s to 5 min, so that deleting the key is enough. Returns the moment as text.
+-- Delays a job that cannot be queued or run because a key has a wrong type (err). The job is tried again after pauses
+-- of 5 s to 5 min, so that deleting the key is enough to continue. Returns the time of the next try in ms as text.
 local function postpone(job, claim, err)
   local text = string.gsub(err.err, '^MJTYPE ', '')
   local tries = num(claim.postponed)
@@ -162,7 +176,8 @@ local function postpone(job, claim, err)
   return due
 end
 
--- Moves the job to its queue from any other place.
+-- Moves the job to its queue from any other index. why: the reason in the fact `queued`. If the keys of the queue have
+-- a wrong type, the job is delayed.
 enqueue = function(job, claim, why, next_up)
   local queue, from, state = queue_of(job, claim), claim.state, 'queued'
   local err = wrong_queue(queue, claim.priority)
@@ -177,10 +192,11 @@ enqueue = function(job, claim, why, next_up)
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
   leave(job, claim, from)
-  if from ~= 'planned' or err then show_node(job, claim) end  -- its flow has just written that
+  if from ~= 'planned' or err then show_node(job, claim) end  -- the flow's commit writes the state itself
 end
 
--- The ids in a job's `dependends`; nil: not a list of ids, which its agent will say.
+-- Returns the keys of the jobs in `dependends`, or nil if the text is not a valid list of ids. An invalid list is
+-- reported by the agent that runs the job.
 local function dependencies(job, text)
   if not text or text == '' then return {} end
   if not string.match(text, '^%s*%[[%d%s,]*%]%s*$') then return nil end
@@ -194,9 +210,9 @@ local function dependencies(job, text)
   end
   return deps
 end
--- What so many dependencies cost, in jobs that have none.
+-- Returns the cost of checking so many dependencies, as the number of jobs without dependencies that cost the same.
 local function cost_of(dependencies) return math.floor(dependencies / 20) end
--- finished, error, or nil: it has not ended.
+-- Returns finished or error, or nil if the job has not ended.
 local function end_of(job)
   local claim = read_claim(job)
   if claim and claim.state then return claim.state == 'ended' and (claim.status or 'error') or nil end
@@ -205,7 +221,8 @@ local function end_of(job)
   return (status == 'finished' or status == 'error') and status or nil
 end
 
--- A job that its queue held is parked: the caller takes its entry away.
+-- Moves a queued job to the state `state`. why: the reason in the fact `parked`, followed by its other fields. The
+-- caller removes the entry from the list of the queue.
 local function park(job, claim, queue, state, why, detail, ...)
   add_fact(queue, job, claim, 'parked', 'why', why, ...)
   set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority or '0', 'waiting_since', dec(now_ms))
@@ -217,21 +234,23 @@ local function park(job, claim, queue, state, why, detail, ...)
   show_node(job, claim)
 end
 
--- Whether another client has pushed the job just now: it is looked for among the latest entries alone, however long the
--- queue is. What stands further back is a second entry of the job then, which a claim drops as an anomaly.
+-- Returns whether another client has pushed the job recently. Only the latest 1000 entries are searched, so that the
+-- time does not depend on the length of the queue. If there is an older entry, the job is in the queue twice, and the
+-- claim drops the second entry as an anomaly.
 local function was_pushed(queue, job)
   return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
--- Whether a record was written to be started later. Only start_job, a flow or a message queues its job: a client that may push
--- onto a queue could start it otherwise. The record says so (`detail` created), and mj:kept-created (lib/kept.lua) says so even
--- if a client has changed the record.
+-- Returns whether a record was created to be started later. Only start_job, a flow or a message may queue such a job;
+-- otherwise any client that may push to a queue could start it. The record says so (`detail` created), and so does
+-- mj:kept-created (lib/kept.lua), even if a client has changed the record.
 local function is_only_created(job, claim, detail)
   return not claim.state and (detail == 'created' or call_index('HEXISTS', 'mj:kept-created', job) == 1)
 end
 
--- The entry of an ended job that is still in its queue's list is removed if it is near an end of the list. Another one
--- stays, so that no list is searched as a whole: a claim drops it in silence.
+-- Removes the entry of an ended job from the list of its queue if the entry is near an end of the list. An entry
+-- further inside remains, so that long lists are not searched as a whole; the claim drops such an entry without an
+-- anomaly.
 local kNearEntries = 1000
 local function drop_leftover(job, claim, queue)
   if not claim.leftover then return end
@@ -252,7 +271,7 @@ local function drop_leftover(job, claim, queue)
   redis.call('HDEL', 'mj:claim:' .. job, 'leftover')
 end
 
--- A job that leaves gives its idempotency keys back. A key that names another job by now stays.
+-- Releases the idempotency keys of a job that is deleted. A key that names another job is not changed.
 local function forget_idempotency_keys(job, claim)
   local names = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
   if type_of(names) == 'none' or is_foreign(names, 'hash') then return end
@@ -261,9 +280,9 @@ local function forget_idempotency_keys(job, claim)
   end
 end
 
--- The first place of a job whose record is written and says so: its queue, or mj:delayed until its run_at_ms. The caller
--- notes that it happened(). pushes: takes the job instead of the queue's list; the caller pushes these together. More: further
--- fields of its claim.
+-- Enters a new job, whose record is written, in its first index: its queue, or mj:delayed until its run_at_ms. The
+-- caller calls happened(). pushes: if given, the job is added to this table instead of the queue's list, and the caller
+-- pushes all of its jobs together. The other arguments are further fields of the claim.
 local function place_new(job, queue, record, pushes, ...)
   local due = num(record.run_at_ms)
   local delayed = due > now_ms

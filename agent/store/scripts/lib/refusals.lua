@@ -1,12 +1,15 @@
--- Who asked in vain for what (domain/rights.h): the newest 1000.
+-- The list of the newest 1000 requests that the table of rights (domain/rights.h) denied.
+
+-- Adds a refusal. newest: the newest entry of the list, if there is any. Returns the number of the new entry, or an
+-- error.
 local function add_refusal(newest, actor, action, thing, list)
   local number = num(newest and string.match(newest[1], '^%d+')) + 1
   local added = redis.pcall('XADD', 'mj:refusals', 'MAXLEN', 1000, dec(number) .. '-0', 'at', dec(now_ms), 'actor', actor,
     'action', action, 'thing', thing, 'list', list)
   return type(added) == 'table' and added.err and added or number
 end
--- Of whoever asks again and again: once a minute, as far as the newest 50 tell. One that cannot be noted is refused all
--- the same.
+-- Adds a refusal, unless the newest 50 entries contain the same refusal from the last minute. Errors are ignored, since
+-- the request is denied in any case.
 local function add_refusal_once(actor, action, thing, list)
   local newest = redis.pcall('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 50)
   if newest.err then return end

@@ -1,11 +1,14 @@
--- One look at a job, for places and for repair, which compares it with an earlier one.
+-- Inspection of a job or message: all of its data, read in one step. places and repair use it; repair compares the
+-- digest with that of an earlier inspection.
 local kRecord = {'id', 'caller_id', 'context_id', 'name', 'script_type', 'timeout', 'retries', 'prerequisites', 'dependends',
   'status', 'detail', 'error', 'attempt', 'deliveries', 'epoch', 'runner_id', 'claim_id', 'lease_until_ms', 'queued_ms', 'started_ms',
   'ended_ms', 'run_at_ms', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'created_at'}
+-- Returns the score of the job in a sorted set, or nil if the key has another type.
 local function score(key, job) return type_of(key) == 'zset' and redis.call('ZSCORE', key, job) or nil end
 
--- Each job that it waits for: its key, and 1 or 0 for: its record names it, it has ended, the job is parked on it, its end
--- wakes the job. One that is gone, while the job waits for others, has ended and was retired.
+-- Returns for each job that this job depends on: its key, and '1' or '0' for each of: the record names it, it has
+-- ended, this job is parked on it, its end wakes this job. A dependency without record and claim counts as ended and
+-- retired if this job still waits for others.
 local function awaited(job, record, waits)
   local list, asked, parked_on = {}, {}, {}
   local function note(dep)
@@ -27,8 +30,8 @@ local function awaited(job, record, waits)
   return list
 end
 
--- {type of the record, record, type of the claim, claim, {name, value, ...}, {jobs it waits for}, awaited}. whole: with
--- what takes time: how often it stands in its queue, and what is awaited.
+-- Returns {type of the record, record, type of the claim, claim, {name, value, ...}, {keys in mj:waits}, awaited()}.
+-- whole: also with the slow parts, which are the number of its entries in the list of its queue and awaited().
 local function sight(job, whole)
   local record_type, claim_type = type_of(job), type_of('mj:claim:' .. job)
   local record, claim, more = {}, claim_type == 'hash' and redis.call('HGETALL', 'mj:claim:' .. job) or {}, {}
@@ -57,7 +60,7 @@ local function sight(job, whole)
   end
   note('in_priority', score('mj:priority:' .. queue, job))
 
-  -- Slots of concurrency keys: of those that its claim names, and of the one that its record does.
+  -- Slots and holds of the concurrency keys that the claim names and of the key that the record names.
   local asked, slots_of, held_of = written.concurrency_key or '', {}, {}
   local function takes(key)
     if key == '' or slots_of[key] ~= nil then return end
@@ -77,7 +80,8 @@ local function sight(job, whole)
   if held_of[held] then note('held', 1) end
   local limited = asked ~= '' and #asked <= 255 and not wrong('mj:running:' .. asked, 'set')
   if limited then note('limited', 1) end
-  -- It waits for the key that holds it, whatever its record says by now. What nothing holds waits for its record's.
+  -- A held job waits for the key whose index holds it, even if the record names another key now. If no index holds the
+  -- job, it waits for the key of the record.
   if fields.state == 'held' then
     local of = held_of[held] and held or limited and asked or ''
     local counted = of ~= '' and not wrong('mj:running:' .. of, 'set')
@@ -96,8 +100,8 @@ local function sight(job, whole)
   return {record_type, record, claim_type, claim, more, waits, deps}
 end
 
--- One look at a message: {type of its mark, mark, what stands of it in mj:outbox, and inbox, messages (mj:messages), came
--- (mj:came)}.
+-- Returns {type of the mark, mark, {name, ...}} of a message. The names: the kinds of its entries in mj:outbox, and
+-- inbox, messages and came for its entries in mj:inbox, mj:messages and mj:came.
 local kMail = {'send', 'expire', 'cancel', 'answer', 'logs'}
 local function message_sight(message)
   local mark, stands = 'mj:message:' .. message, {}
@@ -110,7 +114,7 @@ local function message_sight(message)
   return {type, type == 'hash' and redis.call('HGETALL', mark) or {}, stands}
 end
 
--- By which a later look knows that this one still holds.
+-- Returns a digest of an inspection. A later inspection with the same digest has found the same data.
 local function digest_of(seen)
   local parts = {}
   for _, each in ipairs(seen) do

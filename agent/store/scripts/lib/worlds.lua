@@ -1,12 +1,14 @@
--- Worlds of workflows.
--- Something has come for a world: it is due. Answers the id of the entry.
+-- Deployments of workflows ("world" in the names of keys).
+
+-- Adds an entry to the inbox of a deployment and makes the deployment due. Returns the id of the entry.
 local function post_to_world(context, world, fields)
   local id = redis.call('XADD', 'mj:world-in:' .. world, '*', unpack(fields))
   redis.call('ZADD', 'mj:worlds:due', 'LT', dec(now_ms), world)
   redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world)
   return id
 end
--- What carried an effect has ended. effect: "<context> <world>", as it is in the record or mark of what carried it.
+-- Adds the end of the job or flow that performs an effect to the inbox of its deployment. effect: "<context>
+-- <deployment>", as stored in the field effect_of of the record.
 local function tell_world(effect, kind, key)
   local context, world = string.match(effect, '^(%d+) (.+)$')
   if not world or not has_type('mj:worlds', 'set') or redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return end
