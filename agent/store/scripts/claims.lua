@@ -1,18 +1,31 @@
--- Claims and leases: a job is taken, its lease renewed or passed, its end reported.
+-- Claims and leases: claiming jobs, renewing and expiring leases, and reporting ends.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
+-- otherwise.
 
 --# claim: journal places messages worlds kept ends refusals
--- Takes jobs off queues. Answers {set_aside, {queue, job, claim_id_index, epoch, attempt, deliveries, record}...,
--- paused queues, 1 if entries are left that this call has not looked at, heads of journals that it has written to}.
+-- Claims jobs from the right end of queues, and handles entries that cannot run now: they are parked, ended or dropped.
+-- ARGV: runner (id), instance (text), actor (id; empty: rights are not checked; 0: the agent is no actor), context
+-- (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries, lease_ms,
+-- ids (text), queues (list), the quotas in bytes of a caller and of the context.
+-- Reply: {number of entries that were dropped or ended, {{queue, job, index in ids, epoch, attempt, deliveries,
+-- record}...}, paused queues, 1 if the call has reached its limit of entries, {queue, revision, ...} of the journals
+-- that were written}.
+-- Errors: MJDENIED if the actor may not run jobs in this context. A queue with a wrong type is reported as an anomaly,
+-- and the other queues are served.
+-- Repeat: not idempotent. If the reply is lost, the caller returns the claims with unclaim, by their ids.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
 local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
 local max_deliveries, lease_ms = num(arg()), num(arg())
-local ids = arg()  -- for each of max_jobs claims an id of 16 digits and a token of 64
+-- For each of max_jobs claims: an id of 16 digits and a token of 64 digits.
+local ids = arg()
 local queues = list_arg()
 read_quota()
 local err = wrong_shared()
 if err then return err end
 
--- The row `work` of the table of rights (domain/rights.h): a record that names executors gives jobs to them and to admins.
+-- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (domain/rights.h): if
+-- the record of the context names executors, only these and the admins may run jobs.
 local function denied()
   local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
   if lists.err then return 'context:' .. context .. ' is no hash: who may run its jobs cannot be read' end
@@ -27,20 +40,25 @@ end
 err = actor ~= '' and denied()
 if err then
   add_refusal_once(actor, 'run', 'jobs', 'executors')
-  -- Where an agent may write that may not write there, too: `job explain` reads it.
+  -- An agent may have the right to write its runner record but not the list of refusals. `job explain` reads this
+  -- field.
   if type_of('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', dec(now_ms)) end
   return redis.error_reply('MJDENIED ' .. err)
 end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
-local charges = {}  -- by caller: bytes of records that other clients have written
+-- By caller: bytes of the records that other clients have written and that are charged at the end of this call.
+local charges = {}
 local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
-local prioritised  -- the entry that is looked at comes from mj:priority:<queue>
+local prioritised  -- whether the current entry is from mj:priority:<queue>
 
+-- Removes the current entry from its queue.
 local function drop(queue, entry)
   if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
 end
 
+-- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
+-- `taken`.
 local function start(queue, job, claim, record, ckey)
   local n = #taken + 1
   local epoch = math.max(num(claim.epoch) + 1, now_us)
@@ -69,7 +87,7 @@ local function start(queue, job, claim, record, ckey)
   end
   if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
   if claim.turn then redis.call('HDEL', 'mj:claim:' .. job, 'held', 'turn') end
-  -- The record as it is now.
+  -- Update the fields in the copy of the record for the reply.
   local written = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
     runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
   for i = 1, #record, 2 do
@@ -87,16 +105,19 @@ local function start(queue, job, claim, record, ckey)
   show_node(job, claim)
 end
 
+-- Drops an entry without a valid job and adds a dead letter.
 local function dead(queue, entry, reason)
   add_dead(entry, queue, reason)
   drop(queue, entry)
   set_aside = set_aside + 1
 end
+-- Drops an entry that should not exist, for example a second entry of the same job, and records an anomaly.
 local function odd(queue, entry, why)
   add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
   drop(queue, entry)
   set_aside = set_aside + 1
 end
+-- Ends a job that can never run, and adds a dead letter.
 local function fail_for_good(queue, job, claim, reason, text)
   local id = add_dead(job, queue, reason)
   finish(job, claim, failure('dead_letter', text), false)
@@ -105,14 +126,15 @@ local function fail_for_good(queue, job, claim, reason, text)
   set_aside = set_aside + 1
 end
 
--- An index that the job needs has a wrong type (err). The job is delayed, so that its queue can be served.
+-- Delays a job because an index that it needs has a wrong type (err), so that the other jobs of its queue can run.
 local function postpone_entry(queue, job, claim, err)
   park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', postpone(job, claim, err))
   drop(queue, job)
   return true
 end
 
--- Most jobs have no dependents yet: they are asked for together.
+-- Returns the error for a set of dependents that has a wrong type. Most of these sets do not exist, so one EXISTS
+-- checks many of them.
 local function wrong_dependents(deps)
   for first = 1, #deps, 1000 do
     local keys = {}
@@ -125,9 +147,9 @@ local function wrong_dependents(deps)
   end
 end
 
--- A job does not start while its caller exceeds a quota, since its output and its end would be kept, too. tick queues it again
--- once the caller keeps less (waits_for_quota).
-local over = {}  -- by caller: the setting of the quota that is exceeded, or false
+-- Returns whether the caller exceeds a quota. Its jobs do not start then, since their output and ends would be stored,
+-- too. tick queues them again when the caller stores less (waits_for_quota).
+local over = {}  -- by caller: the setting of the exceeded quota, or false
 local function quota_exceeded(caller)
   if over[caller] == nil then
     over[caller] = exceeded_now(caller, charges[caller]) or false
@@ -144,9 +166,10 @@ local function delay_for_quota(queue, job, claim)
   return true
 end
 
--- What keeps a job from running now. True: it has been dealt with.
+-- Parks or ends a job that may not run now, and returns true. Otherwise returns false and its concurrency key, if it
+-- has one.
 local function parked(queue, job, claim, record)
-  -- What a flow's job depends on is judged by its flow: it may go on after a failure.
+  -- Dependencies between the jobs of a flow are evaluated by the flow, which may continue after a failure.
   local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
   seen = seen + cost_of(#deps)
   local open = {}
@@ -202,9 +225,9 @@ end
 
 local kAsked = {'status', 'detail', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
   'queued_ms', 'priority'}
-local kMoreBytes = 16777216  -- that a record may take beside its script
--- The record of a job, name and value in turn, how long its script is, and why it is too long: then little of it is read.
--- Nil: it is no hash.
+local kMoreBytes = 16777216  -- limit for the fields of a record except the script
+-- Reads a record. Returns {name, value, ...}, the length of the script, and, if the record is too long, the reason; of
+-- such a record only the short fields in kAsked are read. Returns nil if the key is not a hash.
 local function read_record(job)
   local script = redis.pcall('HSTRLEN', job, 'script')
   if type(script) ~= 'number' then return nil end
@@ -227,7 +250,8 @@ local function read_record(job)
   return record, script, why
 end
 
--- The record of an entry like job:12:007 gets an end, so that the client that wrote it sees why the job never runs.
+-- Drops an entry with an invalid key such as job:12:007. If it has a record, the record gets an end, so that the client
+-- that wrote it sees why the job never runs.
 local function end_bad_key(queue, entry)
   local status = string.match(entry, '^job:%d+:%d+$') and redis.pcall('HMGET', entry, 'status', 'id')
   if status and not status.err and (status[1] or status[2]) and status[1] ~= 'finished' and status[1] ~= 'error' then
@@ -237,6 +261,7 @@ local function end_bad_key(queue, entry)
   dead(queue, entry, 'bad_key')
 end
 
+-- Processes the next entry of a queue: claims its job, or parks, ends or drops it.
 local function take(queue, entry)
   if not is_job_key(entry) then return end_bad_key(queue, entry) end
   local claim = read_claim(entry)
@@ -278,7 +303,7 @@ local function take(queue, entry)
   end
   local wait, until_ms = num(record.queue_timeout_ms), nil
   if wait > 0 and never_ran(claim) then
-    -- An entry of mj:overdue says since when a job of a plain client waits.
+    -- For a job of a plain client without queued_ms, the entry in mj:overdue shows since when the job waits.
     local noted = num(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
     if noted then claim.overdue = '1' end
     until_ms = noted and num(noted) or wait_limit(wait, num(record.queued_ms), num(record.run_at_ms))
@@ -313,7 +338,8 @@ local function take(queue, entry)
   start(queue, entry, claim, list, ckey)
 end
 
--- What is next in a queue: priorities above 0, the list, priorities below 0. An error in a table: it is no list.
+-- Returns the next entry of a queue: first the priorities above 0, then the list, then the priorities below 0. Returns
+-- the error (a table) if the queue is not a list.
 local function next_of(queue, has)
   local low
   if has then
@@ -333,7 +359,7 @@ local function odd_queue(queue)
   add_anomaly(shown(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
 end
 
--- What few queues have is asked for all of them at once.
+-- Few queues have priorities or are paused, so one EXISTS checks all of them.
 local by_priority = {}
 for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
 local any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
@@ -347,7 +373,7 @@ for i, queue in ipairs(queues) do
   elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
     paused[#paused + 1] = queue
   else
-    -- Entries looked at in one call are bounded, so that no other client waits for long.
+    -- The number of entries in one call is limited, so that other clients of Redis do not wait long.
     while #taken < max_jobs and seen < 256 and not full do
       local entry = next_of(queue, has)
       if not entry then break end
@@ -364,7 +390,10 @@ for caller, kept in pairs(charges) do charge(caller, kept) end
 return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
 
 --# renew: journal places messages worlds kept ends
--- For each claim 0 stale, 1 renewed, 2 renewed and somebody wants the job cancelled.
+-- Renews the leases of a runner.
+-- ARGV: lease_ms, count, then for each claim: job (key), claim_id, token.
+-- Reply: for each claim 0 (stale), 1 (renewed), or 2 (renewed, and cancellation of the job was requested).
+-- Repeat: safe; a repeat extends the leases again.
 local lease_ms, count = num(arg()), num(arg())
 local err = wrong_shared()
 if err then return err end
@@ -373,9 +402,10 @@ for i = 1, count do
   local job, claim_id, token = arg(), arg(), arg()
   local claim = find_claim(job)
   if is_live(claim, claim_id, token) then
-    -- Always later than before, also after a step back of the clock: whoever observes the lease must see the renewal.
+    -- The end of a lease always grows, even if the clock was set back, so that observers of the lease detect the
+    -- renewal.
     local until_ms = dec(math.max(num(claim.until_ms) + 1, now_ms + lease_ms))
-    -- Of a long run some heartbeats become facts: the first after a minute, then each time it has run twice as long.
+    -- Some renewals become facts: the first after one minute, then one each time the run time has doubled.
     local next_fact = claim.beat and num(claim.beat) or num(claim.began) + 60000
     if now_ms >= next_fact then
       add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
@@ -389,25 +419,33 @@ for i = 1, count do
     add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
     answers[i] = 0
   else
-    answers[i] = 0  -- its own end, or release, has overtaken it
+    answers[i] = 0  -- the claim's own end or release was stored before
   end
 end
 return answers
 
 --# report: journal places messages worlds kept ends
--- Reports in order. For each {word, text}: ok, stale, conflict, invalid. Then the heads of journals that it has written to.
+-- Stores reports of runners in order.
+-- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
+-- release or mark), job (key), claim_id, token, words (list; see the function of each kind).
+-- Reply: for each report {word, text}, where the word is ok, stale (the claim is not live), conflict (the job has
+-- another end) or invalid; then {queue, revision, ...} of the journals that were written.
+-- Errors: an unexpected error of Redis ends the call; the reports before it are stored.
+-- Repeat: safe. Log lines with a stored number are skipped, and the same end or release of the same claim is ok.
 local count = num(arg())
 read_quota()
 local err = wrong_shared()
 if err then return err end
 
+-- Records an anomaly for a report of a claim that is not live, and returns the answer.
 local function stale(job, what, claim_id)
   add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' came too late')
   return {'stale', ''}
 end
 
--- Counts new lines of output. 0: they are not kept, since the jobs of the caller keep too much already; then a line that
--- says so, the first time, and again after lines that were kept in between.
+-- Charges new lines of output, and stores their number of bytes in the claim. Returns 0 if the lines must not be stored
+-- because a quota is exceeded; then also a line for the log when this begins, and again after stored lines. Otherwise
+-- returns a positive number.
 local function charge_output(job, claim, lines, base, last)
   local bytes, before = 0, num(claim.log_bytes)
   for i = 1, #lines, 4 do
@@ -427,6 +465,7 @@ local function charge_output(job, claim, lines, base, last)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
     .. dec(limit) .. ' bytes'
 end
+-- Report `log`: appends lines of output. words: number, time in ms, stream and text of each line.
 local function append_log(job, claim_id, token, lines)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale(job, 'output', claim_id) end
@@ -454,7 +493,7 @@ local function append_log(job, claim_id, token, lines)
   return {'ok', ''}
 end
 
--- The attempt has failed and another one follows. Its failure stays readable on the record until then.
+-- Delays a failed attempt until the next attempt. The record shows the failure in the meantime.
 local function retry(job, claim, fields, sum, after_ms)
   local due, detail = dec(now_ms + after_ms), detail_of(fields)
   redis.call('ZADD', 'mj:delayed', due, job)
@@ -473,7 +512,8 @@ local function retry(job, claim, fields, sum, after_ms)
   show_node(job, claim)
 end
 
--- short: digest and fields of the same end without its long texts, if it has any.
+-- Stores an end, or delays the job for its next attempt. again: pause in ms before that attempt, or -1. sum: digest of
+-- the fields. short: if the end has long texts, digest (sum) and fields of the same end without them.
 local function store_end(job, claim_id, token, again, sum, fields, short)
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
@@ -493,18 +533,20 @@ local function store_end(job, claim_id, token, again, sum, fields, short)
   return {'ok', ''}
 end
 
--- -1 or the pause before the next attempt, a digest of the fields, these.
+-- Report `end`. words: -1 or the pause in ms before the next attempt, digest of the fields, fields.
 local function end_job(job, claim_id, token, words)
   return store_end(job, claim_id, token, tonumber(table.remove(words, 1)), table.remove(words, 1), words)
 end
--- The same, with the digest and the number of texts of the short end, and these, in front of the fields.
+-- Report `long_end`. words: -1 or the pause, digest of the fields, digest of the short fields, number of texts in the
+-- short fields, the short fields, fields.
 local function end_long_job(job, claim_id, token, words)
   local again, sum, count = tonumber(words[1]), words[2], tonumber(words[4])
   local short = {sum = words[3], fields = {unpack(words, 5, 4 + count)}}
   return store_end(job, claim_id, token, again, sum, {unpack(words, 5 + count)}, short)
 end
 
-local function give_up(job, claim_id, token, words)  -- reason, ran
+-- Report `release`. words: reason, '0' if the run had not begun.
+local function give_up(job, claim_id, token, words)
   local claim = read_claim(job)
   if owns(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
   if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
@@ -512,7 +554,8 @@ local function give_up(job, claim_id, token, words)  -- reason, ran
   return failed and {'invalid', failed.err} or {'ok', ''}
 end
 
-local function mark(job, claim_id, token, words)  -- detail
+-- Report `mark`. words: the new `detail` of the record.
+local function mark(job, claim_id, token, words)
   local claim = read_claim(job)
   if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
   if has_type(job, 'hash') then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
@@ -532,8 +575,11 @@ answers[count + 1] = heads_now()
 return answers
 
 --# unclaim: journal places messages worlds kept ends leases
--- Claims that were made and whose answer was lost: nobody runs their jobs. Back to their queues, as if they had not been
--- taken. Looks at one page. {after which the next one begins, or '', how many}.
+-- Releases claims whose reply was lost, so that no agent runs their jobs. The jobs return to their queues without a
+-- counted delivery. Each call processes one page of the leases.
+-- ARGV: after (position from the last reply; empty: begin), claim ids (list).
+-- Reply: {position for the next call, or empty after the last page, number of released jobs}.
+-- Repeat: safe; released claims are not live any more.
 local after, wanted = arg(), {}
 for _, id in ipairs(list_arg()) do wanted[id] = true end
 local err = wrong_shared()
@@ -551,7 +597,10 @@ end
 return {next_page, back}
 
 --# leases: leases
--- One page of the live claims: {after which the next one begins, or '', {job, until_ms, lease_ms}...}.
+-- Reads one page of the live claims.
+-- ARGV: after (position from the last reply; empty: begin).
+-- Reply: {position for the next call, or empty after the last page, {job, until_ms, lease_ms}...}.
+-- Repeat: safe; read-only.
 local after = arg()
 local err = wrong('mj:leases', 'zset')
 if err then return err end
@@ -565,15 +614,21 @@ end
 return found
 
 --# expire: journal places messages worlds kept ends
--- 1: the lease that ends at until_ms has passed and the job is back on its queue (or has ended, if it was cancelled).
+-- Expires a lease. The caller must have observed the lease without renewal for a whole lease on its own clock.
+-- ARGV: job (key), until_ms (end of the observed lease).
+-- Reply: 1 if the job was returned to its queue, or has ended because its cancellation was requested; 0 if the lease
+-- was renewed, is not over, or does not exist.
+-- Errors: MJTYPE if the queue of the job has a wrong type.
+-- Repeat: safe; the reply is 0.
 local job, until_ms = arg(), num(arg())
 local err = wrong_shared()
 if err then return err end
 local claim = find_claim(job)
 if not claim then return 0 end
 if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
-  -- Somebody has deleted the claim. Its owner was refused since then and has killed the run; the job must not be stranded:
-  -- an observer whose clock is a little ahead comes again.
+  -- Another client has deleted the claim. Reports of its owner are refused since then, and the owner kills the run. The
+  -- job returns to its queue, so that it is not lost. The clock of the observer may be slightly ahead; it tries again
+  -- later.
   if now_ms <= until_ms then return 0 end
   local queue = queue_of(job)
   err = wrong(queue, 'list')
@@ -585,18 +640,21 @@ if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'statu
   return 1
 end
 if claim.state ~= 'live' then
-  redis.call('ZREM', 'mj:leases', job)  -- an entry that belongs to no claim
+  redis.call('ZREM', 'mj:leases', job)  -- the entry belongs to no live claim
   return 0
 end
 if num(claim.until_ms) ~= until_ms then return 0 end
--- Whoever asks has seen it unrenewed for a whole lease. An end further off than that only says that the clock went back.
+-- The caller has observed the lease without renewal for a whole lease. If the end of the lease is further away than its
+-- length, the clock was set back, and only the observation counts.
 local left_ms = until_ms - now_ms
 if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
 
 --# expire_instance: journal places messages worlds kept ends leases
--- An instance of a runner whose every process is gone: its jobs need not wait for their leases. Looks at one page.
--- {after which the next one begins, or '', jobs...}.
+-- Expires the leases of a runner's instance whose processes have all ended. Each call processes one page of the leases.
+-- ARGV: runner (id), instance (text), after (position from the last reply; empty: begin).
+-- Reply: {position for the next call, or empty after the last page, job...}.
+-- Repeat: safe; jobs that were returned have no live claim.
 local runner, instance, after = arg(), arg(), arg()
 local err = wrong_shared()
 if err then return err end
@@ -612,8 +670,12 @@ end
 return jobs
 
 --# grant: journal
--- The server was started since somebody last saw it: each live claim gets a whole lease, never a shorter one. {claims, 1 if
--- it had data before that start and nobody has met it since, {queue, the revision that its journal had at the start, ...}}.
+-- Extends each live claim to a whole lease after the server was restarted; no lease becomes shorter. Stores the
+-- revision that each journal had at the restart, so that lost facts are detected.
+-- ARGV: run_id (text, the server's id of this start).
+-- Reply: {number of extended claims, 1 if another start had been recorded before, {queue, revision of its journal at
+-- the start, ...}}. If this start was recorded already: {0, 0, the same list}.
+-- Repeat: safe; a call for the same start changes nothing.
 local run_id = arg()
 local err = wrong('mj:server', 'string') or wrong('mj:leases', 'zset') or wrong('mj:heads', 'hash') or wrong('mj:queues', 'set')
 if err then return err end

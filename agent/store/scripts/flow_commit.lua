@@ -1,10 +1,24 @@
 --# flow_commit: journal places messages worlds kept ends flows
--- {the revision after it}; {conflict, the present one}; {taken}: by another commit, which had no facts; {missing}.
+-- Commits a change of a flow: appends facts, consumes events, changes the flow's jobs and record, and sets its due
+-- time. All of this happens in one step, or nothing if the revision has changed. The script has no KEYS; a list in ARGV
+-- is a count followed by that many texts.
+-- ARGV: context (id), flow (id), expected (revision), taken (number of events to consume), taken_before (number of
+-- events consumed before, or empty: not checked), due (ms, or empty), checkpoint (text, or empty), ended (flag), parent
+-- (flow id, or 0), number of facts, then kind, node (or empty) and data (or empty) of each fact; record (list of name,
+-- value, ...), the quotas in bytes of a caller and of the context; then five groups, each with the number of its jobs.
+-- dispatch: job (key), fields to set (list), queue, record of a new node (list, may be empty); ends: job, fields of the
+-- end (list); cancel, requeue and replan: job.
+-- Reply: {revision after the commit}; {conflict, present revision}; {taken} if another commit without facts has
+-- consumed the events; {missing} if the flow has no mark.
+-- Errors: MJTYPE for a wrong type or an invalid job key, before the first write. A job whose claim has a wrong type
+-- ends as a dead letter, and the commit continues.
+-- Repeat: safe; a repeat at the old revision is a conflict, and a commit without facts that consumes events is refused
+-- by taken_before.
 local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
 local me, events = context .. ' ' .. flow, 'mj:events:' .. flow
 local facts, record = {}, nil
-for i = 1, num(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, more
+for i = 1, num(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, data
 record = list_arg()
 read_quota()
 
@@ -17,7 +31,7 @@ if not revision then return strange_head('mj:run:' .. flow) end
 if revision ~= expected then return {'conflict', dec(revision)} end
 if taken_before ~= '' and num(taken_before) ~= num(mark.taken) then return {'taken'} end
 
--- What is asked of jobs: {job, claim (nil: its key holds something else), fields}.
+-- Reads one group of jobs from ARGV: {{job, fields, queue, record}...}.
 local function jobs_arg(with_fields, with_record)
   local list = {}
   for i = 1, num(arg()) do
@@ -31,7 +45,7 @@ end
 local dispatch, ends, cancel, requeue, replan = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
 if err then return err end
 
--- Its claim, as one of this flow; nil: it is not to be touched, and an anomaly has the reason.
+-- Returns the claim of a job of this flow, or nil if the flow must not change the job; then an anomaly has the reason.
 local function claim_of(job)
   local claim = read_claim(job)
   if not claim then
@@ -57,8 +71,9 @@ local function claim_of(job)
 end
 local function is_over(claim) return claim.over or claim.state == 'ended' end
 
--- A node that the run has got only now: its record is written with its first dispatch. unplanted: the node has failed since its
--- record could not be written (foreign: another client wrote one; quota). It does not run what is there (plan_again, reopen).
+-- Writes the record of a node that was added during the run (an element of `each`), with its first dispatch. If the
+-- record cannot be written, the node fails, and the field `unplanted` of the claim has the reason: foreign (another
+-- client wrote a record under this id) or quota. plan_again() and reopen() never run a record of another client.
 local function plant(each)
   local job, claim = each.job, read_claim(each.job)
   if #each.record == 0 or not claim then return end
@@ -68,7 +83,7 @@ local function plant(each)
     add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
     return set_claim(job, claim, 'flow', me)
   end
-  -- The id was reserved for this flow. Neither the script nor the status of another client's record is the flow's.
+  -- The id was reserved for this flow, so the record is from another client and its script and status are not used.
   if not again and redis.call('EXISTS', job) == 1 then
     add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: that node has failed')
     plan(job, claim, each.queue, me, 'unplanted', 'foreign')
@@ -88,6 +103,7 @@ local function plant(each)
   redis.call('HDEL', 'mj:claim:' .. job, 'unplanted')
 end
 
+-- Queues a planned job. An event reports a job that has ended already, so that the flow processes its end.
 local function queue_job(job, claim, fields)
   if is_over(claim) then return raise_event(me, 'job ' .. job) end
   if claim.state and claim.state ~= 'planned' then return end
@@ -103,12 +119,13 @@ local function queue_job(job, claim, fields)
   if never_ran(claim) then limit_wait(job, num(values[2] or nil), now_ms, num(values[3] or nil)) end
 end
 
+-- Cancels a job. An event reports a job that had ended or is missing.
 local function cancel_one(job, claim)
   local how = claim.over and 'over' or cancel_job(job, claim)
   if how == 'over' or how == 'missing' then raise_event(me, 'job ' .. job) end
 end
 
--- Planned again. False: it has not failed.
+-- Sets a failed job back to `planned` for its next attempt. Returns false if the job has not failed or has no record.
 local function plan_again(job, claim)
   if claim.state ~= 'ended' or claim.status == 'finished' or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
   local queue = queue_of(job, claim)
@@ -124,9 +141,11 @@ local function plan_again(job, claim)
   redis.call('HSET', job, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s)
   return true
 end
--- A node may be set back and end again in one commit (a log line, one that is skipped): its replan comes first then.
+-- Number of replans of each job. A node may be replanned and end again in one commit (for example a skipped node); then
+-- its replan is applied before its end.
 local replans = {}
 for _, each in ipairs(replan) do replans[each.job] = (replans[each.job] or 0) + 1 end
+-- Ends a job with the fields that the flow has decided. A running job is cancelled instead.
 local function end_job(job, claim, fields)
   if is_over(claim) then
     if not replans[job] or replans[job] == 0 or not plan_again(job, claim) then return end
@@ -135,7 +154,7 @@ local function end_job(job, claim, fields)
   end
   if claim.state == 'live' then return cancel_job(job, claim) end
   local listed = claim.state == 'queued' and not has_priority(claim)
-  claim.flow = nil  -- the flow needs no event
+  claim.flow = nil  -- the flow decided this end and needs no event
   finish(job, claim, fields, false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
 end
@@ -144,10 +163,12 @@ local function replan_job(job, claim)
   replans[job] = replans[job] - 1
   plan_again(job, claim)
 end
+-- Queues a failed job again: through reopen() or, if reopen() refuses or the job was cancelled, with a new plan. An
+-- event reports a job that has ended and cannot be queued again.
 local function requeue_job(job, claim)
   if claim.state == 'ended' and claim.detail ~= 'cancelled' and not reopen(job, claim) then return end
   if plan_again(job, claim) then
-    if claim.unplanted then return end  -- the dispatch that follows brings the record
+    if claim.unplanted then return end  -- the dispatch in this commit writes the record
     if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
   elseif is_over(claim) then
     raise_event(me, 'job ' .. job)
@@ -180,7 +201,8 @@ for _, each in ipairs(dispatch) do plant(each) end
 each_of(dispatch, queue_job)
 each_of(cancel, cancel_one)
 
--- Of a node that is under way its job says more: it runs, pauses between attempts, or waits.
+-- Returns the list of nodes with the present state of dispatched jobs: running, ready (it waits for an attempt or a
+-- slot) or pending (it waits for a condition).
 local function with_job_states(nodes)
   if #nodes > kNodesBytes or not has_live_nodes(mark.ids) then return nodes end
   local all = nodes
@@ -195,7 +217,7 @@ for i = 1, #record, 2 do
   if record[i] == 'nodes' then record[i + 1] = with_job_states(record[i + 1]) end
 end
 
-if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted it
+if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted the record
   redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', dec(math.floor(num(mark.created_ms) / 1000)),
     unpack(identity_of(flow, mark)))
 end
@@ -223,7 +245,8 @@ elseif #facts > 0 or mark.state == 'active' then
     redis.call('HDEL', 'mj:flow:' .. flow, 'ended_ms')
     redis.call('ZREM', kEnded, flow)
   end
-  -- Raised by somebody whom the reader of `expected` may not have seen: one more look.
+  -- The flow was raised at the revision on which this commit is based. The decider may not have seen the reason, so the
+  -- flow stays due.
   local raised = mark.raised == dec(expected)
   if mark.raised then redis.call('HDEL', 'mj:flow:' .. flow, 'raised') end
   local now = raised or type_of(events) == 'list' or (due ~= '' and num(due) <= now_ms)

@@ -1,10 +1,16 @@
--- A look at where a flow is, and how it is mended.
+-- Inspection and repair of flows, catalogs and schedules.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts. If a
+-- key has a wrong type, a script fails with MJTYPE before its first write, unless stated otherwise.
 
 --# flow_places: flows
--- {state of its mark, 1 if in mj:flows:active, when it is due or '', 1 if in mj:flows:ended, 1 if the catalog has it, revision,
--- events that wait, now, 1 if it has a checkpoint, 1 if its events are no list, what its record should say of what it is, 1 if
--- the catalog of its name has it, 1 if its definition names it as a user, 1 if its idempotency key leads to a flow, its rows in
--- both catalogs}.
+-- Inspects the mark of a flow and its entries in all indexes.
+-- ARGV: flow (id).
+-- Reply: {state of the mark or empty, 1 if in mj:flows:active, due time in ms or empty, 1 if in mj:flows:ended, 1 if in
+-- the catalog, revision, number of waiting events, time in ms, 1 if a checkpoint exists, 1 if the key of its events is
+-- not a list, fields that identify the flow (identity_of), 1 if in the catalog of its name, 1 if its definition has it
+-- as a user, 1 if its idempotency key is registered (each also 1 if the flow has no name, definition or key), its row
+-- in the catalog, its row in the catalog of its name}.
+-- Repeat: safe; read-only.
 local flow = arg()
 local err = wrong_flow(flow) or wrong(kCatalog, 'stream')
 if err then return err end
@@ -26,7 +32,10 @@ return {is.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.ca
   dec(num(is.index_row))}
 
 --# flow_waits: flows
--- Of each of these other flows: {state of its mark or '', 1 if this flow is among those that hear of its end}.
+-- Checks whether this flow is registered for the ends of other flows.
+-- ARGV: flow (id), others (list of ids).
+-- Reply: for each other flow {state of its mark or empty, 1 if this flow is in the set of flows that wait for its end}.
+-- Repeat: safe; read-only.
 local flow, answers = arg(), {}
 for i, other in ipairs(list_arg()) do
   local mark = type_of('mj:flow:' .. other) == 'hash' and read_mark(other)
@@ -36,9 +45,14 @@ end
 return answers
 
 --# flow_repair: journal flows
--- Mends a flow in these ways (`fixes`), if its run and its mark are where they were when somebody looked at them. What is
--- wrong, and what mends it: domain/invariants.cpp. '', or moved: nothing was changed. A state of '' expects that there is no
--- mark: the first fix writes it.
+-- Applies repair steps to a flow if its revision and the state of its mark are those that the inspection has found. The
+-- steps are chosen in domain/invariants.cpp.
+-- ARGV: flow (id), expected (revision), state (of the mark; empty: there is no mark, and the first step writes it),
+-- count, then for each step: kind (set_mark, set_record, enter or leave), place (an index in kPlaces), words (list of
+-- name, value, ...).
+-- Reply: empty if the steps were applied; moved if the flow has changed, and nothing was written.
+-- Repeat: safe; a repeated `enter` of a catalog adds a second row, which flow_catalog_drop removes after the next
+-- inspection.
 local flow, expected, state, count = arg(), num(arg()), arg(), num(arg())
 local fixes = {}
 for i = 1, count do fixes[i] = {kind = arg(), place = arg(), words = list_arg()} end
@@ -47,7 +61,7 @@ if err then return err end
 local mark = read_mark(flow) or {state = ''}
 if mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
 
--- Where it belongs in each: how it comes in, how it goes.
+-- The functions that add the flow to each index and remove it.
 local events, checkpoint = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
 local function from(key) return function() redis.call('ZREM', key, flow) end end
 local function add_row(key, field)
@@ -86,14 +100,20 @@ for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
 return ''
 
 --# flow_catalog: flows
--- Entries of a catalog after this one: {id, its fields}...
+-- Reads a page of a catalog.
+-- ARGV: key (of the catalog), after (entry id; empty: begin), max.
+-- Reply: {{id, {name, value, ...}}...}.
+-- Repeat: safe; read-only.
 local key, after, max = arg(), arg(), num(arg())
 local err = wrong(key, 'stream')
 if err then return err end
 return redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUNT', max)
 
 --# flow_catalog_drop: flows
--- An entry of a catalog that is none, or is the second one of its flow. 1: it is gone.
+-- Removes an invalid entry, or a second entry of the same flow, from a catalog.
+-- ARGV: key (of the catalog), id (of the entry), field (the flow as the entry has it).
+-- Reply: 1 if the entry was removed; 0 if it is the entry of the flow, or does not exist.
+-- Repeat: safe; the reply is 0.
 local key, id, field = arg(), arg(), arg()
 local err = wrong(key, 'stream')
 if err then return err end
@@ -105,7 +125,11 @@ if mark and id == dec(num(key == kCatalog and mark.row or mark.index_row)) .. '-
 return redis.call('XDEL', key, id)
 
 --# flow_schedule_places: flows
--- Of a schedule: {1 if it is there, 1 if it is listed, 1 if its definition names it as a user, its definition}.
+-- Inspects a schedule.
+-- ARGV: name.
+-- Reply: {1 if the schedule exists, 1 if mj:schedules has its name, 1 if its definition has it as a user, hash of its
+-- definition}.
+-- Repeat: safe; read-only.
 local name = arg()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
@@ -116,7 +140,11 @@ return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name)
   type_of(users) == 'set' and redis.call('SISMEMBER', users, 'schedule:' .. name) or 0, hash}
 
 --# flow_schedule_repair: flows
--- Lists a schedule and enters it among the users of its definition; the name of one that is gone leaves the list.
+-- Adds a schedule to mj:schedules and to the users of its definition, or removes the name of a schedule that does not
+-- exist.
+-- ARGV: name.
+-- Reply: 1, or the number of removed names.
+-- Repeat: safe; the result is the same.
 local name = arg()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')

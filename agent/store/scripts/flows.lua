@@ -1,7 +1,15 @@
--- Flows: made, read, due; who leads; schedules; retention.
+-- Flows: creation, reading, due flows, leadership, schedules, retention.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
+-- otherwise.
 
 --# flow_create: flows ids
--- {flow, first job, 1 if it existed}; {} if ids of jobs must be reserved first.
+-- Creates a flow in the state `creating`.
+-- ARGV: context (id), caller (id), jobs (number), first_job (the first reserved job id; 0: none is reserved), key
+-- (idempotency key, or empty), fingerprint (text of the request).
+-- Reply: {flow, first job, 1 if the flow existed}; {} if the caller must reserve the job ids first.
+-- Errors: MJCONFLICT if the idempotency key was used for another request; MJFULL if no flow id is free.
+-- Repeat: safe with an idempotency key. Without a key an abandoned creation is retired after the retention.
 local context, caller, jobs, first_job, key, fingerprint = arg(), arg(), num(arg()), arg(), arg(), redis.sha1hex(arg())
 local names = 'mj:flow-keys:' .. caller
 local err = wrong('mj:next:flow', 'string') or wrong(names, 'hash') or wrong(kEnded, 'zset')
@@ -9,7 +17,7 @@ if err then return err end
 if key ~= '' then
   local flow, first_print = string.match(redis.call('HGET', names, key) or '', '^(%d+) (%x+)$')
   local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
-  if mark and mark.key ~= key then mark = nil end  -- it was rebuilt without its key
+  if mark and mark.key ~= key then mark = nil end  -- the flow was rebuilt without its key
   if mark and first_print ~= fingerprint and first_print ~= kAnyPrint then
     return redis.error_reply('MJCONFLICT idempotency_key: ' .. shown(key) .. ' began flow ' .. flow
       .. ', of something else: use another key')
@@ -32,8 +40,12 @@ redis.call('SET', 'mj:next:flow', id)
 return {id, first_job, 0}
 
 --# flow_adopt: flows
--- A record that another client has written becomes a flow in the making, under its own id: its jobs and its definition
--- follow, as of any other. Empty: go on, also with one that was begun and broken off. known: it was made by flow_create.
+-- Turns a record that another client has written into a flow in the state `creating`, with the same id. Its jobs and
+-- definition are added as for any other flow.
+-- ARGV: flow (id), caller (id).
+-- Reply: empty if the creation may continue, also after an interrupted call; known if the flow exists otherwise;
+-- missing.
+-- Repeat: safe; the reply is empty again while the flow is being created.
 local flow, caller = arg(), arg()
 local err = wrong_flow(flow)
 if err then return err end
@@ -46,7 +58,11 @@ redis.call('ZADD', kEnded, dec(now_ms), flow)
 return ''
 
 --# flow_reserve:
--- Ids of a caller's jobs that nobody is given after this: the first of so many. skip: how many to leave out before it.
+-- Reserves consecutive job ids of a caller.
+-- ARGV: caller (id), jobs (number), skip (number of ids to leave out).
+-- Reply: the first reserved id.
+-- Errors: MJFULL if the caller has not enough ids left.
+-- Repeat: safe; a repeat reserves further ids.
 local caller, jobs, skip = arg(), num(arg()), num(arg())
 local counter = 'mj:next:' .. caller
 local err = wrong(counter, 'string')
@@ -59,7 +75,13 @@ redis.call('SET', counter, dec(first + jobs - 1))
 return dec(first)
 
 --# flow_put_jobs: journal places messages worlds kept ends flows
--- {}; or {index, record}... of those that are there and were not accepted; or a text: why not.
+-- Adds planned jobs to a flow that has not begun, all of them or none.
+-- ARGV: context (id), flow (id), count, the quotas in bytes of a caller and of the context, then for each job: key,
+-- queue, accepted (flag: its existing record has the same content), fields (list).
+-- Reply: {} if all jobs belong to the flow; {{index, record}...} of existing records that were not accepted; a text
+-- with the reason of a refusal, or missing. Nothing is written unless the reply is {}.
+-- Errors: MJFULL if a quota is exceeded.
+-- Repeat: safe; jobs that belong to the flow with the same content are left unchanged.
 local context, flow, count = arg(), arg(), num(arg())
 read_quota()
 local err = wrong_shared() or wrong_flow(flow)
@@ -68,7 +90,7 @@ local mark, me = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
 local open = mark.state == 'creating' or mark.state == 'new'
 
-local fresh, exist, charges = {}, {}, {}  -- charges: by caller
+local fresh, exist, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
   local job, queue, accepted, fields = arg(), arg(), arg() == '1', list_arg()
   err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
@@ -130,7 +152,12 @@ end
 return {}
 
 --# flow_put: journal kept flows
--- Empty, or missing.
+-- Completes the creation of a flow: stores its definition, its record and its catalog entries. The flow becomes `new`.
+-- ARGV: flow (id), hash (of the definition), definition (text), name (or empty), fields (list), the quotas in bytes of
+-- a caller and of the context.
+-- Reply: empty, or missing.
+-- Errors: MJCONFLICT if the flow has another definition; MJFULL if a quota is exceeded.
+-- Repeat: safe; a flow with this definition is left unchanged.
 local flow, hash, definition, name, fields = arg(), arg(), arg(), arg(), list_arg()
 read_quota()
 local index = kCatalog .. ':' .. name
@@ -161,8 +188,13 @@ redis.call('ZREM', kEnded, flow)
 return ''
 
 --# flow_read: flows
--- {record, revision, checkpoint, its revision, entries, 1 if there are more, events, anomalies, now, events taken before,
--- what the record should say of what it is, {job, job_view()} of the first events}.
+-- Reads a run: its record, checkpoint, facts and events.
+-- ARGV: flow (id), after (revision, or empty: begin with the checkpoint), max (number of facts).
+-- Reply: {record, revision, checkpoint, revision of the checkpoint, entries with facts, 1 if there are more, events,
+-- anomalies, time in ms, number of events consumed before, fields that identify the flow (identity_of), {job,
+-- job_view()} of the first jobs in the events}.
+-- Errors: MJFULL if the record is too large. Other keys with a wrong type are listed in the anomalies.
+-- Repeat: safe; read-only.
 local flow, after, max = arg(), arg(), num(arg())
 local err = wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash')
 if err then return err end
@@ -171,6 +203,7 @@ if long then
   return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long .. ': ' .. dec(size) .. ' bytes are more than a flow may have: HDEL it')
 end
 local mark, anomalies = read_mark(flow), {}
+-- Returns whether the key has the wanted type. Another type becomes an anomaly in the reply.
 local function readable(key, want)
   local is = type_of(key)
   if is ~= want and is ~= 'none' then
@@ -208,7 +241,7 @@ elseif at > 0 then
   anomalies[#anomalies + 1] = run .. ' is gone: the run goes on from its checkpoint at revision ' .. dec(at)
 end
 local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
--- The first of those jobs, so that a step of a chain costs no further trip.
+-- The reply includes the first jobs of the events, so that a step of a chain needs no further round trip.
 local jobs, job_bytes = {}, 0
 for i = 1, math.min(#events, 8) do
   local job = string.match(events[i], '^job (.+)$')
@@ -217,7 +250,8 @@ for i = 1, math.min(#events, 8) do
     jobs[#jobs + 1], job_bytes = {job, view}, job_bytes + size
   end
 end
--- Who reads on has read the record: what is long in it, and says nothing new, would cost more than all else.
+-- A caller that continues reading has the record already. A long list of nodes is left out, since it would be most of
+-- the reply.
 local record
 if after ~= '' and redis.call('HSTRLEN', 'flow:' .. flow, 'nodes') > 65536 then
   record = {}
@@ -234,7 +268,10 @@ return {record, dec(revision), after == '' and text or '', dec(after == '' and a
   events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}, jobs}
 
 --# flow_jobs: flows
--- job_view() of each, as far as 4 MiB go.
+-- Reads the states of jobs.
+-- ARGV: jobs (list of keys).
+-- Reply: job_view() of each of the first jobs, until these have 4 MiB.
+-- Repeat: safe; read-only.
 local answers, bytes = {}, 0
 for i, job in ipairs(list_arg()) do
   if bytes > 4194304 then break end
@@ -244,8 +281,11 @@ end
 return answers
 
 --# flow_list: flows
--- Rows of a catalog before this flow: {last row that was looked at, {flow, at, name, record}...}; of an entry that names no
--- flow {its id}. last: the row where the page before ended; else the flow says where to begin.
+-- Reads a page of a catalog, newest flows first.
+-- ARGV: key (of the catalog), before (flow id; 0: begin with the newest), last (the last row of the former page; empty:
+-- the row of `before`), max (number of flows).
+-- Reply: {last row that was examined, {flow, time, name, record}...}; an entry that names no flow is {its id}.
+-- Repeat: safe; read-only.
 local key, before, last, max = arg(), arg(), arg(), num(arg())
 local err = wrong(key, 'stream')
 if err then return err end
@@ -279,7 +319,10 @@ end
 return rows
 
 --# flow_due: journal flows
--- {ms until the next, flow...}.
+-- Returns the active flows that are due. Invalid entries are dropped and recorded as anomalies.
+-- ARGV: max.
+-- Reply: {ms until the next due flow or 0, flow...}.
+-- Repeat: safe; the flows remain due until a commit changes this.
 local max = num(arg())
 local err = wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream')
 if err then return err end
@@ -298,7 +341,10 @@ if next_due then answer[1] = dec(math.max(1, math.min(num(next_due) - now_ms, 40
 return answer
 
 --# flow_raise: flows
--- Due now, also if a commit that has not seen this comes in between.
+-- Makes an active flow due now. The mark notes the revision, so that a commit at that revision keeps the flow due.
+-- ARGV: context (id), flow (id).
+-- Reply: 1, or 0 if the flow is not active.
+-- Repeat: safe.
 local context, flow = arg(), arg()
 local err = wrong_flow(flow)
 if err then return err end
@@ -312,7 +358,12 @@ redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
 --# flow_await: journal places messages worlds kept ends flows
--- A flow that the caller may not read is answered as a missing flow: the event is `absent`, and the record is not read.
+-- Registers a flow for the end of another flow, or adds the event at once if that flow has ended. If the caller of the
+-- flow may not read the other flow, the event is `absent`, as for a missing flow, and the record is not read.
+-- ARGV: context (id), flow (id), other (flow id).
+-- Reply: 0.
+-- Errors: MJFULL if 1000 flows wait for the other flow.
+-- Repeat: safe; an event may occur twice.
 local context, flow, other = arg(), arg(), arg()
 local waits, record = 'mj:flow-waits:' .. other, 'context:' .. context
 local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')
@@ -320,7 +371,8 @@ local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 
 if err then return err end
 local mark = read_mark(other)
 
--- The row `read` of the table of rights (domain/rights.h).
+-- Returns whether the caller of the flow may read the other flow: the row `read` of the table of rights
+-- (domain/rights.h).
 local function may_read()
   local reader, maker = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. other, 'caller_id')
   if not reader or reader == maker or redis.call('EXISTS', record) == 0 then return true end
@@ -342,7 +394,11 @@ end
 return 0
 
 --# flow_lead:
--- 1: this instance leads now. The end of a time that is further off than it is long only says that the clock went back.
+-- Acquires or renews the leadership of the context for ttl ms.
+-- ARGV: instance (text), where (text, shown to operators), ttl (ms).
+-- Reply: 1 if this instance leads, otherwise 0. If the stored end is further away than its own ttl, the clock was set
+-- back and the entry counts as expired.
+-- Repeat: safe.
 local instance, where, ttl = arg(), arg(), num(arg())
 local key = 'mj:coordinator'
 local err = wrong(key, 'hash')
@@ -354,6 +410,7 @@ redis.call('HSET', key, 'instance', instance, 'where', where, 'until_ms', dec(no
 return 1
 
 --# flow_stop_leading:
+-- Gives up the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe.
 local instance, key = arg(), 'mj:coordinator'
 local err = wrong(key, 'hash')
 if err then return err end
@@ -361,7 +418,12 @@ if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) e
 return 0
 
 --# flow_schedule_put: journal kept flows
--- Empty; {conflict, the present revision}; missing: its definition is not there and was not given.
+-- Writes a schedule at an expected revision.
+-- ARGV: name, expected (revision; 0: new), hash (of the definition), definition (text, or empty if it is stored
+-- already), fields (list), the quotas in bytes of a caller and of the context.
+-- Reply: empty; {conflict, present revision}; missing if the definition is not stored and was not given.
+-- Errors: MJFULL if a quota is exceeded.
+-- Repeat: safe; a repeat with the same content at the same expected revision succeeds.
 local name, expected, hash, definition, fields = arg(), num(arg()), arg(), arg(), list_arg()
 read_quota()
 local key = 'mj:schedule:' .. name
@@ -372,7 +434,7 @@ for _, word in ipairs(fields) do content[#content + 1] = #word .. ':' .. word en
 content = redis.sha1hex(table.concat(content))
 local revision = num(there.revision)
 if revision ~= expected then
-  if revision == expected + 1 and there.content == content then return '' end  -- the answer was lost
+  if revision == expected + 1 and there.content == content then return '' end  -- a repeat whose first reply was lost
   return {'conflict', dec(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
@@ -394,6 +456,8 @@ if there.definition_hash and there.definition_hash ~= hash then drop_definition(
 return ''
 
 --# flow_schedule_remove: journal kept flows
+-- Removes a schedule and its use of the definition. ARGV: name. Reply: empty, or missing. Repeat: safe; the reply is
+-- missing.
 local name = arg()
 local key = 'mj:schedule:' .. name
 local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
@@ -407,9 +471,13 @@ drop_definition(hash, 'schedule:' .. name)
 return ''
 
 --# flow_retire: journal places kept flows
--- One flow leaves: all that is its own. 1: gone. 0: some of the jobs of one that was never finished are left, call again.
+-- Deletes an ended or abandoned flow with all of its keys.
+-- ARGV: flow (id), asked (flag: at the request of a user, independent of the retention), before_ms (end of the
+-- retention).
+-- Reply: 1 if the flow was deleted; 0 if jobs of an abandoned creation are left, so that the caller must call again;
 -- not_ended; missing.
-local flow, asked = arg(), arg() == '1'  -- asked: by a person, whatever its time is
+-- Repeat: safe; the reply is missing.
+local flow, asked = arg(), arg() == '1'
 local before_ms = num(arg())
 local err = wrong_shared() or wrong_flow(flow)
 if err then return err end
@@ -421,7 +489,7 @@ end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
 if not asked and num(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
 if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
-  redis.call('ZADD', kEnded, dec(now_ms), flow)  -- until its notice was sent
+  redis.call('ZADD', kEnded, dec(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
 
@@ -464,7 +532,7 @@ if mark.key and mark.key ~= '' and has_type(names, 'hash')
   and string.match(redis.call('HGET', names, mark.key) or '', '^(%d+) ') == flow then
   redis.call('HDEL', names, mark.key)
 end
--- What another client has written stays until it is a flow.
+-- A record that another client has written is not deleted until it has become a flow.
 if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end
 redis.call('UNLINK', 'mj:run:' .. flow, 'mj:checkpoint:' .. flow, 'mj:events:' .. flow, 'mj:flow-waits:' .. flow,
   'mj:flow:' .. flow)

@@ -1,17 +1,26 @@
--- Jobs and other records come in, are read, cancelled, queued again.
+-- Jobs and other records: submitting, reading, listing, cancelling, and queuing again.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
+-- otherwise.
 
 --# submit: ids journal places kept
--- New jobs of one caller: all of them, or none. queued: with their queue entries. No two of them have the same id or the
--- same idempotency key, and none has an id where another is to be given one. accepted: a key that is there already, and
--- says the same.
--- Answers {new, s, ms, {id, detail}...}: an empty detail: accepted; {there, {index, exists | used, key, record}...}: of
--- some that are there and were not accepted, nothing was written; {wrong, index, error}: neither.
+-- Writes new jobs of one caller, all of them or none.
+-- ARGV: caller (id), queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
+-- then for each job: id (0: allocate), queue, accepted (key of an existing job with the same content, or empty),
+-- idempotency key (or empty), fields (list). No two jobs have the same id or idempotency key, and either all jobs have
+-- an id or none.
+-- Reply: {new, time in s, time in ms, {id, detail}...}, where the detail is empty for accepted jobs; or {there,
+-- {{index, exists or used, key, record}...}} if jobs exist that were not accepted; or {wrong, index, error} if a key of
+-- a job has a wrong type. Nothing is written in the last two cases.
+-- Errors: MJFULL if a quota is exceeded or the caller has no free id.
+-- Repeat: safe for jobs with an id or an idempotency key; these are reported as existing.
 local caller, queued, count = arg(), arg() == '1', num(arg())
 read_quota()
 local counter, names = 'mj:next:' .. caller, 'mj:idempotency:' .. caller
 local shared = wrong_shared() or wrong(counter, 'string') or wrong(names, 'hash')
 if shared then return shared end
-local kMostBytes = 8388608  -- of records in an answer, and the one that is longer
+-- The reply contains existing records until they have this many bytes; the record that exceeds the limit is included.
+local kMostBytes = 8388608
 local queues, jobs, there, bytes, last_id, kept = {}, {}, {}, 0, nil, 0
 
 local function key_of(id) return 'job:' .. caller .. ':' .. dec(id) end
@@ -20,11 +29,11 @@ local function next_key()
   if last_id then return key_of(last_id) end
   return nil, redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left')
 end
--- The list is checked once for each queue: this checks the index of priorities.
+-- Returns the error for the index of priorities. The list of a queue is checked once for all jobs of that queue.
 local function wrong_priorities(queue, priority)
   return valid_priority(priority) ~= '0' and wrong('mj:priority:' .. queue, 'zset') or nil
 end
--- The key of the job if it is new; else what was found: {exists | used, key}; else an error.
+-- Returns the key for a new job; or nil and {exists or used, key}; or nil and an error.
 local function look(id, name)
   local first = name and redis.call('HGET', names, name)
   if first then return nil, {type_of(first) == 'hash' and 'exists' or 'used', first} end
@@ -59,7 +68,8 @@ if #there > 0 then return {'there', there} end
 local setting, limit = charge(caller, kept, kAtQuota)
 if setting then return refusal_of_quota(caller, setting, limit) end
 
--- What belongs into one key is written by one command: most of the time of a long step is taken by their number.
+-- Writes to the same key are combined into one command, since the number of commands determines how long the script
+-- takes.
 local answer, named, pushes, seen, created = {'new', now_s, dec(now_ms)}, {}, {}, {}, {}
 for _, each in ipairs(jobs) do
   local job, fields, detail = each.job, each.fields, ''
@@ -100,8 +110,12 @@ if last_id then redis.call('SET', counter, dec(last_id)) end
 return answer
 
 --# create_record: actors ids journal kept
--- Writes a record that stands in no queue. Answers {new | exists | used | taken, key, record}; taken: another actor has
--- its public key.
+-- Writes a record that is in no queue: an actor, context, runner or message.
+-- ARGV: prefix (of the key), counter (key), id (0: allocate), fields (list), the quotas in bytes of a caller and of the
+-- context.
+-- Reply: {new, exists, used or taken, key, record}. used: the key had a claim; taken: another actor has the public key.
+-- Errors: MJFULL if a quota is exceeded or no id is free.
+-- Repeat: safe with an id: the reply is exists. Without an id a repeat writes another record.
 local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()
 read_quota()
 local indexed, pubkey = prefix == 'runner:', prefix == 'actor:' and to_table(fields).pubkey
@@ -133,8 +147,10 @@ if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
 --# start_job: journal places
--- Queues a job whose record was written in no queue. Answers {missing | queued | known, record}; known: it is in a queue,
--- planned, runs or has run.
+-- Queues a job whose record was created without a queue entry.
+-- ARGV: job (key), queue.
+-- Reply: {missing, queued or known, record}. known: the job is queued, is planned, runs or has ended.
+-- Repeat: safe; the reply is known.
 local job, queue = arg(), arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong(queue, 'list') or wrong_shared()
 if err then return err end
@@ -152,7 +168,10 @@ happened(job)
 return {'queued', redis.call('HGETALL', job)}
 
 --# load:
--- A hash, or these fields of it: {0, name, value, ...}; {1}: there is none; {2, field, bytes}: it is too long to be read.
+-- Reads a hash, or some of its fields.
+-- ARGV: key, max (bytes), names (list; empty: all fields).
+-- Reply: {0, {name, value, ...}}; {1} if the key does not exist; {2, field, bytes} if the hash is longer than max.
+-- Repeat: safe; read-only.
 local key, max, names = arg(), num(arg()), list_arg()
 local err = wrong(key, 'hash')
 if err then return err end
@@ -176,7 +195,10 @@ end
 return {0, found}
 
 --# load_some:
--- Of each key these fields of its hash: {name, value, ...}. As many of the keys, from the first on, as make some MiB.
+-- Reads the same fields of several hashes. Fields longer than 1 MiB and keys of other types are left out.
+-- ARGV: keys (list), names (list).
+-- Reply: {{name, value, ...}...} for the first keys, until the values have 8 MiB.
+-- Repeat: safe; read-only.
 local keys, names = list_arg(), list_arg()
 local found, bytes = {}, 0
 for i, key in ipairs(keys) do
@@ -195,8 +217,12 @@ end
 return found
 
 --# ended_job: journal
--- A job's record, and what is noted of its end where clients cannot write: {0, record, {name, value, ...} of the claim, 1 if
--- the record still says what the system has ended it with}; {1}, {2, field, bytes}: as load.
+-- Reads the record of a job together with the fields of its claim that describe its end. Clients cannot write the
+-- claim.
+-- ARGV: job (key), max (bytes of the record).
+-- Reply: {0, record, {name, value, ...} of the claim, 1 if status, detail and error of the record are those of an end
+-- that the system has set}; {1} or {2, field, bytes} as in load.
+-- Repeat: safe; read-only.
 local job, max = arg(), num(arg())
 local mark = 'mj:claim:' .. job
 local err = wrong(job, 'hash')
@@ -214,8 +240,14 @@ local by_system = digest({'status', says.status or '', 'detail', says.detail or 
 return {0, record, claim, is['end'] == by_system and '1' or '0'}
 
 --# job_list:
--- {jobs looked at, score and skip for the next page or '' and 0, {jobs...}, {jobs that nobody has seen yet...}}; of each
--- {job, moment in us, type of its key, record}.
+-- Lists jobs, the latest change first. The first page also has jobs of plain clients that are in a queue but not in
+-- mj:jobs.
+-- ARGV: max (jobs to examine), most (jobs to return), after and skip (position from the last reply; empty and 0:
+-- begin), since_us, then the filters, where empty matches all: status, state, name (part of it), script_type, caller
+-- (id); queues (list) to search for jobs of plain clients.
+-- Reply: {number of examined jobs, after and skip for the next page (empty and 0 after the last page), {jobs...}, {jobs
+-- of plain clients...}}. Each job is {key, time of the last change in us, type of the key, record}.
+-- Repeat: safe; read-only.
 local max, most, after, skip, since_us = num(arg()), num(arg()), arg(), num(arg()), arg()
 local status, state, name, script_type, caller, queues = arg(), arg(), arg(), arg(), arg(), list_arg()
 local err = wrong('mj:jobs', 'zset')
@@ -223,10 +255,10 @@ if err then return err end
 local kRecord = {'id', 'caller_id', 'context_id', 'script_type', 'status', 'detail', 'error', 'name', 'flow_id', 'created_at',
   'updated_at', 'attempt', 'deliveries', 'runner_id', 'priority', 'queued_ms', 'started_ms', 'ended_ms', 'run_at_ms'}
 
--- A node that its flow left out has the status `error` without a failure: a filter for errors has to name its detail.
+-- A node that its flow has skipped has the status `error` without a failure. A filter for errors must name its detail.
 local kLeftOut = {skipped = true, not_needed = true}
 
--- Most of those that a filter is asked of are not wanted: the rest of a record is read of those that are.
+-- Returns whether a job matches the filters. Most jobs do not match, so only the needed fields are read here.
 local function is_wanted(job, is)
   if caller ~= '' and string.match(job, '^job:(%d+):') ~= caller then return false end
   if status .. state .. name .. script_type == '' then return true end
@@ -236,6 +268,7 @@ local function is_wanted(job, is)
   return (status == '' or stands == status) and (state == '' or stands == state or detail == state)
     and (script_type == '' or v[3] == script_type) and (name == '' or string.find(v[4] or '', name, 1, true))
 end
+-- Returns the type and the record of a job that exists and matches the filters, otherwise nothing.
 local function look(job)
   if not is_job_key(job) then return end
   local is, record = type_of(job), {}
@@ -289,14 +322,20 @@ if seen < max and 2 * seen == #page then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
 --# cancel: journal places messages worlds kept ends
--- The answer is cancel_job()'s.
+-- Cancels a job.
+-- ARGV: job (key).
+-- Reply: ended, asked, over or missing, as cancel_job() returns it.
+-- Repeat: safe; the reply is over after the end.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
 return cancel_job(job, read_claim(job))
 
 --# requeue: journal places messages worlds kept ends
--- Empty, missing, or why not.
+-- Queues a job that ended as `error` again.
+-- ARGV: job (key).
+-- Reply: empty if it is queued, missing, or the reason why not.
+-- Repeat: safe; a queued job is refused.
 local job = arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end

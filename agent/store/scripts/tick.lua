@@ -1,5 +1,13 @@
 --# tick: journal places messages worlds kept ends
--- What time brings. Answers {due, settled, missing, overdue, retired, more, ms until the next delayed job}.
+-- Performs the time-driven work of a context: delayed jobs, dependents, held jobs, missing records, time-outs,
+-- retention.
+-- ARGV (integers): missing_wait (ms until an entry without a record is dropped), keep_ms (retention; 0: unlimited),
+-- keep_count (maximum number of ended jobs; 0: unlimited), max (limit of each part of the work in one call), the quotas
+-- in bytes of a caller and of the context. The script has no KEYS.
+-- Reply: {due, settled, missing, overdue, retired: numbers of processed jobs or entries; 1 if work is left, so that the
+-- caller should call again; ms until the next delayed job, or 0}.
+-- Errors: MJTYPE, before the first write, if an index of all jobs has a wrong type. Other wrong types become anomalies.
+-- Repeat: safe; any number of clients may call it at any time.
 local missing_wait, keep_ms, keep_count, max = num(arg()), num(arg()), num(arg()), num(arg())
 read_quota()
 local err = wrong_shared() or wrong('mj:horizon', 'hash')
@@ -10,8 +18,9 @@ local function bounded(list, step)
   return list
 end
 
--- A job whose caller exceeded a quota when it was to start (claim in claims.lua). It is queued again once the caller keeps less:
--- a few of each caller in one call, since the end of the first may exceed the quota again.
+-- Returns whether a due job, delayed by delay_for_quota() in claims.lua, must wait longer because its caller still
+-- exceeds a quota; then the job is delayed again. In one call only kQueuedAtOnce jobs of each caller are queued, since
+-- the end of the first job may exceed the quota again.
 local kQueuedAtOnce = 50
 local over, queued_again = {}, {}  -- by caller
 local function waits_for_quota(job, claim)
@@ -34,13 +43,13 @@ for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', d
   if not claim or claim.state ~= 'delayed' then
     redis.call('ZREM', 'mj:delayed', job)
   elseif not waits_for_quota(job, claim) then
-    -- A job that its runner released without a run is the next one of its queue, as it was before.
+    -- A job that its runner released without a run becomes the next one of its queue again.
     enqueue(job, claim, 'due', claim.reason == 'released')
     if claim.state == 'queued' then due = due + 1 end
   end
 end
 
--- Dependents of a job that were too many for one step.
+-- Process dependents that a former call left over.
 while settle_left > 0 do
   local dep = redis.call('LPOP', 'mj:settling')
   if not dep then break end
@@ -48,9 +57,9 @@ while settle_left > 0 do
 end
 if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 
--- Earlier builds kept held jobs in a list, the next one at its right end. Moves them to their queues in that order, where
--- a claim holds them in the sorted set. Returns whether the list has more of them. A list with other entries belongs to
--- another client, and stays.
+-- Moves held jobs from a list to their queues. Earlier versions stored held jobs in a list, the next one at the right
+-- end; the next claim enters the jobs in the sorted set. Returns whether jobs are left in the list. A list with other
+-- entries belongs to another client and is not changed.
 local list_left = max
 local function release_held_list(held)
   local job = redis.call('LINDEX', held, -1)
@@ -62,7 +71,7 @@ local function release_held_list(held)
     list_left = list_left - 1
     local claim = find_claim(job)
     if claim and claim.state == 'held' then
-      claim.held = nil  -- no sorted set has the job
+      claim.held = nil  -- the job is in no sorted set
       enqueue(job, claim, 'held', false)
     end
     redis.call('RPOP', held)
@@ -70,8 +79,8 @@ local function release_held_list(held)
   end
 end
 
--- Queues the next held job of a concurrency key if the key has a free slot. Usually the end of a job does that, but the job that
--- it has queued may be in a queue without agents.
+-- Queues the next held job of a concurrency key if the key has a free slot. Usually leave_slot() does this, but the job
+-- that it has queued may be in a queue without agents.
 local function let_go(key)
   local held = 'mj:held:' .. key
   if type_of(held) == 'list' and release_held_list(held) then return end
@@ -82,7 +91,7 @@ local function let_go(key)
   elseif not claim or claim.state ~= 'held' then
     redis.call('ZREM', held, job)
   else
-    -- Where the record is none any more, the claim says so.
+    -- If the record is not a hash, the limit is 1.
     local limit = has_type(job, 'hash') and num(redis.call('HGET', job, 'concurrency_limit')) or 0
     local running = call_index('SCARD', 'mj:running:' .. key)
     if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
@@ -92,7 +101,7 @@ if type_of('mj:holding') == 'set' then
   for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do let_go(key) end
 end
 
--- Entries whose record was missing.
+-- Return entries to their queues whose records were missing and exist now, and drop entries after missing_wait ms.
 local missing = 0
 local waiting = bounded(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
 for i = 1, #waiting, 2 do
@@ -120,13 +129,13 @@ for i = 1, #waiting, 2 do
   end
 end
 
--- Jobs that plain clients have pushed are in no index. Twice a second at most a part of each list is searched for jobs whose
--- wait is limited: of the queues with a journal, and of those that a step of SCAN finds.
-local kSearched = 50  -- entries of a list
+-- Jobs that plain clients have pushed are in no index. At most twice a second, a part of some lists is searched for
+-- jobs with a queue_timeout_ms: lists of queues with a journal, and lists found by one step of SCAN.
+local kSearched = 50  -- number of entries of a list in one search
 local function limit_pushed(queue)
   if type_of(queue) ~= 'list' then return end
   local length = redis.call('LLEN', queue)
-  local from = length > kSearched and now_us % length or 0  -- another part each time
+  local from = length > kSearched and now_us % length or 0  -- another part in each search
   for _, job in ipairs(redis.call('LRANGE', queue, from, from + kSearched - 1)) do
     if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
       local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
@@ -142,16 +151,18 @@ if search and math.abs(now_ms - num(search[1] or nil)) >= 500 then
   for _, queue in ipairs(known) do limit_pushed(queue) end
   local page = redis.call('SCAN', dec(num(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
   for _, queue in ipairs(page[2]) do limit_pushed(queue) end
-  -- Nothing is written into a context without queues, which may have been deleted.
+  -- Nothing is written to a context without queues, which may have been deleted.
   if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', dec(now_ms), 'cursor', page[1]) end
 end
+-- Returns whether the job waits for a run. A job without a state in its claim waits if its record has a
+-- queue_timeout_ms and no end.
 local function is_waiting(job, claim)
   if claim.state then return claim.state ~= 'live' and claim.state ~= 'ended' end
   local record = redis.pcall('HMGET', job, 'status', 'queue_timeout_ms')
   return not record.err and num(record[2] or nil) > 0 and record[1] ~= 'finished' and record[1] ~= 'error'
 end
 
--- Jobs that waited longer than they may.
+-- End jobs that have waited longer than their queue_timeout_ms allows.
 local overdue = 0
 for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
@@ -164,8 +175,8 @@ for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', d
   redis.call('ZREM', 'mj:overdue', job)
 end
 
--- Ended jobs past retention leave with their record, log and facts. The score of a job that is kept (is_kept) is the
--- negated moment of the next look at it: a later moment would count as one more end.
+-- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (is_kept) gets the negated
+-- time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
 local retired = 0
 local kept_until = dec(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function retire(job)
@@ -194,19 +205,22 @@ if excess > 0 then
   if excess >= max and retired > before then more = 1 end
 end
 
--- A caller that keeps almost as much as its quota (the field over of mj:kept) loses its oldest ended jobs until it keeps three
--- quarters of the quota. When the context is almost full (full), the callers that keep most lose theirs, one caller after
--- another, until all callers together keep three quarters. A search through mj:ended takes several ticks: at is the end time that
--- it has reached, began its begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the
--- next ones for that caller look only at jobs that have ended since.
+-- A caller that stores almost as much as its quota (field `over` of mj:kept) loses its oldest ended jobs until it
+-- stores three quarters of the quota. If the context is almost full (field `full`), the callers that store most lose
+-- theirs, one caller after another, until all callers together store three quarters of the quota of the context. A
+-- search of mj:ended takes several ticks: `at` is the end time that the search has reached, `began` is the time of its
+-- begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the next searches for
+-- that caller examine only jobs that have ended since.
 local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searched', 60000, 5000, 2000
-local function parse_search(text)  -- its begin, and the end time up to which it looked; now and 0: it is over for too long
+-- Returns the begin of a noted search and the end time up to which it has examined jobs. Returns now and 0 if there is
+-- none, or if it is older than kSearchPauseMs.
+local function parse_search(text)
   local began, to = string.match(text or '', '^(%d+) (%d+)$')
   if not began or num(began) > now_ms or num(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
   return num(began), num(to)
 end
--- The caller that keeps most, of those above the share that is always allowed: first those without a vain search. Of too many
--- callers it is the one that has asked.
+-- Returns the caller that stores most, among those above the share that is always allowed. Callers without a recent
+-- search come first; after them the caller whose search is oldest. With too many callers to compare, returns `asking`.
 local function largest_keeper(asking)
   if redis.call('HLEN', kKept) > kMaxKeepers then return asking end
   local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
@@ -223,12 +237,13 @@ local function largest_keeper(asking)
 end
 
 local relief = {}
+-- Returns whether enough jobs were retired.
 local function is_relieved(own, all)
   if relief.full then return all <= quota.context * 3 / 4 or own <= small_share() end
   return quota.caller == 0 or own <= quota.caller * 3 / 4
 end
 local function end_search() redis.call('HDEL', kKept, 'over', 'at', 'began', 'full') end
--- Sets relief: {caller, at, began, full}; none: nothing is to be retired.
+-- Reads the state of the search into `relief`: {caller, at, began, full}; empty if no job has to be retired.
 local function read_relief()
   local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
   if now and now[2] and (num(now[3] or nil) ~= quota.caller or num(now[4] or nil) ~= quota.context) then
@@ -247,7 +262,7 @@ local function read_relief()
   relief.began, relief.at = parse_search(call_index('HGET', kSearched, caller))
 end
 
--- Looks at one page of mj:ended. Returns true at its end.
+-- Examines one page of mj:ended. Returns true at the end of the index.
 local function relieve()
   local now = redis.call('HMGET', kKept, relief.caller, 'all')
   local page = redis.call('ZRANGEBYSCORE', 'mj:ended', dec(relief.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
@@ -263,7 +278,7 @@ local function relieve()
     relief.at = num(page[i + 1])
   end
   if #page < 8 * max then return true end
-  -- Many that ended in one millisecond: the next page begins behind them.
+  -- All jobs of the page ended in the same millisecond, so the next page begins after that millisecond.
   if page[#page] == first then relief.at = num(first) + 1 end
   return false
 end
@@ -283,17 +298,19 @@ if relief.caller then
     redis.call('HSET', kKept, 'over', relief.caller, 'at', dec(relief.at), 'began', dec(relief.began))
     if relief.full then redis.call('HSET', kKept, 'full', 1) end
   elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMaxKeepers then
-    -- The next largest caller follows.
+    -- Continue with the caller that stores most after this one.
     redis.call('HSET', kKept, 'over', relief.caller, 'full', 1)
     redis.call('HDEL', kKept, 'at', 'began')
   else
     end_search()
   end
-  -- A search that finds nothing goes on with the next tick: it must not keep Redis busy.
+  -- `more` is set only if jobs were retired. A search without results continues at the next regular tick, so that it
+  -- does not keep Redis busy.
   if retired > before and redis.call('HEXISTS', kKept, 'over') == 1 then more = 1 end
 end
 
--- Records that another client has deleted before anybody took them up: in time they are the oldest of all.
+-- Remove jobs from mj:jobs whose records another client has deleted before their first claim. Such entries become the
+-- oldest ones, so checking the oldest ten is enough.
 if has_type('mj:jobs', 'zset') then
   for _, job in ipairs(redis.call('ZRANGE', 'mj:jobs', 0, 9)) do
     if redis.call('EXISTS', job, 'mj:claim:' .. job) == 0 then redis.call('ZREM', 'mj:jobs', job) end
