@@ -1,9 +1,13 @@
--- Whose key it is. Database 0.
+-- Public keys of actors. The scripts run in database 0, have no KEYS, and fail with MJTYPE if a key has a wrong type.
 
 --# actor_of_key: actors
--- {how many name it, their id, began, due, the record's fields}. began: the moment at which the last look through all
--- records began that was ended, 0: there was none. due: the moment of a look that the caller is to make now, or empty:
--- plain clients write records, too. A look takes a hundredth of the time at most, however many ask.
+-- Finds the actor with a public key. Plain clients also write records of actors, so the index is completed by scans of
+-- all records. A scan starts at most once a second for an unknown key, otherwise once a minute, and scans take at most
+-- one hundredth of the time, however many clients call.
+-- ARGV: pubkey (text).
+-- Reply: {number of actors with this key, id of the first, start of the last complete scan in ms or 0, start of a scan
+-- that the caller must make now in ms or empty, record of the actor if there is exactly one}.
+-- Repeat: safe.
 local pubkey = arg()
 local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
 if err then return err end
@@ -13,7 +17,7 @@ local owners = owners_of(pubkey)
 local rest_ms = math.max(#owners == 0 and 1000 or 60000, 100 * (ended - began))
 local due = started == 0 or now_ms < started or now_ms < ended
 if started > began then
-  due = due or now_ms > started + 30000  -- whoever looked has gone
+  due = due or now_ms > started + 30000  -- the client that started the scan has stopped
 else
   due = due or now_ms >= ended + rest_ms
 end
@@ -23,7 +27,10 @@ return {#owners, owners[1] or '', dec(began), due and dec(now_ms) or '',
   #owners == 1 and redis.call('HGETALL', 'actor:' .. owners[1]) or {}}
 
 --# index_actors: actors
--- A part of a look through all records. The next cursor; "0": that was the last part.
+-- Indexes one part of the records of actors.
+-- ARGV: cursor ("0": begin), due (start of the scan from actor_of_key, or empty: the scan is not noted).
+-- Reply: the next cursor; "0" after the last part.
+-- Repeat: safe.
 local cursor, due = arg(), arg()
 local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
 if err then return err end

@@ -1,6 +1,11 @@
 --# agree_on_format:
--- The format that this context's keys have, if the caller knows it; else the error, and nothing is written. A context that
--- says none has the first format: plain clients and earlier programs write none. What is no number is somebody's nonsense.
+-- Compares the format of the keys in this context with the format of the calling program, and stores a newer one. A
+-- context without a stored format has the first format, since plain clients and the first versions store none. A stored
+-- text that is not a valid number is treated in the same way.
+-- ARGV: own (format number of the program), program (its version). The script has no KEYS.
+-- Reply: 1.
+-- Errors: MJFORMAT with the stored format if it is newer than `own`; MJTYPE. Nothing is written in these cases.
+-- Repeat: safe.
 local own, program = num(arg()), arg()
 local err = wrong('mj:format', 'hash')
 if err then return err end

@@ -113,7 +113,8 @@ return answer
 -- Writes a record that is in no queue: an actor, context, runner or message.
 -- ARGV: prefix (of the key), counter (key), id (0: allocate), fields (list), the quotas in bytes of a caller and of the
 -- context.
--- Reply: {new, exists, used or taken, key, record}. used: the key had a claim; taken: another actor has the public key.
+-- Reply: {new, exists, used or taken, key, record}. used: the key was used before and its record was deleted; taken:
+-- another actor has the public key.
 -- Errors: MJFULL if a quota is exceeded or no id is free.
 -- Repeat: safe with an id: the reply is exists. Without an id a repeat writes another record.
 local prefix, counter, id, fields = arg(), arg(), num(arg()), list_arg()

@@ -1,7 +1,15 @@
--- Topics and their messages.
+-- Messages: topics, the intake of received messages, and the exchange with other contexts and hosts.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
+-- otherwise. The states of a message are in lib/messages.lua.
+-- The jobs of a message in ARGV: their number, then for each job: key, accepted (flag: its existing record has the same
+-- content), queue, fields (list).
 
 --# topic_send:
--- sent, or other: the message exists with other content.
+-- Writes a message and adds it to the list of a topic.
+-- ARGV: topic, message (key), fields (list; empty: the record exists).
+-- Reply: sent; or other if the message exists with other content, and nothing is written.
+-- Repeat: safe; a message that is in the list, or was taken from it, is not added again.
 local topic, message, fields = arg(), arg(), list_arg()
 local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
 local err = wrong(list, 'list') or wrong(message, 'hash') or wrong(mark, 'hash')
@@ -15,13 +23,16 @@ if there and #fields > 0 then
 elseif #fields > 0 then
   redis.call('HSET', message, unpack(fields))
 end
-if there then redis.call('HDEL', message, 'detail') end  -- `created`
+if there then redis.call('HDEL', message, 'detail') end  -- removes `created`
 if redis.call('EXISTS', mark) == 0 and not redis.call('LPOS', list, message, 'MAXLEN', 1000) then redis.call('LPUSH', list, message) end
 redis.call('PUBLISH', topic, message)
 return 'sent'
 
 --# post_message: messages
--- A signed message leaves: posted, missing, or how far it is if it was sent before.
+-- Puts a signed message into msg_out.
+-- ARGV: message (key), signature (list of fields, may be empty).
+-- Reply: posted; missing; or the status of a message that was sent before.
+-- Repeat: safe; the reply is the status.
 local message, signature = arg(), list_arg()
 local err = wrong(message, 'hash') or wrong('msg_out', 'list')
 if err then return err end
@@ -36,9 +47,13 @@ redis.call('LPUSH', 'msg_out', message)
 return 'posted'
 
 --# pending_messages: journal messages
--- Messages that wait on a list and have a record, oldest first; what stands on `from`, if that is named, is moved there
--- before. An entry without a record leaves the list at once, so that it is in nobody's way; it is looked for again until it
--- has been missing for wait_ms, and then forgotten. So many entries in one call, so that no other client waits for long.
+-- Returns the messages in a list that have a record, oldest first. An entry without a record is moved to the index
+-- `missing`, so that it does not block the list, and returns to the list when its record exists. It is forgotten after
+-- wait_ms. The number of entries in one call is limited, so that other clients of Redis do not wait long.
+-- ARGV: from (list whose entries are moved to `list` first, or empty), list, missing (key of a sorted set), max,
+-- wait_ms.
+-- Reply: keys of messages. They remain in the list until take_message or close_message removes them.
+-- Repeat: safe.
 local from, list, missing, max, wait_ms = arg(), arg(), arg(), num(arg()), num(arg())
 local err = wrong(list, 'list') or wrong(missing, 'zset') or (from ~= '' and wrong(from, 'list'))
 if err then return err end
@@ -68,7 +83,8 @@ for i = #entries, 1, -1 do
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
   elseif redis.call('HGET', key, 'detail') == 'created' then
-    -- Only topic_send and post_message send it; whoever may push onto msg_out could do so otherwise.
+    -- Only topic_send and post_message may send such a message. Otherwise any client that may push to msg_out could
+    -- send it.
     redis.call('LREM', list, -1, key)
     add_anomaly(shown(list) .. ' held ' .. key .. ', which was created, and nobody has sent it; the entry was dropped')
   else
@@ -78,11 +94,15 @@ end
 return found
 
 --# take_message: journal places messages
--- One entry leaves the list. The search begins at the end where messages are taken, so that a long list is not searched as
--- a whole; a second entry is met later, as of a message that was taken before.
--- A message's jobs come into their queues. list: where it stood; flow: what it has become, or ''. origins: the jobs' keys
--- where the message comes from, with blanks between, or ''. {taken, keys...}, {repeated, keys...}, {missing} or
--- {exists, index, record}: that job is there and was not accepted.
+-- Queues the jobs of a message, and removes its entry from the list. The search for the entry begins at the end from
+-- which messages are taken, so that a long list is not searched as a whole. A second entry of the message is removed by
+-- a later call, whose reply is `repeated`.
+-- ARGV: list (key), message (key), flow (id of the flow that the message has become, or empty), origins (keys of the
+-- jobs where the message was sent, separated by blanks, or empty), jobs.
+-- Reply: {taken, job keys...}; {repeated, job keys...} if the message was taken or closed before; {missing}; {exists,
+-- index, record} if a record exists that was not accepted. Nothing is queued in the last two cases.
+-- Errors: MJCONFLICT if a key occurs twice or a job belongs to another message.
+-- Repeat: safe; the reply is repeated.
 local list, message, flow, origins, count = arg(), arg(), arg(), arg(), num(arg())
 local mark = 'mj:message:' .. message
 local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and (wrong('mj:flow:' .. flow, 'hash') or wrong('flow:' .. flow, 'hash')))
@@ -96,7 +116,7 @@ for _, job in ipairs(jobs) do
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
 local status, state = redis.call('HGET', message, 'status'), redis.call('HGET', mark, 'state')
--- What has arrived is taken whatever another client writes on its record.
+-- For a message in state `arrived` only the mark counts, since another client may have changed the record.
 if state and state ~= 'arrived' or not state and (status == 'acknowledged' or status == 'processed' or status == 'error') then
   redis.call('LREM', list, -1, message)
   redis.call('ZREM', 'mj:inbox', message)
@@ -154,7 +174,11 @@ table.insert(keys, 1, 'taken')
 return keys
 
 --# close_message: journal messages
--- refused, over (it was taken or refused before) or missing. An empty reason: it is a line or mail, and has arrived.
+-- Closes a message without jobs: with a reason it is refused; without a reason it is a chat message or mail and is
+-- complete.
+-- ARGV: list (key), message (key), reason (or empty).
+-- Reply: refused (also without a reason); over if it was taken or refused before; missing.
+-- Repeat: safe; the reply is over.
 local list, message, reason = arg(), arg(), arg()
 local mark = 'mj:message:' .. message
 local err = wrong(list, 'list') or wrong(mark, 'hash') or wrong_mail()
@@ -174,10 +198,13 @@ redis.call('ZREM', 'mj:inbox', message)
 return answer
 
 --# arrive_message: journal messages
--- A message that has come from elsewhere, and holds. stored, known (it had come before, under this key or another), other
--- (its sender has sent another one with this key), taken (somebody else's has this key), full (more than max wait) or
--- sender_full (of this caller about max_of_one). written: its record is there. origin: fields of its mark, of where
--- it comes from.
+-- Stores a verified message that was received from another context or host.
+-- ARGV: message (key), content (hash of its content), written (flag: its record exists), max (number of waiting
+-- messages), max_of_one (number of waiting messages of one caller), fields (list), origin (list of fields of the mark
+-- that name the sender).
+-- Reply: stored; known if it was received before, under this key or another; other if the same sender has used this key
+-- for other content; taken if another sender or a client has used this key; full; sender_full.
+-- Repeat: safe; the reply is known.
 local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', num(arg()), num(arg())
 local fields, origin = list_arg(), list_arg()
 local mark = 'mj:message:' .. message
@@ -193,16 +220,17 @@ end
 if redis.call('EXISTS', mark) == 1 then
   local is, of = to_table(redis.call('HGETALL', mark)), to_table(origin)
   if not written and (is.origin ~= of.origin or is.from ~= of.from) then return 'taken' end
-  -- What has left from here does not come here.
+  -- A message that was sent from here is not accepted under the same key.
   if is.content ~= content or is.state == 'away' or is.state == 'over' then return 'other' end
   redis.call('LREM', 'msg_out_coordinator', 0, message)
   return 'known'
 end
 if not written and redis.call('EXISTS', message) == 1 then return 'taken' end
 local waiting = redis.call('ZCARD', 'mj:inbox')
--- It is taken behind those of its caller that wait, a moment for each, and not behind the many that others have sent
--- (start-time fair queueing). A large one takes several turns, so that they bound what a caller takes of the memory, too.
--- A turn beyond all that may wait is of a clock that went back.
+-- Start-time fair queueing: each caller has a next turn, and each of its messages adds to it. So a message waits behind
+-- the messages of its own caller, and not behind the many messages of another caller. A large message takes several
+-- turns, so that turns also limit the memory that a caller uses. A next turn beyond all turns that may wait was set
+-- before the clock was set back, and is ignored.
 local kTurnMs, kTurnBytes, kMostTurns = 1 / 1024, 16384, 128
 local caller, bytes = string.match(message, '^message:(%d+):'), 0
 for _, each in ipairs(fields) do bytes = bytes + #each end
@@ -227,9 +255,14 @@ mail_moves()
 return 'stored'
 
 --# route_message: journal places messages
--- A message that is to leave: its jobs stand in no queue here until their ends come back. {routed, keys...},
--- {repeated, keys...}, {missing} or {exists, index, record}, as take_message. deliver_ms, result_ms: until when (0: any
--- time). target: fields of its mark, of where it goes.
+-- Prepares a message for sending to another context or host. Its jobs are planned here, in no queue, until their ends
+-- are received.
+-- ARGV: message (key), content (hash of its content), deliver_ms and result_ms (time limits for delivery and result; 0:
+-- none), target (list of fields of the mark that name the receiver), jobs.
+-- Reply: {routed, job keys...}; {repeated, job keys...} if the message has a mark; {missing}; {exists, index, record}
+-- if a record exists that was not accepted.
+-- Errors: MJCONFLICT if a key occurs twice, or a job is or was in a queue here.
+-- Repeat: safe; the reply is repeated.
 local message, content, deliver_ms, result_ms = arg(), arg(), num(arg()), num(arg())
 local target, count = list_arg(), num(arg())
 local mark = 'mj:message:' .. message
@@ -270,9 +303,13 @@ table.insert(keys, 1, 'routed')
 return keys
 
 --# mail_due: journal messages
--- {{entry of the outbox, its mark...}, ..., keys that have arrived..., ms until there is more or 0, now}: each is given
--- out once in hold_ms. Arrived is also what another client has pushed onto msg_in: the latest of it. clock_went_back: what
--- waits for a time that the former clock named is due now; only the end of a message's time lies further off than hold_ms.
+-- Returns the due entries of the outbox and the inbox. Each entry that is returned is postponed by hold_ms, so that
+-- another coordinator does not process it at the same time.
+-- ARGV: max, hold_ms, clock_went_back (flag: the clock of Redis was set back). With the flag, entries beyond hold_ms
+-- become due now, except `expire` entries, which may be that far away.
+-- Reply: {{{entry of the outbox, mark}...}, {keys of received messages...}, ms until the next entry or 0, time in ms}.
+-- The received messages include the latest keys in msg_in that another client has pushed.
+-- Repeat: safe; postponed entries become due again.
 local max, hold_ms, clock_went_back = num(arg()), num(arg()), arg() == '1'
 local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('msg_in', 'list')
 if err then return err end
@@ -291,7 +328,8 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_
     redis.call('ZREM', 'mj:outbox', entry)
   end
 end
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms + 10), 'LIMIT', 0, max)) do  -- with all turns
+-- Turns are fractions of a millisecond; 10 ms later includes all turns of the present moment.
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms + 10), 'LIMIT', 0, max)) do
   if has_type('mj:message:' .. message, 'hash') then
     redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
     arrived[#arrived + 1] = message
@@ -315,8 +353,12 @@ end
 return {out, arrived, dec(next_due), dec(now_ms)}
 
 --# settle_mail: journal places messages worlds kept ends
--- What has come of an entry of the outbox. what: delivered, later (after pause_ms, because of `why`), failed (detail,
--- why), over. more: fields for the mark. An entry that is gone: somebody else was faster.
+-- Stores the result of processing an entry of the outbox.
+-- ARGV: entry ("<kind> <message>"), result (named `what`: delivered, later, failed or over), pause_ms (of later: until
+-- the next try), detail (of failed: for the jobs of the message), why (of later and failed: the reason), more (list of
+-- fields for the mark).
+-- Reply: gone if the entry does not exist, because another coordinator was faster; otherwise the result.
+-- Repeat: safe; the reply is gone, except after later.
 local entry, what, pause_ms, detail, why, more = arg(), arg(), num(arg()), arg(), arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
 local mark = 'mj:message:' .. (message or '')
@@ -344,7 +386,7 @@ if kind == 'cancel' then return what end
 local there = kind == 'send' and what == 'delivered' and redis.call('HGET', mark, 'there')
 if there and has_type(message, 'hash') then redis.call('HSET', message, 'transport_id', there) end
 if is.state ~= 'away' then
-  if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- they are not wanted
+  if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- the receiver does not want log lines
   if kind == 'answer' then
     redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
     redis.call('ZADD', 'mj:messages', 'NX', dec(now_ms), message)
@@ -353,7 +395,7 @@ if is.state ~= 'away' then
   end
   return what
 end
-if kind ~= 'send' and kind ~= 'expire' then return what end  -- what becomes of the message does not rest on it
+if kind ~= 'send' and kind ~= 'expire' then return what end  -- other kinds do not decide about the message
 if what == 'delivered' then
   redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
   if has_type(message, 'hash') then
@@ -361,7 +403,8 @@ if what == 'delivered' then
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  -- Whoever did not hear that it has arrived cannot know that it has not: who refused it now may have taken it before.
+  -- The receiver may have accepted an earlier request whose reply was lost, and refused this one. So the message is
+  -- cancelled there.
   put_out('cancel ' .. message)
   if not is.delivered_ms and has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)
@@ -369,9 +412,14 @@ end
 return what
 
 --# answer_message: journal places messages worlds kept ends
--- The answer to a message that is away: its jobs end with what it says of them, the others as lost. done, known (it was
--- answered before) or other (no such message has left). fields: of the message. carried: what the router is to hear of the
--- job that it carries; in the mark, since others may write to the record.
+-- Ends the jobs of a sent message with the ends in its answer. After the last part of the answer the message ends, and
+-- jobs that the answer does not contain end as lost.
+-- ARGV: message (key), content (hash of its content), reason (error of the message, or empty), fields (list, for the
+-- record), carried (JSON for the router about the job that it sent; stored in the mark, since clients may write to the
+-- record), is_last (flag), count, the quotas in bytes of a caller and of the context, then for each job: key, further
+-- fields (list), fields of its end (list).
+-- Reply: done; known if the message is over; other if no such message was sent.
+-- Repeat: safe; jobs that have ended are skipped.
 local message, content, reason, fields, carried = arg(), arg(), arg(), list_arg(), arg()
 local is_last, count = arg() == '1', num(arg())
 read_quota()
@@ -390,7 +438,7 @@ for _ = 1, count do
   end
 end
 if not is_last then return 'done' end
--- An answer may overtake the word that it has arrived.
+-- The answer may be received before the confirmation of the delivery.
 if has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'read') end
 end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
 if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, unpack(fields)) end
@@ -398,8 +446,10 @@ if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
 
 --# cancel_message: journal places messages worlds kept ends
--- All that a message carries ends, for ever: of one that is away here and there, of one that was taken here its jobs and
--- its flow; one that nobody has taken yet ends at once. ended, asked, over or missing.
+-- Cancels a message and all of its jobs and its flow. A message that was not taken yet ends at once.
+-- ARGV: message (key).
+-- Reply: ended; asked if jobs, the flow or the receiver must end first; over; missing.
+-- Repeat: safe.
 local message = arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong_mail() or wrong_shared()
@@ -411,14 +461,14 @@ if not is.state then
   if status == 'processed' or status == 'error' then return 'over' end
 end
 if not is.state or is.state == 'arrived' then
-  -- With a mark whoever has it from a list lets it go.
+  -- The mark makes a coordinator that has read the message from a list close it.
   redis.call('HSET', mark, 'state', 'refused', 'left', 0)
   redis.call('ZREM', 'mj:inbox', message)
   end_message(message, 'cancelled before it was taken')
   return 'ended'
 end
 if is.state ~= 'away' and is.state ~= 'taken' then return 'over' end
-redis.call('HSET', mark, 'cancelled', dec(now_ms))  -- first: its last job may end here
+redis.call('HSET', mark, 'cancelled', dec(now_ms))  -- before the jobs end, since end_message() reads this field
 local asked = is.state == 'away'
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = find_claim(job)
@@ -429,16 +479,19 @@ end
 if is.state == 'taken' then
   if (is.flow or '') == '' or is.flow_ended then return asked and 'asked' or 'over' end
 elseif not is.delivered_ms then
-  -- What is being carried just now may arrive: whoever carries it stores its end.
+  -- A delivery that is under way may succeed. Its coordinator stores the result.
   redis.call('HSET', mark, 'deliver_until', dec(now_ms), 'limit', 'cancelled')
 end
 put_out('cancel ' .. message)
 return 'asked'
 
 --# follow_log: journal messages kept
--- Lines of a job that runs elsewhere, from its log there: seq, stream, text, ts, ... The last number that is stored: what
--- is more than an agent here would keep of a message's jobs is not, whatever the other side sends, and nothing that exceeds the
--- quotas of the job's caller.
+-- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMostFollowed bytes of all jobs of the
+-- message, or beyond the quotas of the job's caller, are not stored.
+-- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text and time in ms of
+-- each line), the quotas in bytes of a caller and of the context.
+-- Reply: the number of the last stored line; 0 if the message is not away or the job is not one of its planned jobs.
+-- Repeat: safe; lines up to the last stored number are skipped.
 local kMostFollowed, kMostSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = arg(), arg(), arg(), list_arg()
 read_quota()
@@ -471,7 +524,11 @@ end
 return dec(last)
 
 --# reserve_jobs: ids
--- The first of so many job ids of a caller that nothing has.
+-- Allocates consecutive free job ids of a caller.
+-- ARGV: caller (id), count.
+-- Reply: the first id.
+-- Errors: MJFULL if no such ids are free.
+-- Repeat: safe; a repeat allocates further ids.
 local caller, count = arg(), num(arg())
 local counter = 'mj:next:' .. caller
 local err = wrong(counter, 'string')
@@ -484,8 +541,11 @@ redis.call('SET', counter, dec(first + count - 1))
 return dec(first)
 
 --# retire_messages: journal messages kept
--- Messages that ended before this moment leave with their mark; that of one from elsewhere stays until it is too old to come
--- again.
+-- Deletes messages that ended more than keep_ms ago, with their marks. The mark of a received message remains until the
+-- message is too old to be accepted again, so that a repeat is recognised.
+-- ARGV: keep_ms, max.
+-- Reply: number of deleted messages.
+-- Repeat: safe.
 local keep_ms, max = num(arg()), num(arg())
 local err = wrong('mj:messages', 'zset')
 if err then return err end

@@ -1,7 +1,18 @@
--- The object store.
+-- The object store of scripts: writes, declared fields, indexes and queries.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts. `of`
+-- is "<namespace>:<kind>". If a key has a wrong type, a script fails with MJTYPE before its first write. Scripts that
+-- write for a job also reply {stale} if the claim is not live, and {busy, job} while another job is the writer; the job
+-- waits for its turn then.
 
 --# object_write: objects
--- One write: all of its operations, or none. Answers ok and the stamps; or stale, busy, conflict, missing, schema, full.
+-- Applies the operations of one write, all of them or none.
+-- ARGV: job (key), claim_id, token, call (id of this call), count, then for each operation: verb (put, remove or
+-- another, which only checks the version), of, id, version (expected; empty: any), rev (revision of the declared
+-- fields), json, entries (of the indexes).
+-- Reply: {ok, stamps}, where a stamp is "version,created_ms,updated_ms" and stamps are separated by ";"; {stale};
+-- {busy, job}; {conflict, index, version}; {missing, index}; {schema, index} if rev is outdated; {full} if there are
+-- too many kinds.
+-- Repeat: safe; while the job is the writer, a repeat of its last call gets the stored reply.
 local job, claim_id, token, call, count = arg(), arg(), arg(), arg(), num(arg())
 local refused = refuse_writer(job, claim_id, token)
 if refused then return refused end
@@ -34,7 +45,8 @@ end
 if new_kinds > 0 and redis.call('ZCARD', 'mj:osis:kinds') + new_kinds > 1000 then return {'full'} end
 
 local answer = table.concat(stamps, ';')
--- Of a call that only takes away, nothing is kept where there is no memory left: it can be done all the same.
+-- The answer is stored for a repeat. If there is no memory left, a call that only removes objects continues without
+-- this.
 if puts or writer.job ~= job or writer.claim_id ~= claim_id then
   become_writer(job, claim_id, call, answer)
 else
@@ -47,7 +59,7 @@ for _, op in ipairs(ops) do
       'entries', op.entries)
     if not op.had then redis.call('ZADD', ids_key(op.of), '0', op.id) end
     redis.call('ZADD', 'mj:osis:kinds', '0', op.of)
-    if redis.call('HEXISTS', kind_key(op.of), 'backfill') == 1 then  -- the indexes may not have the old ones
+    if redis.call('HEXISTS', kind_key(op.of), 'backfill') == 1 then  -- the indexes may not contain the old entries yet
       set_entries(op.of, op.id, op.old, '')
       op.old = ''
     end
@@ -64,8 +76,12 @@ end
 return {'ok', answer}
 
 --# object_declare: objects
--- Adds fields to a kind: names "i <field>" (found by value), "t <field>" (found by words). Objects that are there are to
--- be indexed again. Answers ok, 1 if there are any; or stale, busy, full (kinds), fields.
+-- Adds declared fields to a kind. If the kind has objects, these must be indexed again with object_index.
+-- ARGV: job (key), claim_id, token, of, most (maximum number of fields), names (list of "i <field>", indexed by value,
+-- and "t <field>", indexed by words).
+-- Reply: {ok, 1 if objects must be indexed}; {stale}; {busy, job}; {fields, present number} if there would be too many
+-- fields; {full} if there are too many kinds.
+-- Repeat: safe; declared fields are left unchanged.
 local job, claim_id, token, of, most = arg(), arg(), arg(), arg(), num(arg())
 local names = list_arg()
 local refused = refuse_writer(job, claim_id, token) or wrong_kind(of)
@@ -97,8 +113,12 @@ end
 return {'ok', indexing}
 
 --# object_index: objects
--- Some objects of a kind are indexed by its present fields. Each: id, the version that its entries were worked out from,
--- entries. Another version has been written since, by the present fields. Answers 1, or 0: the fields have changed.
+-- Indexes some objects of a kind again, with its present declared fields.
+-- ARGV: of, rev (revision of the declared fields), after (position to continue from; empty: complete), items (list of
+-- id, version from which the entries were computed, entries). An object whose version has changed is skipped, since its
+-- write has used the present fields.
+-- Reply: 1; 0 if the declared fields have changed.
+-- Repeat: safe.
 local of, rev, after = arg(), arg(), arg()
 local items = list_arg()
 local err = wrong_kind(of)
@@ -115,7 +135,7 @@ for i = 1, #items, 3 do
   if redis.call('HGET', object, 'version') == items[i + 1] then
     local old = redis.call('HGET', object, 'entries') or ''
     redis.call('HSET', object, 'entries', items[i + 2])
-    set_entries(of, items[i], old, '')  -- both in full: the indexes may have been emptied
+    set_entries(of, items[i], old, '')  -- removes and adds all entries: the indexes may have been emptied
     set_entries(of, items[i], '', items[i + 2])
   end
 end
@@ -125,8 +145,10 @@ end
 return 1
 
 --# object_reindex: objects
--- The indexes of a kind are to be derived again: these of its fields ('': words) are emptied, and each object is indexed
--- anew when its turn comes (see object_index).
+-- Empties indexes of a kind, so that object_index adds all objects again.
+-- ARGV: of, fields (list of the indexes; an empty field is the index of words).
+-- Reply: 1.
+-- Repeat: safe; indexing begins again.
 local of = arg()
 local fields = list_arg()
 local err = wrong_kind(of)
@@ -137,7 +159,10 @@ for _, field in ipairs(fields) do redis.call('UNLINK', entry_key(of, field)) end
 return 1
 
 --# object_release: objects
--- The claim's job is the writer no more, and waits no more.
+-- Ends the right of a claim to write, and its wait for this right.
+-- ARGV: job (key), claim_id.
+-- Reply: 1 if the claim was the writer, otherwise 0.
+-- Repeat: safe; the reply is 0.
 local job, claim_id = arg(), arg()
 local err = wrong(kWriter, 'hash') or wrong(kWaiting, 'zset')
 if err then return err end
@@ -147,8 +172,12 @@ if is[1] ~= job or is[2] ~= claim_id then return 0 end
 return redis.call('DEL', kWriter)
 
 --# object_search: objects
--- The objects that have all of these words, whose ids follow `after`. The ids of the rarest word are gone through, so many
--- in one call at most. Answers ok and a page; or indexing, undeclared.
+-- Finds the objects that contain all of the words, in the order of their ids. The ids of the rarest word are checked
+-- against the other words.
+-- ARGV: of, after (id; empty: begin), limit (objects), max_bytes, most (ids to examine in one call), words (list).
+-- Reply: {ok, page} (page_of); {indexing} while objects are indexed again; {undeclared} if no field is indexed by
+-- words.
+-- Repeat: safe; read-only.
 local of, after, limit, max_bytes, most = arg(), arg(), num(arg()), num(arg()), num(arg())
 local words = list_arg()
 local key = entry_key(of, '')
@@ -187,8 +216,11 @@ if page[1] == '' and not all_seen then page[1] = seen end
 return {'ok', page}
 
 --# object_page: objects
--- The objects that members of a sorted set name, between two bounds. field: must be declared ("i city"), or is ''.
--- Answers ok and a page; or indexing, undeclared.
+-- Reads the objects that the members of a sorted set name, between two bounds.
+-- ARGV: of, field (declared name such as "i city", or empty), key (of the sorted set), low, high, limit (objects),
+-- max_bytes.
+-- Reply: {ok, page} (page_of); {indexing} while objects are indexed again; {undeclared} if the field is not declared.
+-- Repeat: safe; read-only.
 local of, field, key, low, high, limit, max_bytes = arg(), arg(), arg(), arg(), arg(), num(arg()), num(arg())
 local err = wrong_kind(of) or wrong(key, 'zset')
 if err then return err end
@@ -200,7 +232,10 @@ local members = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, limit + 1)
 return {'ok', page_of(of, members, limit, max_bytes)}
 
 --# object_ids: objects
--- The list of a kind's objects is brought in line with what there is of these ids.
+-- Corrects the list of the objects of a kind: ids with an object are added, ids without an object are removed.
+-- ARGV: of, ids (list).
+-- Reply: 1.
+-- Repeat: safe.
 local of = arg()
 local ids = list_arg()
 local err = wrong_kind(of)
@@ -216,7 +251,10 @@ end
 return 1
 
 --# object_kinds: objects
--- All kinds: {"<namespace>:<kind>", how many objects, {names of the kind's hash}}.
+-- Lists the kinds, at most 1000.
+-- ARGV: none.
+-- Reply: {{of, number of objects, {fields of the hash of the kind}}...}.
+-- Repeat: safe; read-only.
 local err = wrong('mj:osis:kinds', 'zset')
 if err then return err end
 local all = {}

@@ -1,14 +1,19 @@
--- What jobs wait for outside, and what people say to it.
+-- Prerequisites of jobs: conditions outside of the store, and approvals by users.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order. If a key has a wrong type, a script fails with MJTYPE
+-- before its first write.
 
 --# prerequisites_due: journal places
--- {job, its prerequisites, for how long it has waited, 1 if it is of a flow, approvals that were given}... : each is given
--- out once in again_ms.
+-- Returns the jobs whose prerequisites are to be checked. Each job is returned at most once in again_ms.
+-- ARGV: max, again_ms, looker (coordinator, or another word for an agent).
+-- Reply: {{job, its prerequisites, ms for which it has waited, 1 if it belongs to a flow, {names of given approvals}, 1
+-- if a coordinator has checked before}...}. The reply to an agent is empty if a coordinator has checked within 5 s.
+-- Repeat: safe; the jobs become due again after again_ms.
 local max, again_ms, looker = num(arg()), num(arg()), arg()
 local err = wrong('mj:prerequisites', 'zset')
 if err then return err end
-local looked = redis.pcall('HGET', 'mj:looking', 'at')  -- by a coordinator, when
+local looked = redis.pcall('HGET', 'mj:looking', 'at')  -- time of the last check by a coordinator
 looked = type(looked) == 'string' and num(looked) or 0
--- Agents leave them to coordinators where one has looked lately.
+-- Agents leave the checks to coordinators while a coordinator is active.
 if looker == 'coordinator' then
   if math.abs(now_ms - looked) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', dec(now_ms)) end
 elseif math.abs(now_ms - looked) < 5000 then
@@ -32,7 +37,11 @@ end
 return found
 
 --# prerequisites_settled: journal places messages worlds kept ends
--- Met, or with a reason: never. 0: the job does not wait for them.
+-- Stores the result of a check: the prerequisites are met and the job is queued, or they are impossible and the job
+-- ends.
+-- ARGV: job (key), impossible (reason; empty: they are met).
+-- Reply: 1; or 0 if the job does not wait for prerequisites.
+-- Repeat: safe; the reply is 0.
 local job, impossible = arg(), arg()
 local err = wrong_shared()
 if err then return err end
@@ -47,9 +56,13 @@ end
 return 1
 
 --# prerequisite_answer: journal places messages worlds kept ends
--- Somebody approves what a job outside of a flow waits for, or rejects it (reason): then it ends. line: who and why, for
--- the job's log. ok; again: it was approved before; missing; over: it has ended; met: they were met; early: nobody has looked
--- at it yet; unasked; or the id of the flow that decides.
+-- Stores the answer of a user to an approval that a job without a flow waits for. A rejected job ends.
+-- ARGV: job (key), name (of the approval), line (for the job's log: actor and reason), reason (of a rejection; empty:
+-- approved).
+-- Reply: ok; again if it was approved before; missing; over if the job has ended; met if the prerequisites were met;
+-- early if no agent has examined the entry of the job in its queue yet; unasked if it does not wait for this approval;
+-- or the id of the flow to which the job belongs.
+-- Repeat: safe; the reply is again or over.
 local job, name, line, reason = arg(), arg(), arg(), arg()
 local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
 if err then return err end
@@ -70,7 +83,7 @@ if reason ~= '' then
 end
 if claim['approved:' .. name] then return 'again' end
 redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, line)
--- Fails if another client has written a log of its own: the answer stands all the same.
+-- Another client may have written a log of its own. Then the line is not added, and the answer is valid without it.
 local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', line .. '\n')
 if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
 if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job) end

@@ -1,7 +1,12 @@
--- What operators do with queues and dead letters, and what the journals of queues hold.
+-- Operations on queues, their journals, and dead letters.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write.
 
 --# journal_at:
--- The facts of a queue's journal at these revisions; those that are gone are left out.
+-- Reads facts from the journal of a queue.
+-- ARGV: queue, revisions (list).
+-- Reply: the entries with these revisions; deleted entries are left out.
+-- Repeat: safe; read-only.
 local journal = 'mj:journal:' .. arg()
 local err = wrong(journal, 'stream')
 if err then return err end
@@ -12,10 +17,14 @@ end
 return there
 
 --# purge_queue: journal places messages worlds kept ends
--- Cancels what stands in a queue, the next to be taken first. Answers how many entries went.
+-- Cancels the jobs in a queue and removes their entries, beginning with the next entry.
+-- ARGV: queue, max (number of entries).
+-- Reply: number of removed entries.
+-- Repeat: safe; a repeat continues with the remaining entries.
 local queue, max = arg(), num(arg())
 local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
 if err then return err end
+-- Cancels the job of an entry, unless the entry does not belong to a queued job of this queue.
 local function settle(entry)
   local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
@@ -44,7 +53,10 @@ end
 return gone
 
 --# settle_dead_letter: journal places messages worlds kept ends
--- Strikes a dead letter off the list, and with requeue runs its job or queues its entry again. Empty, missing, or why not.
+-- Removes a dead letter from the list and, on request, runs its job again or queues its entry again.
+-- ARGV: id (of the dead letter), requeue (flag).
+-- Reply: empty; missing; or the reason why it cannot be queued again.
+-- Repeat: safe; the reply is missing.
 local id, requeue = arg(), arg() == '1'
 local err = wrong_shared()
 if err then return err end

@@ -1,8 +1,14 @@
--- Records that stand for themselves: changed, and gone.
+-- Changing and deleting records of actors, contexts, runners, messages and jobs; denied requests.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts. If a
+-- key has a wrong type, a script fails with MJTYPE before its first write.
 
 --# change_record: actors
--- Sets fields of a record that is there; an empty text takes a field away. {0, {name, value, ...}}; {1}: there is none;
--- {2}: another actor has its public key; {3, field}: the field does not have the expected value.
+-- Changes fields of an existing record.
+-- ARGV: key, fields (list of name, value, ...; an empty value deletes the field), expected (list of name, value, ...
+-- that the record must have).
+-- Reply: {0, record}; {1} if there is no record; {2} if another actor has the public key; {3, field} if a field does
+-- not have the expected value.
+-- Repeat: safe; without `expected` the result is the same, otherwise a repeat may be refused with 3.
 local key, fields, expected = arg(), list_arg(), list_arg()
 local actor, pubkey = actor_id(key), to_table(fields).pubkey
 local err = wrong(key, 'hash') or (actor and wrong('mj:actor-keys', 'hash'))
@@ -22,7 +28,10 @@ if before and before ~= '' and before ~= pubkey then disown_key(before, actor) e
 return {0, redis.call('HGETALL', key)}
 
 --# delete_record: actors journal kept
--- An actor, a context, a runner or a message leaves. Answers gone, missing or why it cannot: what lives by it.
+-- Deletes the record of an actor, a context, a runner or a message.
+-- ARGV: key.
+-- Reply: gone; missing; or the reason why it cannot be deleted, for example jobs that wait for the runner.
+-- Repeat: safe; the reply is missing.
 local key = arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
 local hold, mark, actor = 'mj:hold:' .. key, 'mj:message:' .. key, actor_id(key)
@@ -30,7 +39,8 @@ local err = wrong(key, 'hash') or (runner and wrong(hold, 'hash')) or wrong(mark
   or (actor and wrong('mj:actor-keys', 'hash')) or (message and wrong('mj:messages', 'zset'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
-local function stands(list, entry)  -- any entry, if none is named
+-- Returns whether the list contains the entry, or any entry if none is given.
+local function stands(list, entry)
   if type_of(list) ~= 'list' then return false end
   return not entry or redis.call('LPOS', list, entry)
 end
@@ -65,7 +75,7 @@ if message then
   if is.answer == 'due' then return 'whoever sent it has not heard of its end yet' end
   if stands('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
   credit_message(key)
-  if num(is.fresh_until) > now_ms then  -- it might come once more
+  if num(is.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then
     redis.call('ZADD', 'mj:messages', dec(now_ms), key)
     redis.call('UNLINK', key)
     return 'gone'
@@ -78,8 +88,11 @@ if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('H
 return 'gone'
 
 --# delete_actor: actors
--- Deletes the record of an actor. expected: context, field and value in turn, of records of contexts that stand in their
--- own databases of this server; an empty value: absent. Answers gone, missing, or changed: a field has another value.
+-- Deletes the record of an actor if records of contexts have not changed.
+-- ARGV: id, expected (list of context, field and value in turn; an empty value: the field is absent). The records of
+-- the contexts are in other databases of the same server.
+-- Reply: gone; missing; or changed if a field has another value.
+-- Repeat: safe; the reply is missing.
 local id, expected = arg(), list_arg()
 local key = 'actor:' .. id
 local err = wrong(key, 'hash') or wrong('mj:actor-keys', 'hash')
@@ -101,10 +114,14 @@ if pubkey then disown_key(pubkey, id) end
 return 'gone'
 
 --# context_revision: contexts
+-- Returns revision_of_context(). ARGV: context (id). Read-only.
 return revision_of_context(arg())
 
 --# delete_context: contexts
--- 1: gone. 0: the context has changed since its revision was read.
+-- Deletes the record of a context if the context has not changed since its revision was read.
+-- ARGV: context (id), revision (of context_revision).
+-- Reply: 1; or 0 if the context has changed.
+-- Repeat: safe; the reply is 0.
 local context, revision = arg(), arg()
 local err = wrong('context:' .. context, 'hash')
 if err then return err end
@@ -113,7 +130,10 @@ redis.call('UNLINK', 'context:' .. context)
 return 1
 
 --# delete_job: journal places messages worlds kept ends
--- A job that has ended, or was never queued, leaves with its log and facts. Answers gone, missing or why it cannot.
+-- Deletes a job that has ended or was never queued, with its log and facts.
+-- ARGV: job (key).
+-- Reply: gone; missing; or the reason why it cannot be deleted.
+-- Repeat: safe; the reply is missing.
 local job = arg()
 local err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash') or wrong_shared() or wrong('mj:horizon', 'hash')
 if err then return err end
@@ -135,6 +155,8 @@ redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'
 
 --# note_refusal: refusals
+-- Adds an entry to the list of denied requests. ARGV: actor (id), action, thing, list (texts of the table of rights).
+-- Reply: number of the entry. A repeat adds a second entry.
 local actor, action, thing, list = arg(), arg(), arg(), arg()
 local err = wrong('mj:refusals', 'stream')
 if err then return err end

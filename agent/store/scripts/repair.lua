@@ -1,7 +1,12 @@
--- A look at where jobs are, and how one is mended.
+-- Inspection and repair of jobs and messages.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0".
 
 --# places: journal places sight
--- Where jobs are, for each what sight() sees, and in its fifth list now_ms. positions: a whole look, with a digest of it.
+-- Inspects jobs.
+-- ARGV: positions (flag: a complete inspection with a digest), jobs (list of keys).
+-- Reply: for each job the result of sight(). Its fifth list also has now_ms and, with the flag, the digest as `seen`.
+-- Repeat: safe; read-only.
 local positions, jobs = arg() == '1', list_arg()
 local answers = {}
 for i, job in ipairs(jobs) do
@@ -18,9 +23,14 @@ end
 return answers
 
 --# repair: journal places messages worlds kept ends sight
--- Mends a job in these ways (`fixes`), if it is as it was when somebody looked at it (`seen`) and its journal has no
--- facts of it that were not read then. What is wrong, and what mends it: domain/invariants.cpp. Answers 1; 0: it has
--- moved, and nothing was changed.
+-- Applies repair steps to a job if nothing has changed since its inspection: the digest is the same, and the journal
+-- has no unread facts of the job. The steps are chosen in domain/invariants.cpp.
+-- ARGV: job (key), seen (digest), queue, head (revision up to which the journal was read; 0: not checked), count, then
+-- for each step: kind (a name in `doing`), place (a name in kPlaces, or empty), of (argument of the step), score, words
+-- (list).
+-- Reply: 1; or 0 if the job has changed, and nothing was written.
+-- Errors: MJTYPE, before the first write, if an index that a step changes has a wrong type.
+-- Repeat: safe; the steps have changed the digest, so the reply is 0.
 local job, seen, queue, head, count = arg(), arg(), arg(), num(arg()), num(arg())
 local fixes = {}
 for i = 1, count do fixes[i] = {kind = arg(), place = arg(), of = arg(), score = arg(), words = list_arg()} end
@@ -42,7 +52,7 @@ local function has_moved()
   return false
 end
 
--- Places: the key, its type, and how the job comes in and goes.
+-- For each place: the prefix of the key, its type, and the functions that add the job and remove it.
 local function in_zset(fix, key) redis.call('ZADD', key, fix.score, job) end
 local function from_zset(_, key) redis.call('ZREM', key, job) end
 local kPlaces = {
@@ -70,7 +80,7 @@ local kPlaces = {
   end},
 }
 
--- A whole lease for whoever runs it.
+-- Extends the lease of the claim to a whole lease.
 local function lease()
   local claim = read_claim(job)
   local lease_ms = math.max(1000, num(claim.lease_ms))
@@ -81,7 +91,7 @@ local function lease()
   if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
 end
 
--- Its facts have gaps or are in disorder: a new one says what its claim says.
+-- Appends a fact `restored` with the state of the claim, since the facts of the job have gaps or are in disorder.
 local function restore(fix)
   local now, more = read_claim(job), {}
   local function tell(name, value)
@@ -108,7 +118,7 @@ local function restore(fix)
   set_claim(job, now)
 end
 
-local function key_of(fix) return kPlaces[fix.place][1] .. fix.of end  -- of an index `of` is empty
+local function key_of(fix) return kPlaces[fix.place][1] .. fix.of end  -- for an index of all jobs `of` is empty
 local doing = {
   delete_claim = function() redis.call('DEL', mark) end,
   set_claim = function(fix) redis.call('HSET', mark, unpack(fix.words)) end,
@@ -132,7 +142,10 @@ for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
 return 1
 
 --# message_places: journal sight
--- Of each message what message_sight() sees, and a digest of it.
+-- Inspects messages.
+-- ARGV: messages (list of keys).
+-- Reply: for each message the result of message_sight() and its digest.
+-- Repeat: safe; read-only.
 local answers = {}
 for i, message in ipairs(list_arg()) do
   local seen = message_sight(message)
@@ -141,9 +154,11 @@ end
 return answers
 
 --# repair_message: journal messages sight
--- What of a message should stand in mj:outbox, mj:inbox, mj:messages or mj:came is put there, if it is as it was when somebody
--- looked at it.
--- Answers 1; 0: it has moved, and nothing was changed.
+-- Adds a message to indexes in which it is missing, if nothing has changed since its inspection.
+-- ARGV: message (key), seen (digest), kinds (list: inbox, messages, came, or a kind of the outbox).
+-- Reply: 1; or 0 if the message has changed, and nothing was written.
+-- Errors: MJTYPE, before the first write, if an index has a wrong type.
+-- Repeat: safe; the reply is 0.
 local message, seen, kinds = arg(), arg(), list_arg()
 local err = wrong('mj:message:' .. message, 'hash') or wrong_mail() or wrong('mj:came', 'hash')
 if err then return err end

@@ -1,8 +1,12 @@
--- Who holds the id of a runner.
+-- Registration of runner ids. The scripts have no KEYS, and fail with MJTYPE if a key has a wrong type.
 
 --# hold_runner:
--- {held}; {taken, instance, host, boot_id, pid}: of the present holder; or {key, public key}: the record has a key that the
--- caller, whose key is `pubkey`, does not hold. once: fields that the record gets only if it does not have them.
+-- Acquires or renews the id of a runner for one process, and writes its record.
+-- ARGV: id, instance, host, boot_id, pid, replaces (instance that may be replaced, or empty), ttl_ms, pubkey (of the
+-- caller), fields (count, then name, value, ...), once (the same; written only where the record has no value).
+-- Reply: {held}; {taken, instance, host, boot_id, pid} of the present holder; or {key, public key} if the record
+-- contains another public key.
+-- Repeat: safe; the same instance renews.
 local id, instance, host, boot_id, pid, replaces = arg(), arg(), arg(), arg(), arg(), arg()
 local ttl_ms, pubkey, fields, once = num(arg()), arg(), list_arg(), list_arg()
 local key, record = 'mj:hold:runner:' .. id, 'runner:' .. id
@@ -25,6 +29,7 @@ end
 return {'held'}
 
 --# release_runner:
+-- Releases the id of a runner if this instance holds it. ARGV: id, instance. Reply: 0. Repeat: safe.
 local id, instance = arg(), arg()
 local key = 'mj:hold:runner:' .. id
 local err = wrong(key, 'hash')

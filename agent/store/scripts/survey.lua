@@ -1,7 +1,10 @@
--- What a context holds, in numbers.
+-- Numbers about a context for metrics. The scripts have no KEYS and only read; keys with a wrong type count as empty.
 
 --# known_queues:
--- At most so many queues that have a journal; what at most so many runners say they serve.
+-- Lists queues for the survey.
+-- ARGV: max_queues, max_runners.
+-- Reply: {{queues with a journal, at most max_queues...}, {field `executors` of local runners, of the first
+-- max_runners...}}.
 local max_queues, max_runners = num(arg()), num(arg())
 local queues, served = {}, {}
 if type_of('mj:queues') == 'set' then
@@ -21,15 +24,17 @@ end
 return {queues, served}
 
 --# survey:
--- Of each of these queues: {name, entries, those beside the list, 1 if it is paused, for how many ms the next one has
--- waited}; empty: its record does not say. Then how many live claims, delayed jobs, jobs that wait for something outside,
--- ended jobs, dead letters, active flows, and what is in the outbox and the inbox. Reads the length of each and no more, so
--- that it costs the same however many jobs there are.
+-- Counts jobs by state. Only the lengths of indexes are read, so the time does not depend on the number of jobs.
+-- ARGV: queues (a count, then that many names).
+-- Reply: {{queue, entries of its list, entries with a priority, 1 if it is paused, ms for which its next job has waited
+-- or empty if unknown}...}, then the numbers of live claims, delayed jobs, jobs with open prerequisites, ended jobs,
+-- dead letters, active flows, entries of the outbox, entries of the inbox.
 local queues = list_arg()
 
 local function count(call, key, want)
   return type_of(key) == want and redis.call(call, key) or 0
 end
+-- Returns for how many ms the job has waited, or nil if its record does not contain a time.
 local function waited(job)
   if not job or not is_job_key(job) or type_of(job) ~= 'hash' then return nil end
   local moments = redis.call('HMGET', job, 'queued_ms', 'run_at_ms', 'created_at')

@@ -1,9 +1,13 @@
--- How a context is, in numbers: what stands in the indexes, without looking at jobs.
+-- Numbers about a context for the overview of the web page. They are read from indexes, not from all jobs.
 
 --# tally:
--- {{name, number...}, {jobs that ended in each slot of time, the latest first}, {queues}}. A queue: name,
--- entries of the list, entries beside it, 1 if it is paused, the job that comes next, since when that waits in ms, the same
--- of the one that comes next beside the list. Another client's key of a wrong type counts as nothing.
+-- Counts jobs, other entries and recent ends, and describes the queues. Keys with a wrong type count as empty.
+-- ARGV: slot_ms (length of a time slot), slots (number of slots, at most 360), queues (a count, then that many names).
+-- The script has no KEYS.
+-- Reply: {{name, number, ...}, {number of jobs that ended in each slot, latest first}, {queues}}. A queue is {name,
+-- entries of its list, entries with a priority, 1 if paused, next job of the list, time in ms since which it waits,
+-- next job with a priority, time in ms since which it waits}.
+-- Repeat: safe; read-only.
 local slot_ms, slots, queues = math.max(1, num(arg())), num(arg()), list_arg()
 local kMostQueues, kMostKeys = 200, 1000
 local sizes = {zset = 'ZCARD', list = 'LLEN', stream = 'XLEN', set = 'SCARD', hash = 'HLEN'}
@@ -35,6 +39,7 @@ for i = 1, type_of('mj:ended') == 'zset' and math.min(slots, 360) or 0 do
   ends[i] = dec(redis.call('ZCOUNT', 'mj:ended', '(' .. dec(to - slot_ms), dec(to)))
 end
 
+-- Returns the time in ms since which the job waits, or 0 if it is unknown.
 local function waits_since(job)
   if not job or not is_job_key(job) or type_of(job) ~= 'hash' then return '0' end
   local v = redis.call('HMGET', job, 'queued_ms', 'created_at')

@@ -1,7 +1,14 @@
--- Worlds of workflows: journal, manifests, blobs, inbox. What the bytes mean is not known here.
+-- Deployments of workflows ("world" in names): journal, manifests, blobs and inbox. Facts, blobs and manifests are
+-- opaque bytes here.
+-- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
+-- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
+-- otherwise.
 
 --# world_put_manifest:
--- put, or other: there is another text of that hash.
+-- Stores a manifest under its hash, and registers the deployment.
+-- ARGV: world, hash, text.
+-- Reply: put; or other if another text is stored under this hash.
+-- Repeat: safe.
 local world, hash, text = arg(), arg(), arg()
 local key = 'mj:world-manifests:' .. world
 local err = wrong(key, 'hash') or wrong('mj:worlds', 'set')
@@ -13,8 +20,12 @@ redis.call('SADD', 'mj:worlds', world)
 return 'put'
 
 --# world_read: journal flows
--- {height, height of the latest snapshot, its hash, {facts after a height}, hash of the manifest in force}.
-local kMostBytes, kAtOnce = 8388608, 16  -- one fact may have several MiB
+-- Reads facts of a deployment and its head.
+-- ARGV: world, after (height), most (number of facts).
+-- Reply: {height, height of the latest snapshot, its hash, {facts after the given height}, hash of the manifest in
+-- force}.
+-- Repeat: safe; read-only.
+local kMostBytes, kAtOnce = 8388608, 16  -- a single fact may have several MiB
 local world, after, most = arg(), num(arg()), num(arg())
 local journal, heads = 'mj:world:' .. world, 'mj:world-head:' .. world
 local err = wrong(journal, 'stream') or wrong(heads, 'hash')
@@ -35,8 +46,14 @@ end
 return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 
 --# world_commit: journal flows
--- {done}, {conflict, height}, {busy, entries of the inbox} if it wants to be alone, or {applied}: since `applies` was read
--- another manifest of the context came in force.
+-- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
+-- ARGV: context (id), world, base (height), due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...), done
+-- (list of processed inbox entries), snapshot (hash, or empty), manifest (hash that comes into force, or empty), alone
+-- (flag: only with an empty inbox), flag and list of the instances whose mailbox is full (the list only if the flag is
+-- 1), applies (value of mj:world-applies on which the manifest was checked; "*": not checked).
+-- Reply: {done}; {conflict, height}; {busy, number of inbox entries}; {applied} if another manifest of the context has
+-- come into force since the check.
+-- Repeat: safe for a commit with facts; the reply is a conflict.
 local context, world, base, due = arg(), arg(), num(arg()), num(arg())
 local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
 local full = arg() == '1' and list_arg()
@@ -77,9 +94,14 @@ if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) e
 return {'done'}
 
 --# world_post: worlds
--- {posted, id}, {repeated, id} (with the same idempotency key and content), {used, id} (the key, with other content),
--- {none} (there is no such world), {other} (another manifest is in force than it was checked by), {full}, or {busy, index
--- of the target that is full}. Keys are forgotten after keep_ms, and of too many the oldest.
+-- Adds an event to the inbox of a deployment.
+-- ARGV: context (id), world, max (number of inbox entries), manifest (hash by which the event was checked, or empty),
+-- key (idempotency key, or empty), content (hash of the event), keep_ms (how long keys are kept), most_keys (number of
+-- keys that are kept), targets (list of instances), fields (list).
+-- Reply: {posted, id}; {repeated, id} for the same key and content; {used, id} for the same key with other content;
+-- {none} if the deployment does not exist; {other} if another manifest is in force; {full} if the inbox is full; {busy,
+-- index} of a target whose mailbox is full.
+-- Repeat: safe with an idempotency key.
 local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
 local targets, fields = list_arg(), list_arg()
 local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
@@ -104,8 +126,8 @@ local in_force = head[1]
 if manifest ~= '' and in_force and manifest ~= in_force then return {'other'} end
 local waiting = redis.call('XLEN', inbox)
 if waiting >= max then return {'full'} end
--- in_bytes counts the events that were sent since the inbox was empty or was measured. Entries of other scripts (one for the end
--- of an effect) are not counted. All entries are read for a measurement, so it is made once a second at most.
+-- in_bytes counts the bytes of posted events since the inbox was last empty or measured. Entries of other scripts (one
+-- for the end of an effect) are not counted. A measurement reads all entries, so there is at most one per second.
 local bytes = kEntryBytes
 for _, text in ipairs(fields) do bytes = bytes + #text end
 local inbox_bytes = waiting == 0 and 0 or head[2] and num(head[2]) or kMostInboxBytes
@@ -130,8 +152,10 @@ end
 return {'posted', id}
 
 --# world_mail:
--- The oldest entries of the inbox after one (or all), as XRANGE gives them: at most so many, and no more once they have
--- so many bytes.
+-- Reads the oldest entries of the inbox.
+-- ARGV: world, most (number of entries), most_bytes, after (id; empty: begin).
+-- Reply: entries in the form of XRANGE, until they have most_bytes bytes.
+-- Repeat: safe; read-only.
 local inbox, most, most_bytes, after = 'mj:world-in:' .. arg(), num(arg()), num(arg()), arg()
 local err = wrong(inbox, 'stream')
 if err then return err end
@@ -148,7 +172,10 @@ end
 return entries
 
 --# world_due:
--- {worlds..., ms until the next one or 0}.
+-- Returns the deployments that are due.
+-- ARGV: most.
+-- Reply: {{worlds...}, ms until the next one, or 0 if some are due or none is registered}.
+-- Repeat: safe; read-only.
 local most = arg()
 local err = wrong('mj:worlds:due', 'zset')
 if err then return err end
@@ -157,14 +184,18 @@ local later = redis.call('ZRANGE', 'mj:worlds:due', 0, 0, 'WITHSCORES')[2]
 return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0'}
 
 --# world_glance:
--- {now, of each world {entries of its inbox, when it is due or 0, {places of its carriers that have ended, or are gone}}}.
+-- Checks deployments for lost notifications.
+-- ARGV: count, then for each deployment: world, keys of the jobs and flows that perform its effects (list).
+-- Reply: {time in ms, {{number of inbox entries, due time in ms or 0, {positions of the keys, from 0, whose job or flow
+-- has ended or does not exist}}...}}.
+-- Repeat: safe; read-only.
 local rows = {}
 local err = wrong('mj:worlds:due', 'zset')
 if err then return err end
 for _ = 1, num(arg()) do
   local world, ended = arg(), {}
   for place, carrier in ipairs(list_arg()) do
-    -- The record is anybody's: it counts where nothing of ours says how the carrier is.
+    -- Any client may write to the record, so the record counts only if there is no claim or mark with a state.
     local mark, is = mark_of(carrier), type_of(carrier)
     local state = type_of(mark) == 'hash' and redis.call('HGET', mark, 'state')
     local status = not state and is == 'hash' and redis.call('HGET', carrier, 'status')
@@ -176,7 +207,10 @@ end
 return {dec(now_ms), rows}
 
 --# world_collect: journal flows
--- gone or conflict: the world has moved on, and may refer to one of these blobs again.
+-- Deletes blobs to which no fact refers.
+-- ARGV: world, base (height), hashes (list).
+-- Reply: gone; or conflict if the height has changed, since the new facts may refer to one of the blobs.
+-- Repeat: safe.
 local world, base, hashes = arg(), num(arg()), list_arg()
 local journal, store = 'mj:world:' .. world, 'mj:world-blobs:' .. world
 local err = wrong(journal, 'stream') or wrong(store, 'hash')
@@ -186,8 +220,11 @@ for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(
 return 'gone'
 
 --# world_places: journal flows
--- {height, height of the latest snapshot, its hash, manifest in force, 1 if it is listed, when it is due or 0, entries of
--- the inbox, now, {instances that are full}}.
+-- Inspects the keys of a deployment.
+-- ARGV: world.
+-- Reply: {height, height of the latest snapshot, its hash, hash of the manifest in force, 1 if it is registered, due
+-- time in ms or 0, number of inbox entries, time in ms, {instances whose mailbox is full}}.
+-- Repeat: safe; read-only.
 local world = arg()
 local journal, heads, inbox, closed = 'mj:world:' .. world, 'mj:world-head:' .. world, 'mj:world-in:' .. world, 'mj:world-full:' .. world
 local err = wrong(journal, 'stream') or wrong(heads, 'hash') or wrong(inbox, 'stream') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
@@ -201,7 +238,11 @@ return {dec(head), dec(num(taken[1])), taken[2] or '', taken[3] or '', redis.cal
   due and dec(math.max(1, num(due))) or '0', redis.call('XLEN', inbox), dec(now_ms), redis.call('SMEMBERS', closed)}
 
 --# world_repair: journal flows worlds
--- done, or moved: nothing was changed. What is wrong, and what mends it: domain/world_invariants.cpp.
+-- Applies repair steps to a deployment if its height is the one that the inspection has found. The steps are chosen in
+-- domain/world_invariants.cpp.
+-- ARGV: context (id), world, height, count, then three texts for each step: its name in `mend` and the two arguments.
+-- Reply: done; or moved if the height has changed, and nothing was written.
+-- Repeat: safe; a repeated `notice` adds a second entry to the inbox, and an effect is settled only once.
 local context, world, height, count = arg(), arg(), num(arg()), num(arg())
 local heads, closed = 'mj:world-head:' .. world, 'mj:world-full:' .. world
 local err = wrong('mj:world:' .. world, 'stream') or wrong(heads, 'hash') or wrong(closed, 'set') or wrong('mj:worlds', 'set')

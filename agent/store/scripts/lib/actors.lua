@@ -16,7 +16,8 @@ local function is_anothers(pubkey, id)
   end
   return false
 end
--- Adds the actor to the index entry of the public key, unless two actors are in that entry already.
+-- Adds the actor to the index entry of the public key. An entry has at most two actors, which is enough to show a
+-- conflict.
 local function own_key(pubkey, id)
   local owners = owners_of(pubkey)
   if #owners > 1 or owners[1] == id then return end
