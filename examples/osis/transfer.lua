@@ -1,4 +1,4 @@
--- Moves money between two accounts: both change or none, and nobody else's change in between is lost.
+-- Moves money between two accounts in one transaction. After a conflict with another job's change it tries again.
 local accounts = osis.kind("account", {namespace = "examples"})
 if not accounts:get("left") then accounts:put({id = "left", balance = 100}) end
 if not accounts:get("right") then accounts:put({id = "right", balance = 0}) end

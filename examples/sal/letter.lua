@@ -1,4 +1,4 @@
--- Fills a template for everybody in a list, and leaves the letters as artifacts.
+-- Fills a template for each order in a list, and stores the letters as artifacts.
 local letter = dedent([[
   Dear {{ name }},
   your order of {{ count }} boxes is on its way.

@@ -1,4 +1,4 @@
--- Sorts files by their ending into folders of their own, as one would tidy an inbox.
+-- Moves each file to a folder that is named after the extension of the file.
 local inbox = "/tmp/inbox"
 os.mkdir(inbox)
 for name, content in pairs({["a.txt"] = "one", ["b.txt"] = "two", ["c.csv"] = "1,2"}) do

@@ -1,4 +1,4 @@
--- An order: it says to the customer what it hears from the shelf.
+-- An order. It informs the customer by letter about the events of the shelf.
 local function letter(state, text)
   return state, {{schema = 'shop/Letter@1', value = {to = state.mail, text = text}}}
 end

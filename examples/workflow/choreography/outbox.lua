@@ -1,4 +1,4 @@
--- Letters leave here, whoever writes them. One instance for all: it has no key.
+-- Sends the letters of all instances and counts them. The workflow has no key, so it has a single instance.
 function outbox(state, event)
   local arm, value = event.value['$tag'], event.value['$value']
   state = state or {sent = 0, lost = 0}

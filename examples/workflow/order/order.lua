@@ -1,16 +1,16 @@
--- A saga. The order's state says where it is (pc); what comes in says what follows.
+-- An order as a saga. The field pc of the state names the present step; each event leads to the next step.
 --
---   Placed -> reserving -> (above the limit: approving ->) paying -> paid
---                              a charge fails: pausing -> paying again, three times in all
---   refused, too late, cancelled, no charge works: undoing -> failed
+--   Placed -> reserving -> (above LIMIT_CENTS: approving ->) paying -> paid
+--                              after a failed charge: pausing -> paying, at most ATTEMPTS charges
+--   refused, too late, cancelled, all charges failed: undoing -> failed
 
-local LIMIT_CENTS = 50000            -- above it, a person must agree
-local ATTEMPTS = 3                   -- of a charge
-local PAUSE_MS = 60 * 1000           -- before the second one; before the third twice that
-local DEADLINE_MS = 15 * 60 * 1000   -- for all charges together
+local LIMIT_CENTS = 50000            -- an order above this limit needs an approval
+local ATTEMPTS = 3                   -- maximum number of charges
+local PAUSE_MS = 60 * 1000           -- before the second charge; twice as long before the third
+local DEADLINE_MS = 15 * 60 * 1000   -- limit for all charges together
 local APPROVERS = array {1}
 
--- The service of the bank takes the same key once only, however often it is asked.
+-- The payment service executes a charge at most once for each key.
 local function payment_key(state) return 'order-' .. state.order.id end
 
 local function charge(state)
@@ -32,7 +32,7 @@ local function fail(state)
   return state, {{schema = 'order/Ended@1', value = {id = state.order.id, ['end'] = 'failed', why = state.why}}}
 end
 
--- Everything that was done is undone. A charge may still be on its way: the refund of its key stops that, too.
+-- Compensates all completed effects. The refund of a key also stops a charge that is still being processed.
 local function undo(state, why)
   local effects = {{kind = 'stock/release@1', ref = 'undo', params = {order = state.order.id}}}
   if state.attempt > 0 then
@@ -42,7 +42,7 @@ local function undo(state, why)
   return state, nil, effects
 end
 
--- What follows from the receipt of an effect, by what the code called it (ref). Whatever comes too late is let be.
+-- Handlers of receipts, by the ref of the effect. A receipt that arrives too late leaves the state unchanged.
 local on = {}
 
 function on.reserve(state, receipt)
@@ -83,7 +83,7 @@ function on.pause(state)
   return state, nil, {charge(state)}
 end
 
--- Nothing is left to be late for: the deadline is cancelled.
+-- Receipt of the effect that cancelled the deadline. The order is paid, so the state remains unchanged.
 function on.over(state) return state end
 
 function on.deadline(state)
@@ -102,12 +102,12 @@ function step(state, event)
   local arm, value = event.value['$tag'], event.value['$value']
   if arm == 'Receipt' then return on[value.issuer_ref](state, value) end
   if arm == 'Placed' then
-    if state ~= nil then return state end   -- the same order once more
+    if state ~= nil then return state end   -- a repeat of the same order
     return {pc = 'reserving', order = value, attempt = 0, undoing = 0}, nil,
       {{kind = 'stock/reserve@1', ref = 'reserve',
         params = {order = value.id, item = value.item, count = value.count}}}
   end
-  -- Cancelled. Of an order that has ended, or of none, nothing is left to cancel.
+  -- The event is Cancelled. An order that does not exist, is being undone or has ended is left unchanged.
   if state == nil then return nil end
   if state.pc == 'paid' or state.pc == 'failed' or state.pc == 'undoing' then return state end
   return undo(state, 'cancelled' .. (value.why and ': ' .. value.why or ''))
