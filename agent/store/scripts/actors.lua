@@ -7,7 +7,7 @@
 -- ARGV: pubkey (text).
 -- Reply: {number of actors with this key, id of the first, start of the last complete scan in ms or 0, start of a scan
 -- that the caller must make now in ms or empty, record of the actor if there is exactly one}.
--- Repeat: safe.
+-- Repeat: safe; a repeat gets no second scan to make until the first one has ended or is 30 s old.
 local pubkey = arg()
 local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
 if err then return err end
@@ -30,7 +30,7 @@ return {#owners, owners[1] or '', dec(began), due and dec(now_ms) or '',
 -- Indexes one part of the records of actors.
 -- ARGV: cursor ("0": begin), due (start of the scan from actor_of_key, or empty: the scan is not noted).
 -- Reply: the next cursor; "0" after the last part.
--- Repeat: safe.
+-- Repeat: safe; an actor is added to the index once.
 local cursor, due = arg(), arg()
 local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
 if err then return err end

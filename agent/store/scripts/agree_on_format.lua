@@ -5,7 +5,7 @@
 -- ARGV: own (format number of the program), program (its version). The script has no KEYS.
 -- Reply: 1.
 -- Errors: MJFORMAT with the stored format if it is newer than `own`; MJTYPE. Nothing is written in these cases.
--- Repeat: safe.
+-- Repeat: safe; an equal format is not written again.
 local own, program = num(arg()), arg()
 local err = wrong('mj:format', 'hash')
 if err then return err end

@@ -344,7 +344,7 @@ return answer
 -- Makes an active flow due now. The mark notes the revision, so that a commit at that revision keeps the flow due.
 -- ARGV: context (id), flow (id).
 -- Reply: 1, or 0 if the flow is not active.
--- Repeat: safe.
+-- Repeat: safe; the flow is due only once.
 local context, flow = arg(), arg()
 local err = wrong_flow(flow)
 if err then return err end
@@ -398,7 +398,7 @@ return 0
 -- ARGV: instance (text), where (text, shown to operators), ttl (ms).
 -- Reply: 1 if this instance leads, otherwise 0. If the stored end is further away than its own ttl, the clock was set
 -- back and the entry counts as expired.
--- Repeat: safe.
+-- Repeat: safe; the leading instance renews its leadership.
 local instance, where, ttl = arg(), arg(), num(arg())
 local key = 'mj:coordinator'
 local err = wrong(key, 'hash')
@@ -410,7 +410,8 @@ redis.call('HSET', key, 'instance', instance, 'where', where, 'until_ms', dec(no
 return 1
 
 --# flow_stop_leading:
--- Gives up the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe.
+-- Gives up the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe; the leadership of another
+-- instance is not changed.
 local instance, key = arg(), 'mj:coordinator'
 local err = wrong(key, 'hash')
 if err then return err end

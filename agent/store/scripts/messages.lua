@@ -52,8 +52,9 @@ return 'posted'
 -- wait_ms. The number of entries in one call is limited, so that other clients of Redis do not wait long.
 -- ARGV: from (list whose entries are moved to `list` first, or empty), list, missing (key of a sorted set), max,
 -- wait_ms.
--- Reply: keys of messages. They remain in the list until take_message or close_message removes them.
--- Repeat: safe.
+-- Reply: keys of messages. They remain in the list until take_message, close_message, route_message or arrive_message
+-- removes them.
+-- Repeat: safe; the messages are still in the list.
 local from, list, missing, max, wait_ms = arg(), arg(), arg(), num(arg()), num(arg())
 local err = wrong(list, 'list') or wrong(missing, 'zset') or (from ~= '' and wrong(from, 'list'))
 if err then return err end
@@ -449,7 +450,7 @@ return 'done'
 -- Cancels a message and all of its jobs and its flow. A message that was not taken yet ends at once.
 -- ARGV: message (key).
 -- Reply: ended; asked if jobs, the flow or the receiver must end first; over; missing.
--- Repeat: safe.
+-- Repeat: safe; jobs that have ended are skipped, and a pending cancellation is requested again.
 local message = arg()
 local mark = 'mj:message:' .. message
 local err = wrong_message(message) or wrong_mail() or wrong_shared()
@@ -545,7 +546,7 @@ return dec(first)
 -- message is too old to be accepted again, so that a repeat is recognised.
 -- ARGV: keep_ms, max.
 -- Reply: number of deleted messages.
--- Repeat: safe.
+-- Repeat: safe; a repeat deletes further messages.
 local keep_ms, max = num(arg()), num(arg())
 local err = wrong('mj:messages', 'zset')
 if err then return err end

@@ -118,7 +118,7 @@ return {'ok', indexing}
 -- id, version from which the entries were computed, entries). An object whose version has changed is skipped, since its
 -- write has used the present fields.
 -- Reply: 1; 0 if the declared fields have changed.
--- Repeat: safe.
+-- Repeat: safe; the entries of an object are replaced as a whole.
 local of, rev, after = arg(), arg(), arg()
 local items = list_arg()
 local err = wrong_kind(of)
@@ -235,7 +235,7 @@ return {'ok', page_of(of, members, limit, max_bytes)}
 -- Corrects the list of the objects of a kind: ids with an object are added, ids without an object are removed.
 -- ARGV: of, ids (list).
 -- Reply: 1.
--- Repeat: safe.
+-- Repeat: safe; the result depends only on the objects that exist.
 local of = arg()
 local ids = list_arg()
 local err = wrong_kind(of)

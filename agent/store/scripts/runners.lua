@@ -29,7 +29,8 @@ end
 return {'held'}
 
 --# release_runner:
--- Releases the id of a runner if this instance holds it. ARGV: id, instance. Reply: 0. Repeat: safe.
+-- Releases the id of a runner if this instance holds it. ARGV: id, instance. Reply: 0. Repeat: safe; an id of another
+-- instance is not released.
 local id, instance = arg(), arg()
 local key = 'mj:hold:runner:' .. id
 local err = wrong(key, 'hash')

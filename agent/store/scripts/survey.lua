@@ -24,7 +24,8 @@ end
 return {queues, served}
 
 --# survey:
--- Counts jobs by state. Only the lengths of indexes are read, so the time does not depend on the number of jobs.
+-- Counts jobs by state. Only the lengths of indexes and the next job of each queue are read, so the time does not
+-- depend on the number of jobs.
 -- ARGV: queues (a count, then that many names).
 -- Reply: {{queue, entries of its list, entries with a priority, 1 if it is paused, ms for which its next job has waited
 -- or empty if unknown}...}, then the numbers of live claims, delayed jobs, jobs with open prerequisites, ended jobs,

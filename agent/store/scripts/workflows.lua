@@ -8,7 +8,7 @@
 -- Stores a manifest under its hash, and registers the deployment.
 -- ARGV: world, hash, text.
 -- Reply: put; or other if another text is stored under this hash.
--- Repeat: safe.
+-- Repeat: safe; the same text is stored again.
 local world, hash, text = arg(), arg(), arg()
 local key = 'mj:world-manifests:' .. world
 local err = wrong(key, 'hash') or wrong('mj:worlds', 'set')
@@ -100,8 +100,8 @@ return {'done'}
 -- keys that are kept), targets (list of instances), fields (list).
 -- Reply: {posted, id}; {repeated, id} for the same key and content; {used, id} for the same key with other content;
 -- {none} if the deployment does not exist; {other} if another manifest is in force; {full} if the inbox is full; {busy,
--- index} of a target whose mailbox is full.
--- Repeat: safe with an idempotency key.
+-- index} with the index, from 0, of a target whose mailbox is full.
+-- Repeat: safe with an idempotency key, which is stored in the same step as the event.
 local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
 local targets, fields = list_arg(), list_arg()
 local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
@@ -210,7 +210,7 @@ return {dec(now_ms), rows}
 -- Deletes blobs to which no fact refers.
 -- ARGV: world, base (height), hashes (list).
 -- Reply: gone; or conflict if the height has changed, since the new facts may refer to one of the blobs.
--- Repeat: safe.
+-- Repeat: safe; deleted blobs are ignored.
 local world, base, hashes = arg(), num(arg()), list_arg()
 local journal, store = 'mj:world:' .. world, 'mj:world-blobs:' .. world
 local err = wrong(journal, 'stream') or wrong(store, 'hash')

@@ -232,7 +232,8 @@ local function reopen(job, claim)
   if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
   if claim.status == 'finished' then return 'has finished: submit it anew to run it once more' end
   if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
-  -- The flow has skipped the job. The job (a compensation, for example) must not run unless the flow decides so.
+  -- The flow has skipped the job or does not need it. The job (a compensation, for example) must not run unless the
+  -- flow decides so.
   if claim.flow and (claim.detail == 'not_needed' or claim.detail == 'skipped') then
     return 'is run by its flow: see mycojobs flow retry'
   end
