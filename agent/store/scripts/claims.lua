@@ -575,8 +575,8 @@ answers[count + 1] = heads_now()
 return answers
 
 --# unclaim: journal places messages worlds kept ends leases
--- Releases claims whose reply was lost, so that no agent runs their jobs. The jobs return to their queues without a
--- counted delivery. Each call processes one page of the leases.
+-- Releases claims after a lost reply: no agent runs their jobs. The jobs return to their queues without a counted
+-- delivery. Each call processes one page of the leases.
 -- ARGV: after (position from the last reply; empty: begin), claim ids (list).
 -- Reply: {position for the next call, or empty after the last page, number of released jobs}.
 -- Repeat: safe; released claims are not live any more.
@@ -651,7 +651,8 @@ if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
 return give_back(job, claim, 'expired', 'its lease ran out') or 1
 
 --# expire_instance: journal places messages worlds kept ends leases
--- Expires the leases of a runner's instance whose processes have all ended. Each call processes one page of the leases.
+-- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
+-- leases.
 -- ARGV: runner (id), instance (text), after (position from the last reply; empty: begin).
 -- Reply: {position for the next call, or empty after the last page, job...}.
 -- Repeat: safe; jobs that were returned have no live claim.

@@ -435,7 +435,7 @@ for _, word in ipairs(fields) do content[#content + 1] = #word .. ':' .. word en
 content = redis.sha1hex(table.concat(content))
 local revision = num(there.revision)
 if revision ~= expected then
-  if revision == expected + 1 and there.content == content then return '' end  -- a repeat whose first reply was lost
+  if revision == expected + 1 and there.content == content then return '' end  -- a repeat after a lost reply
   return {'conflict', dec(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end

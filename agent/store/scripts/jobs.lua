@@ -148,7 +148,7 @@ if allocate then redis.call('SET', counter, dec(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
 --# start_job: journal places
--- Queues a job whose record was created without a queue entry.
+-- Queues a job that was created without a queue entry.
 -- ARGV: job (key), queue.
 -- Reply: {missing, queued or known, record}. known: the job is queued, is planned, runs or has ended.
 -- Repeat: safe; the reply is known.

@@ -50,8 +50,7 @@ return 'posted'
 -- Returns the messages in a list that have a record, oldest first. An entry without a record is moved to the index
 -- `missing`, so that it does not block the list, and returns to the list when its record exists. It is forgotten after
 -- wait_ms. The number of entries in one call is limited, so that other clients of Redis do not wait long.
--- ARGV: from (list whose entries are moved to `list` first, or empty), list, missing (key of a sorted set), max,
--- wait_ms.
+-- ARGV: from (list to move to `list` first, or empty), list, missing (key of a sorted set), max, wait_ms.
 -- Reply: keys of messages. They remain in the list until take_message, close_message, route_message or arrive_message
 -- removes them.
 -- Repeat: safe; the messages are still in the list.
@@ -355,9 +354,9 @@ return {out, arrived, dec(next_due), dec(now_ms)}
 
 --# settle_mail: journal places messages worlds kept ends
 -- Stores the result of processing an entry of the outbox.
--- ARGV: entry ("<kind> <message>"), result (named `what`: delivered, later, failed or over), pause_ms (of later: until
--- the next try), detail (of failed: for the jobs of the message), why (of later and failed: the reason), more (list of
--- fields for the mark).
+-- ARGV: entry ("<kind> <message>"), result (delivered, later, failed or over), pause_ms (of later: until the next try),
+-- detail (of failed: for the jobs of the message), why (of later and failed: the reason), more (list of fields for the
+-- mark).
 -- Reply: gone if the entry does not exist, because another coordinator was faster; otherwise the result.
 -- Repeat: safe; the reply is gone, except after later.
 local entry, what, pause_ms, detail, why, more = arg(), arg(), num(arg()), arg(), arg(), list_arg()
@@ -404,8 +403,8 @@ if what == 'delivered' then
   end
   if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
-  -- The receiver may have accepted an earlier request whose reply was lost, and refused this one. So the message is
-  -- cancelled there.
+  -- The receiver may have refused this request after it accepted an earlier one, if the reply to that one was lost. So
+  -- the message is cancelled there.
   put_out('cancel ' .. message)
   if not is.delivered_ms and has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'failed') end
   end_away(message, is, detail, why)

@@ -115,7 +115,7 @@ return {'ok', indexing}
 --# object_index: objects
 -- Indexes some objects of a kind again, with its present declared fields.
 -- ARGV: of, rev (revision of the declared fields), after (position to continue from; empty: complete), items (list of
--- id, version from which the entries were computed, entries). An object whose version has changed is skipped, since its
+-- id, version from which the entries were computed, entries). An object with another version is skipped, since its
 -- write has used the present fields.
 -- Reply: 1; 0 if the declared fields have changed.
 -- Repeat: safe; the entries of an object are replaced as a whole.

@@ -3,7 +3,7 @@
 -- before its first write.
 
 --# prerequisites_due: journal places
--- Returns the jobs whose prerequisites are to be checked. Each job is returned at most once in again_ms.
+-- Returns the jobs with prerequisites to check. Each job is returned at most once in again_ms.
 -- ARGV: max, again_ms, looker (coordinator, or another word for an agent).
 -- Reply: {{job, its prerequisites, ms for which it has waited, 1 if it belongs to a flow, {names of given approvals}, 1
 -- if a coordinator has checked before}...}. The reply to an agent is empty if a coordinator has checked within 5 s.

@@ -101,7 +101,7 @@ if type_of('mj:holding') == 'set' then
   for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do let_go(key) end
 end
 
--- Return entries to their queues whose records were missing and exist now, and drop entries after missing_wait ms.
+-- Return entries to their queues if the missing record exists now, and drop entries after missing_wait ms.
 local missing = 0
 local waiting = bounded(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
 for i = 1, #waiting, 2 do
@@ -220,7 +220,7 @@ local function parse_search(text)
   return num(began), num(to)
 end
 -- Returns the caller that stores most, among those above the share that is always allowed. Callers without a recent
--- search come first; after them the caller whose search is oldest. With too many callers to compare, returns `asking`.
+-- search come first; after them the caller with the oldest search. With too many callers to compare, returns `asking`.
 local function largest_keeper(asking)
   if redis.call('HLEN', kKept) > kMaxKeepers then return asking end
   local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
@@ -309,7 +309,7 @@ if relief.caller then
   if retired > before and redis.call('HEXISTS', kKept, 'over') == 1 then more = 1 end
 end
 
--- Remove jobs from mj:jobs whose records another client has deleted before their first claim. Such entries become the
+-- Remove jobs from mj:jobs if another client has deleted the record before the first claim. Such entries become the
 -- oldest ones, so checking the oldest ten is enough.
 if has_type('mj:jobs', 'zset') then
   for _, job in ipairs(redis.call('ZRANGE', 'mj:jobs', 0, 9)) do

@@ -49,7 +49,7 @@ return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 -- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
 -- ARGV: context (id), world, base (height), due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...), done
 -- (list of processed inbox entries), snapshot (hash, or empty), manifest (hash that comes into force, or empty), alone
--- (flag: only with an empty inbox), flag and list of the instances whose mailbox is full (the list only if the flag is
+-- (flag: only with an empty inbox), flag and list of the instances with a full mailbox (the list only if the flag is
 -- 1), applies (value of mj:world-applies on which the manifest was checked; "*": not checked).
 -- Reply: {done}; {conflict, height}; {busy, number of inbox entries}; {applied} if another manifest of the context has
 -- come into force since the check.
@@ -100,7 +100,7 @@ return {'done'}
 -- keys that are kept), targets (list of instances), fields (list).
 -- Reply: {posted, id}; {repeated, id} for the same key and content; {used, id} for the same key with other content;
 -- {none} if the deployment does not exist; {other} if another manifest is in force; {full} if the inbox is full; {busy,
--- index} with the index, from 0, of a target whose mailbox is full.
+-- index} with the index, from 0, of a target with a full mailbox.
 -- Repeat: safe with an idempotency key, which is stored in the same step as the event.
 local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
 local targets, fields = list_arg(), list_arg()
@@ -186,8 +186,8 @@ return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0
 --# world_glance:
 -- Checks deployments for lost notifications.
 -- ARGV: count, then for each deployment: world, keys of the jobs and flows that perform its effects (list).
--- Reply: {time in ms, {{number of inbox entries, due time in ms or 0, {positions of the keys, from 0, whose job or flow
--- has ended or does not exist}}...}}.
+-- Reply: {time in ms, {{number of inbox entries, due time in ms or 0, {positions, from 0, of the keys of jobs and flows
+-- that have ended or do not exist}}...}}.
 -- Repeat: safe; read-only.
 local rows = {}
 local err = wrong('mj:worlds:due', 'zset')
@@ -223,7 +223,7 @@ return 'gone'
 -- Inspects the keys of a deployment.
 -- ARGV: world.
 -- Reply: {height, height of the latest snapshot, its hash, hash of the manifest in force, 1 if it is registered, due
--- time in ms or 0, number of inbox entries, time in ms, {instances whose mailbox is full}}.
+-- time in ms or 0, number of inbox entries, time in ms, {instances with a full mailbox}}.
 -- Repeat: safe; read-only.
 local world = arg()
 local journal, heads, inbox, closed = 'mj:world:' .. world, 'mj:world-head:' .. world, 'mj:world-in:' .. world, 'mj:world-full:' .. world

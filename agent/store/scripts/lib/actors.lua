@@ -1,7 +1,7 @@
 -- The index mj:actor-keys in database 0: public key to the ids of its actors. The records of the actors decide; a key
 -- that two records contain belongs to neither actor.
 
--- Returns the ids of the actors that the index names and whose record contains this public key.
+-- Returns the ids of the actors in the index, if their record contains this public key.
 local function owners_of(pubkey)
   local owners = {}
   for id in string.gmatch(redis.call('HGET', 'mj:actor-keys', pubkey) or '', '%d+') do

@@ -86,7 +86,7 @@ local function refusal_of_quota(caller, setting, limit)
     .. setting .. ' allows, ' .. dec(limit) .. ' bytes: wait until some have ended, delete some (mycojobs job delete), or raise it')
 end
 
--- Removes and returns the charge of a record whose claim does not hold it.
+-- Removes and returns the charge of a record if mj:kept-created holds it.
 local function created_charge(key)
   local noted = call_index('HGET', kKeptCreated, key)
   if noted then redis.call('HDEL', kKeptCreated, key) end

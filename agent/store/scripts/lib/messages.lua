@@ -29,8 +29,8 @@ local function message_jobs(count)
   end
   return jobs, keys
 end
--- Reads what exists of a job of the message into `job`. Returns nil, or the reply of the script: an error, or
--- {'exists', index, record} if a record exists that was not accepted.
+-- Reads the existing record and claim of a job of the message into `job`. Returns nil, or the reply of the script: an
+-- error, or {'exists', index, record} if a record exists that was not accepted.
 local function meet_job(index, job)
   local err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
   if err then return err end

@@ -17,7 +17,7 @@ local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
   return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= num(claim.until_ms)
 end
--- Returns the first entry of mj:osis:waiting whose claim is live, and its job. Entries of other claims are removed.
+-- Returns the first entry of mj:osis:waiting with a live claim, and its job. Entries of other claims are removed.
 local function first_waiting()
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', kWaiting, 0, 0)[1]

@@ -280,9 +280,9 @@ local function forget_idempotency_keys(job, claim)
   end
 end
 
--- Enters a new job, whose record is written, in its first index: its queue, or mj:delayed until its run_at_ms. The
--- caller calls happened(). pushes: if given, a job without a priority is added to this table instead of the queue's
--- list, and the caller pushes all of its jobs together. The other arguments are further fields of the claim.
+-- Enters a new job with a complete record in its first index: its queue, or mj:delayed until its run_at_ms. The caller
+-- calls happened(). pushes: if given, a job without a priority is added to this table instead of the queue's list, and
+-- the caller pushes all of its jobs together. The other arguments are further fields of the claim.
 local function place_new(job, queue, record, pushes, ...)
   local due = num(record.run_at_ms)
   local delayed = due > now_ms

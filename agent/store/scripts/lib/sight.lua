@@ -80,8 +80,8 @@ local function sight(job, whole)
   if held_of[held] then note('held', 1) end
   local limited = asked ~= '' and #asked <= 255 and not wrong('mj:running:' .. asked, 'set')
   if limited then note('limited', 1) end
-  -- A held job waits for the key whose index holds it, even if the record names another key now. If no index holds the
-  -- job, it waits for the key of the record.
+  -- A held job waits for the key that holds it in its index, even if the record names another key now. If no index
+  -- holds the job, it waits for the key of the record.
   if fields.state == 'held' then
     local of = held_of[held] and held or limited and asked or ''
     local counted = of ~= '' and not wrong('mj:running:' .. of, 'set')
