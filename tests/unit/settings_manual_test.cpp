@@ -1,4 +1,4 @@
-// The tables of docs/manual.md equal the program's table, word for word, and examples/config.toml has every setting.
+// The tables of docs/settings.md equal the program's table, word for word, and examples/config.toml has every setting.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 
 TEST(Manual, HasARowForEverySettingInTheWordsOfItsHelp) {
   std::ostringstream text;
-  text << std::ifstream(mj::test::source_path("docs/manual.md")).rdbuf();
+  text << std::ifstream(mj::test::source_path("docs/settings.md")).rdbuf();
   const std::string manual = text.str();
   for (const Option& option : options()) {
     const std::string choices = option.choices.empty() ? "" : "; one of " + std::string(option.choices);
