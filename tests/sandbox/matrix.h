@@ -1,5 +1,6 @@
 // The contribution of each layer of the sandbox: every attempt that must fail is repeated with one layer left out. The
-// expected results are in tests/sandbox/matrix.txt, which also describes how to update it. docs/sandbox.md shows them.
+// expected results are in tests/sandbox/matrix.txt, which describes how to update it; docs/sandbox-matrix.md shows
+// them.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +67,7 @@ struct MatrixTable {
   char at(const std::string& key, const std::string& column) const;  // ' ' if there is no entry
   void set_column(const std::string& column, const std::vector<std::pair<std::string, char>>& letters);
   std::string text() const;
-  std::string markdown() const;  // the table for docs/sandbox.md; rows with equal letters share a line
+  std::string markdown() const;  // the table for docs/sandbox-matrix.md; rows with equal letters share a line
 };
 MatrixTable read_matrix(const std::string& path);
 std::string key_of(const MatrixRow&);

@@ -1,4 +1,4 @@
-// Converts results to letters, and the table of letters to its file and to a part of docs/sandbox.md.
+// Converts results to letters, and the table of letters to its file and to a part of docs/sandbox-matrix.md.
 #include <algorithm>
 #include <csignal>
 #include <fstream>

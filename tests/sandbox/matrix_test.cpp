@@ -15,7 +15,7 @@ namespace mycojobs::test {
 namespace {
 
 const std::string kTablePath = mj::test::source_path("tests/sandbox/matrix.txt");
-const std::string kPagePath = mj::test::source_path("docs/sandbox.md");
+const std::string kPagePath = mj::test::source_path("docs/sandbox-matrix.md");
 const char* const kBegin = "<!-- matrix: written by sandbox_tests from tests/sandbox/matrix.txt -->\n";
 const char* const kEnd = "<!-- end of matrix -->\n";
 
@@ -161,7 +161,7 @@ TEST(Matrix, PageShowsTheTable) {
   ASSERT_NE(page.find(kBegin), std::string::npos);
   if (is_to_be_written()) GTEST_SKIP() << "the columns write it";
   EXPECT_TRUE(page == page_with(table))
-      << "docs/sandbox.md does not show what tests/sandbox/matrix.txt says: MYCOJOBS_MATRIX_WRITE=1 writes it anew";
+      << "docs/sandbox-matrix.md differs from tests/sandbox/matrix.txt; run the tests with MYCOJOBS_MATRIX_WRITE=1";
 }
 
 // The page must explain each row that only one layer refuses.
