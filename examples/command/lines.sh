@@ -1,4 +1,4 @@
-# Which of the system's programs are scripts, and in which language? Needs [executors.bash] (config.toml).
+# Counts the system's programs that are scripts, by language. Needs [executors.bash] (config.toml).
 set -euo pipefail
 for program in /usr/bin/*; do
   if [ -f "$program" ] && [ -r "$program" ]; then

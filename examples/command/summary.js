@@ -1,4 +1,4 @@
-// The mean and the spread of some figures. Needs [executors.node] (config.toml).
+// Computes the mean and the standard deviation of some numbers. Needs [executors.node] (config.toml).
 const fs = require("fs");
 
 const figures = [12, 15, 11, 19, 30, 8, 14];

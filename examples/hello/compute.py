@@ -1,4 +1,4 @@
-"""Counts primes below LIMIT and hands the answer back."""
+"""Counts primes below LIMIT and returns the number."""
 import os
 
 limit = int(os.environ["LIMIT"])

@@ -1,4 +1,4 @@
-"""Tries what it was not given: the network and a file of the host. Both are refused, and the job says how."""
+"""Tries to use the network and a file of the host without permission. Both are denied."""
 import socket
 
 try:

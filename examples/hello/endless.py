@@ -1,4 +1,4 @@
-"""Would run for ever; its time limit ends it."""
+"""Never ends; the time limit ends the job."""
 import time
 
 print("waiting for the end of time", flush=True)

@@ -1,4 +1,4 @@
-"""Takes more memory than it may have; the kernel ends it, and the receipt says oom."""
+"""Allocates more memory than its limit. The kernel kills it, and the outcome in the receipt is oom."""
 print("taking memory, 16 MiB at a time", flush=True)
 hoard = []
 while True:

@@ -1,4 +1,4 @@
-/* The checksum of each argument: a program that takes its input from its job's lines. */
+/* Computes a checksum of each argument. The arguments are the lines of the job's script. */
 #include <stdio.h>
 #include <stdlib.h>
 

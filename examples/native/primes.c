@@ -1,4 +1,4 @@
-/* How many primes there are below a number: cc -O2 -static -o primes primes.c; mycojobs program add primes */
+/* Counts the primes below a number: cc -O2 -static -o primes primes.c; mycojobs program add primes */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
--- Moves money between two accounts in one transaction. After a conflict with another job's change it tries again.
+-- Moves money between two accounts in one transaction. A concurrent change of an account is never lost.
 local accounts = osis.kind("account", {namespace = "examples"})
 if not accounts:get("left") then accounts:put({id = "left", balance = 100}) end
 if not accounts:get("right") then accounts:put({id = "right", balance = 0}) end
@@ -15,7 +15,7 @@ local function transfer(from, to, amount)
     if moved then return end
     if err.code ~= "conflict" then error(err) end
   end
-  error("others change these accounts all the time")
+  error("too many concurrent changes of these accounts")
 end
 
 transfer("left", "right", 30)

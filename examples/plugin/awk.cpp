@@ -1,9 +1,9 @@
-// Awk scripts as jobs: queue:awk. In front of each script stands a prelude with
+// A plugin for awk scripts: queue:awk. It puts a prelude in front of each script, with
 //
-//   inputs[job, key]          results of the jobs that it depends on; those of a node with `each` are job[1], job[2],
-//   ... result(key, value)        a value of the job's own result progress(fraction, text)  a line in its log
-//
-// and what awk says about a broken script becomes the job's error with its line.
+//   inputs[job, key]          results of the dependencies; those of a node with `each` are job[1], job[2], ...
+//   result(key, value)        sets a value of the job's result
+//   progress(fraction, text)  writes a line to the job's log
+// Error messages of awk become the job's error, with the line.
 #include <mycojobs/plugin.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr const char* kAwk = "/usr/bin/mawk";
 
-// Awk takes a tab and a line end apart, so a value may hold neither.
+// Tabs and line ends separate values, so values must not contain them.
 constexpr const char* kPrelude = R"awk(
 function result(key, value) { printf "%s<<END_OF_%s\n%s\nEND_OF_%s\n", key, key, value, key > ENVIRON["MYCOJOBS_RESULT"] }
 function progress(fraction, text) { print fraction, text > ENVIRON["MYCOJOBS_PROGRESS"]; fflush(ENVIRON["MYCOJOBS_PROGRESS"]) }
@@ -30,7 +30,7 @@ BEGIN {
 }
 )awk";
 
-// Nothing may be thrown across the border, and release() frees what is handed out.
+// Exceptions must not cross the C interface. release() frees the returned text.
 char* reply(const json& value) { return ::strdup(value.dump(-1, ' ', false, json::error_handler_t::replace).c_str()); }
 
 std::string field(std::string text) {

@@ -1,4 +1,4 @@
-"""Many things at one time with asyncio; each with a time limit, and the failure of one is no failure of all."""
+"""Runs several requests at the same time with asyncio. Each has a time limit, and may fail alone."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Counts the words of a text, leaves a table as an artifact, and says how far it is."""
+"""Counts the words of a text, stores a table as an artifact, and reports progress."""
 
 import collections
 import csv

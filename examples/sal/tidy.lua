@@ -1,4 +1,4 @@
--- Moves each file to a folder that is named after the extension of the file.
+-- Sorts the files of an inbox into one folder for each file extension.
 local inbox = "/tmp/inbox"
 os.mkdir(inbox)
 for name, content in pairs({["a.txt"] = "one", ["b.txt"] = "two", ["c.csv"] = "1,2"}) do

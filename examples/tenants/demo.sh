@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Two tenants who share nothing but a wire: ann, in context 7 of the left side, sends work to context 9 of the right one,
-# and the answers come back, signed. As root each side and the switch between them are network namespaces; else all of it
-# is on loopback. Everything that it makes, it removes; with --keep it waits for Enter before that.
+# Two tenants with separate hosts: ann, in context 7 of the left side, sends work to context 9 of the right side, and
+# receives signed answers. As root, each side and the switch between them are network namespaces; otherwise all processes
+# use loopback. The script removes all that it creates; with --keep it waits for Enter before that.
 #   examples/tenants/demo.sh [--keep] [PROGRAM]
-# PROGRAM: mycojobs, default the one of build/bin or of PATH. Needs redis-server and redis-cli. Exit 0: all was as told.
+# PROGRAM: mycojobs, default the one of build/bin or of PATH. Needs redis-server and redis-cli. Exit 0: all checks passed.
 set -uo pipefail
 
 keep=no program=
@@ -27,14 +27,14 @@ if [ -t 1 ]; then bold=$'\e[1m' dim=$'\e[2m' green=$'\e[32m' red=$'\e[31m' plain
 step() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
 note() { printf '%s  %s%s\n' "$dim" "$1" "$plain"; }
 failures=0
-# What should be said, and the text that says it.
+# check CLAIM TEXT OUTPUT: fails if OUTPUT does not contain TEXT.
 check() {
   if grep -qF -- "$2" <<<"$3"; then printf '%s  ok%s  %s\n' "$green" "$plain" "$1"; return; fi
   printf '%s  WRONG%s  %s: no "%s" in:\n%s\n' "$red" "$plain" "$1" "$2" "$3"
   failures=$((failures + 1))
 }
 
-# ---- what is made, and its end ----
+# ---- set-up and clean-up ----
 
 folder=$(mktemp -d /tmp/mycojobs-tenants-XXXXXX)
 tag=mj$$ pids=() spaces=()
@@ -80,7 +80,7 @@ fi
 [ "$(id -u)" = 0 ] || export MYCOJOBS_SANDBOX_ALLOW_MISSING=cgroup:memory,cgroup:pids
 left_url=http://$left_ip:$left_port right_url=http://$right_ip:$right_port
 
-# A side's program: with its own Redis, keys, folders.
+# Runs mycojobs for one side, with its own Redis, keys and folders.
 left() {
   env MYCOJOBS_CONFIG= MYCOJOBS_REDIS="redis://127.0.0.1:$left_redis" MYCOJOBS_CONTEXT=7 MYCOJOBS_STATE_DIR="$folder/left" \
     MYCOJOBS_KEYS_DIR="$folder/left/keys" MYCOJOBS_COORDINATOR_NETWORKS="$networks" "${in_left[@]}" "$program" "$@"
@@ -90,7 +90,7 @@ right() {
     MYCOJOBS_KEYS_DIR="$folder/right/keys" MYCOJOBS_COORDINATOR_NETWORKS="$networks" "${in_right[@]}" "$program" "$@"
 }
 left_cli() { "${in_left[@]}" redis-cli -p "$left_redis" -n 7 "$@"; }
-# A process that runs on; its output goes to a file. exec: its pid is the one that we end.
+# Starts a background process with its output in a file. exec: its pid is the one to kill.
 start() {
   local log=$1
   shift
@@ -105,7 +105,7 @@ start_side() {
   start "$side-coordinator.log" "${set[@]}" "$@" "$program" coordinator --api-listen "$ip:$port" --coordinator-key coordinator
   start "$side-agent.log" "${set[@]}" MYCOJOBS_STATE_DIR="$folder/$side-agent" "$@" "$program" agent --slots 2 --runner-key runner
 }
-await() {  # until that command succeeds; 10 s
+await() {  # waits until the command succeeds, at most 10 s
   local i
   for ((i = 0; i < 100; ++i)); do
     "$@" >/dev/null 2>&1 && return

@@ -1,4 +1,4 @@
-// Counts primes and hands back what it found.
+// Counts primes and returns their number.
 //   mycojobs run examples/v/primes.v --env LIMIT=200000
 import os
 

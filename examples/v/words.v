@@ -1,5 +1,5 @@
-// Counts the words of the files of the jobs that it depends on (or of its own source), and leaves a report as an
-// artifact. A job later in the flow, or a person, reads it:
+// Counts the words in the artifacts of its dependencies (without dependencies: of its own source), and stores a report
+// as an artifact for users and for later jobs of the flow:
 //   mycojobs run examples/v/words.v
 import os
 

@@ -1,4 +1,4 @@
-# Primes below 100, with their number as the job's result.
+# Prints the primes below 100. Their number is the job's result.
 BEGIN {
   for (n = 2; n < 100; n++) {
     prime = 1

@@ -1,4 +1,4 @@
--- An order. It informs the customer by letter about the events of the shelf.
+-- An order: reports the events of the shelf to the customer.
 local function letter(state, text)
   return state, {{schema = 'shop/Letter@1', value = {to = state.mail, text = text}}}
 end

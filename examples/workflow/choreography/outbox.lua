@@ -1,4 +1,4 @@
--- Sends the letters of all instances and counts them. The workflow has no key, so it has a single instance.
+-- Sends all letters. It has no key, so there is one instance.
 function outbox(state, event)
   local arm, value = event.value['$tag'], event.value['$value']
   state = state or {sent = 0, lost = 0}

@@ -1,4 +1,4 @@
--- The shelf of one item. Orders are served in the order of their arrival.
+-- The shelf of one item: orders are served in the order of their arrival.
 local function serve(state, item, events)
   while state.queue[1] and state.queue[1].count <= state.count do
     local first = table.remove(state.queue, 1)

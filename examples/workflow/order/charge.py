@@ -1,5 +1,5 @@
-# Idempotent by its key: the bank charges a key once. The card "refused" is refused, as the bank would say it; the bank
-# of the card "slow" takes its time.
+# Idempotent by its key: the bank charges a key once. The bank refuses the card "refused", and needs 15 seconds for the
+# card "slow".
 import json, os, time
 
 wanted = json.loads(os.environ["MYCOJOBS_PARAMS"])

@@ -1,16 +1,16 @@
--- An order as a saga. The field pc of the state names the present step; each event leads to the next step.
+-- A saga. The field pc of the state is the progress of the order; events and receipts move it.
 --
 --   Placed -> reserving -> (above LIMIT_CENTS: approving ->) paying -> paid
 --                              after a failed charge: pausing -> paying, at most ATTEMPTS charges
 --   refused, too late, cancelled, all charges failed: undoing -> failed
 
-local LIMIT_CENTS = 50000            -- an order above this limit needs an approval
+local LIMIT_CENTS = 50000            -- a person must approve a larger sum
 local ATTEMPTS = 3                   -- maximum number of charges
-local PAUSE_MS = 60 * 1000           -- before the second charge; twice as long before the third
-local DEADLINE_MS = 15 * 60 * 1000   -- limit for all charges together
+local PAUSE_MS = 60 * 1000           -- before the second charge; twice this before the third
+local DEADLINE_MS = 15 * 60 * 1000   -- for all charges together
 local APPROVERS = array {1}
 
--- The payment service executes a charge at most once for each key.
+-- The bank accepts a charge with the same key only once.
 local function payment_key(state) return 'order-' .. state.order.id end
 
 local function charge(state)
@@ -32,7 +32,7 @@ local function fail(state)
   return state, {{schema = 'order/Ended@1', value = {id = state.order.id, ['end'] = 'failed', why = state.why}}}
 end
 
--- Compensates all completed effects. The refund of a key also stops a charge that is still being processed.
+-- Undoes all effects. The refund of the key also stops a charge that is still pending.
 local function undo(state, why)
   local effects = {{kind = 'stock/release@1', ref = 'undo', params = {order = state.order.id}}}
   if state.attempt > 0 then
@@ -42,7 +42,7 @@ local function undo(state, why)
   return state, nil, effects
 end
 
--- Handlers of receipts, by the ref of the effect. A receipt that arrives too late leaves the state unchanged.
+-- Handlers of receipts, by the ref of the effect. Late receipts change nothing.
 local on = {}
 
 function on.reserve(state, receipt)
@@ -83,7 +83,7 @@ function on.pause(state)
   return state, nil, {charge(state)}
 end
 
--- Receipt of the effect that cancelled the deadline. The order is paid, so the state remains unchanged.
+-- The receipt of sys/cancel@1 for the deadline.
 function on.over(state) return state end
 
 function on.deadline(state)
@@ -102,12 +102,12 @@ function step(state, event)
   local arm, value = event.value['$tag'], event.value['$value']
   if arm == 'Receipt' then return on[value.issuer_ref](state, value) end
   if arm == 'Placed' then
-    if state ~= nil then return state end   -- a repeat of the same order
+    if state ~= nil then return state end   -- a repeated order changes nothing
     return {pc = 'reserving', order = value, attempt = 0, undoing = 0}, nil,
       {{kind = 'stock/reserve@1', ref = 'reserve',
         params = {order = value.id, item = value.item, count = value.count}}}
   end
-  -- The event is Cancelled. An order that does not exist, is being undone or has ended is left unchanged.
+  -- Cancelled. An unknown or ended order has nothing to cancel.
   if state == nil then return nil end
   if state.pc == 'paid' or state.pc == 'failed' or state.pc == 'undoing' then return state end
   return undo(state, 'cancelled' .. (value.why and ': ' .. value.why or ''))

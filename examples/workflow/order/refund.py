@@ -1,4 +1,4 @@
-# Gives back what was charged under the key, and lets nothing be charged under it any more.
+# Refunds the charge with this key, and prevents later charges with it.
 import json, os
 
 print("refunded", json.loads(os.environ["MYCOJOBS_PARAMS"])["key"])

@@ -1,5 +1,5 @@
-# What is asked for comes in MYCOJOBS_PARAMS; the result is the payload of the receipt. Whoever asks a real service gives
-# it MYCOJOBS_INTENT as its idempotency key: the same effect has the same one, however often its job is run.
+# MYCOJOBS_PARAMS has the parameters of the effect; the result is the payload of the receipt. Pass MYCOJOBS_INTENT to a
+# real service as the idempotency key: it is the same for each run of the effect's job.
 import json, os
 
 wanted = json.loads(os.environ["MYCOJOBS_PARAMS"])
