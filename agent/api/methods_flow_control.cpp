@@ -57,15 +57,15 @@ void add_flow_controls(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "flow.start", "begin a flow", flow_params({actor}), where, start));
   all.push_back(method(s, "flow.cancel", "end a flow: its jobs, its children, then compensations",
                        flow_params({actor, comment, key}), where, run<Verb::cancel>));
-  all.push_back(method(s, "flow.pause", "let nothing new begin; what runs goes on", flow_params({actor, comment, key}),
-                       where, run<Verb::pause>));
-  all.push_back(method(s, "flow.resume", "go on with a flow, or past a pause of it",
+  all.push_back(method(s, "flow.pause", "pause a flow: no node starts; running jobs continue",
+                       flow_params({actor, comment, key}), where, run<Verb::pause>));
+  all.push_back(method(s, "flow.resume", "resume a flow, or pass a pause node of it",
                        flow_params({node, actor, comment, key}), where, run<Verb::resume>));
   all.push_back(method(s, "flow.approve", "approve a step that waits for it", flow_params({step, actor, comment, key}),
                        where, run<Verb::approve>));
   all.push_back(method(s, "flow.reject", "reject a step that waits for approval: it fails",
                        flow_params({step, actor, comment, key}), where, run<Verb::reject>));
-  all.push_back(method(s, "flow.signal", "open what waits for signal:NAME",
+  all.push_back(method(s, "flow.signal", "open the gates that wait for signal:NAME",
                        flow_params({{"name", "text", "the signal's name", true},
                                     {"payload", "any", "JSON, at most 64 KiB"},
                                     actor,
@@ -73,7 +73,7 @@ void add_flow_controls(Services& s, std::vector<Method>& all) {
                                     key}),
                        where, run<Verb::signal>));
   all.push_back(method(
-      s, "flow.retry", "run what has failed again",
+      s, "flow.retry", "run failed nodes again",
       flow_params(
           {node, {"allow_irreversible", "boolean", "although an irreversible node is done"}, actor, comment, key}),
       where, run<Verb::retry>));

@@ -295,12 +295,12 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                        "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
                        "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
-  all.push_back(method(s, "flow.explain", "say why a flow is where it is", flow_params(),
+  all.push_back(method(s, "flow.explain", "explain the state of a flow", flow_params(),
                        "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
-  all.push_back(method(s, "flow.timeline", "read what has happened, in order",
+  all.push_back(method(s, "flow.timeline", "read the history of a flow, in order",
                        flow_params({{"limit", "count", "at most so many rows"}}),
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
-  all.push_back(method(s, "flow.result", "read what a flow's jobs have handed back", flow_params(),
+  all.push_back(method(s, "flow.result", "read the results of a flow's jobs", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
   all.push_back(
       method(s, "flow.replay", "make a new run of the same definition and environment, of the same caller",

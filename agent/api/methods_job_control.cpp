@@ -46,7 +46,8 @@ Result<json> remove(Call& call) {
 
 void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Method>& all) {
   using namespace job_control_methods;
-  all.push_back(method(s, "job.cancel", "end a job wherever it is, for ever", one, "JobState: where it is", cancel));
+  all.push_back(
+      method(s, "job.cancel", "cancel a job in any state, permanently", one, "JobState: where it is", cancel));
   all.push_back(method(s, "job.retry", "run a job again that ended as error", one, "JobState: where it is", retry));
   std::vector<Param> restarts = one;
   std::erase_if(restarts, [](const Param& each) { return each.name == "caller_id"; });
@@ -60,10 +61,10 @@ void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Me
   auto answers = one;
   answers.push_back({"name", "text", "of the approval, without approval:", true});
   answers.push_back({"comment", "text", "why; stands in the job's log, or in its error"});
-  all.push_back(method(s, "job.approve", "approve what a job outside of a flow waits for", answers,
+  all.push_back(method(s, "job.approve", "approve a prerequisite of a job outside of a flow", answers,
                        "JobState: where it is", answer<true>));
-  all.push_back(
-      method(s, "job.reject", "reject it: the job ends as error", answers, "JobState: where it is", answer<false>));
+  all.push_back(method(s, "job.reject", "reject a prerequisite: the job ends as error", answers,
+                       "JobState: where it is", answer<false>));
 }
 
 }  // namespace mycojobs::api

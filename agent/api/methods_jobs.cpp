@@ -231,19 +231,19 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                        "write a job's record without queueing it: job.start queues it, a flow adopts it",
                        job_fields("id", "its id; absent: the next free one"), "Job: the job", create));
   all.push_back(method(s, "job.get", "read everything about a job", one, "Job: the job", get));
-  all.push_back(method(s, "job.list", "list jobs, what happened last first", list_params,
+  all.push_back(method(s, "job.list", "list jobs, latest change first", list_params,
                        "[Job]: jobs without script and result", list));
   all.push_back(method(s, "job.start", "queue a job: one that was created, or a new one", job_fields("key", kEither),
                        "JobState: where it is", start));
   all.push_back(method(s, "job.run", "queue a job and wait for its end", waits,
                        "JobResult: where it is, and its result; ended is false if the wait was over first", run));
-  all.push_back(method(s, "job.status", "say where a job is", one, "JobState: where it is", status));
-  all.push_back(method(s, "job.result", "read what a job has handed back", one,
-                       "JobResult: where it is, and its result", result));
+  all.push_back(method(s, "job.status", "read the state of a job", one, "JobState: where it is", status));
+  all.push_back(
+      method(s, "job.result", "read the result of a job", one, "JobResult: where it is, and its result", result));
   all.push_back(method(s, "job.logs", "read a job's log", log_params,
                        "LogPage: lines, ended (no line will follow), after_seq for the next call", logs));
   add_job_controls(s, one, all);
-  all.push_back(method(s, "job.explain", "say why a job is where it is", one,
+  all.push_back(method(s, "job.explain", "explain the state of a job", one,
                        "JobReason: state, cause, reason, evidence, next", explain_job));
   all.push_back(method(s, "jobs.create",
                        "write several jobs, none if one is invalid; an error says how many are written", many,

@@ -232,7 +232,7 @@ void add_actor_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "actor.list", "list the actors", {}, "[Actor]: the actors, by id", actor_list));
   all.push_back(method(s, "actor.update", "change an actor's key or addresses", {id, pubkey, address},
                        "Actor: the actor", actor_update));
-  all.push_back(method(s, "actor.delete", "delete an actor whom no context names", {id}, kIsDeleted, actor_delete));
+  all.push_back(method(s, "actor.delete", "delete an actor that no context names", {id}, kIsDeleted, actor_delete));
 }
 
 void add_context_methods(Services& s, std::vector<Method>& all) {
@@ -257,9 +257,9 @@ void add_context_methods(Services& s, std::vector<Method>& all) {
       method(s, "context.update", "change a context's lists of roles",
              {first, {"admins", "ids", "actors who may do everything"}, readers, executors, submitters, notify},
              "Context: the context", context_update));
-  all.push_back(method(s, "context.delete", "delete the record of a context in which nothing lives",
+  all.push_back(method(s, "context.delete", "delete the record of a context without unfinished work",
                        {{"id", "id", "its id", true}}, kIsDeleted, context_delete));
-  all.push_back(method(s, "context.refusals", "list who asked in vain for what, newest first",
+  all.push_back(method(s, "context.refusals", "list denied requests, newest first",
                        {first, {"limit", "count", "at most so many (50; 1000 at most)"}},
                        "[Refusal]: number, at_ms, actor, action, thing, list", context_refusals));
 }
@@ -286,7 +286,7 @@ void add_runner_methods(Services& s, std::vector<Method>& all) {
                        "Runner: the runner, without its secret", runner_create));
   all.push_back(
       method(s, "runner.get", "read a runner", {id, context}, "Runner: the runner, without its secret", runner_get));
-  all.push_back(method(s, "runner.list", "list the runners, and whether they live", {context},
+  all.push_back(method(s, "runner.list", "list the runners with their states", {context},
                        "[RunnerState]: runners with state (live, silent, left), host and claims", runner_list));
   all.push_back(method(s, "runner.update", "change a runner's record", with(id),
                        "Runner: the runner, without its secret", runner_update));
@@ -330,10 +330,10 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "message.list", "list messages, newest first",
                        {context, {"limit", "count", "at most so many (50; 1000 at most)"}},
                        "[MessageRow]: messages without text and jobs", message_list));
-  all.push_back(method(s, "message.cancel", "end a message and all that it carries, for ever", {id, context, caller},
-                       "Message: the message", message_cancel));
-  all.push_back(method(s, "message.delete", "delete a message that nobody waits for", {id, context, caller}, kIsDeleted,
-                       message_delete));
+  all.push_back(method(s, "message.cancel", "cancel a message with its jobs and flow, permanently",
+                       {id, context, caller}, "Message: the message", message_cancel));
+  all.push_back(method(s, "message.delete", "delete a message that no queue or caller waits for", {id, context, caller},
+                       kIsDeleted, message_delete));
 }
 
 }  // namespace records_methods

@@ -71,7 +71,7 @@ Method session_method(Services& services, std::string_view name, std::string_vie
 void add_session_methods(Services& s, std::vector<Method>& all) {
   using namespace sessions_methods;
   all.push_back(session_method(
-      s, "session.challenge", "ask for what a key is to sign", {}, "LoginChallenge: challenge, audience, until_ms",
+      s, "session.challenge", "request a challenge to sign", {}, "LoginChallenge: challenge, audience, until_ms",
       [](Services& services, const json&, const Caller& caller) { return challenge(services, caller); }));
   all.push_back(session_method(
       s, "session.begin", "log in by a signed challenge",

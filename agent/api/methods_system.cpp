@@ -76,31 +76,33 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
   const Param queue{"queue", "text", "a script type, or a queue's key", true};
   all.push_back(method(s, "queue.list", "list the queues", {context},
                        "[Queue]: queue, length, prioritised, paused, facts, wrong_type", queue_list));
-  all.push_back(method(s, "queue.pause", "let nothing be taken from a queue", {queue, context},
+  all.push_back(method(s, "queue.pause", "pause a queue: no job is claimed", {queue, context},
                        "QueueState: queue, paused", queue_pause));
   all.push_back(
-      method(s, "queue.resume", "open a paused queue", {queue, context}, "QueueState: queue, paused", queue_resume));
+      method(s, "queue.resume", "resume a paused queue", {queue, context}, "QueueState: queue, paused", queue_resume));
   const Param letter{"letter", "text", "a dead letter, as queue.dead names it", true};
-  all.push_back(method(s, "queue.dead", "list dead letters: what can never run, or not once more; the latest last",
+  all.push_back(method(s, "queue.dead",
+                       "list dead letters: jobs and entries that cannot run, or not again; latest last",
                        {context, {"limit", "count", "at most so many (100; 1000 at most)"}},
                        "[DeadLetter]: letter, job, queue, reason, at_ms", queue_dead));
   all.push_back(method(s, "queue.requeue", "run a dead letter again", {letter, context},
                        "SettledLetter: letter, requeued", queue_requeue));
-  all.push_back(method(s, "queue.drop", "strike a dead letter off the list", {letter, context},
+  all.push_back(method(s, "queue.drop", "remove a dead letter from the list", {letter, context},
                        "SettledLetter: letter, requeued", queue_drop));
   // The next two methods do not use the store, so they work while it is unavailable.
-  all.push_back(
-      {"system.ping", "say that the server is there", {}, "text: pong", [](const json&, const Caller&) -> Result<json> {
-         return json("pong");
-       }});
+  all.push_back({"system.ping",
+                 "check that the server answers",
+                 {},
+                 "text: pong",
+                 [](const json&, const Caller&) -> Result<json> { return json("pong"); }});
   all.push_back({"system.version",
-                 "say which version it is",
+                 "read the version of the server",
                  {},
                  "Version: version",
                  [](const json&, const Caller&) -> Result<json> {
                    return json{{"version", kVersion}};
                  }});
-  all.push_back(method(s, "system.info", "say what the server serves and how it is", {},
+  all.push_back(method(s, "system.info", "read role, contexts and state of the server", {},
                        "ServerInfo: version, role, contexts, calls, refusals, actor, store", info));
 }
 

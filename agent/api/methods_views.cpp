@@ -165,19 +165,18 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
   using namespace views_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "whose job it is; absent: the caller's"};
-  all.push_back(method(s, "context.rights", "say what the caller may do", {context},
-                       "Rights: of everything, and of what it made itself", rights));
-  all.push_back(method(s, "context.overview", "say how a context is: counts, queues, agents, the last minutes",
+  all.push_back(method(s, "context.rights", "list the rights of the caller", {context},
+                       "Rights: for all records, and for records of its own", rights));
+  all.push_back(method(s, "context.overview", "summarize a context: counts, queues, agents, the last minutes",
                        {context}, "Overview: numbers, queues, runners", overview));
-  all.push_back(method(s, "context.verify",
-                       "look whether a context holds what is promised of its jobs, objects, flows and workflows, and "
-                       "of the keys of actors",
-                       {context}, "Verified: findings, and what was looked at", verify));
+  all.push_back(
+      method(s, "context.verify",
+             "check the invariants of jobs, objects, flows and workflows of a context, and the keys of actors",
+             {context}, "Verified: findings, and numbers of checked records", verify));
   all.push_back(method(s, "context.doctor",
-                       "look at what a context needs: its Redis, who leads it, its agents; with the remedy for what is "
-                       "wrong",
+                       "check the Redis, the leader and the agents of a context, and name the remedy for each problem",
                        {context}, "[Check]: area, name, state, detail, remedy", doctor));
-  all.push_back(method(s, "jobs.page", "list jobs page by page, what happened last first",
+  all.push_back(method(s, "jobs.page", "list jobs page by page, latest change first",
                        {context,
                         {"status", "text", "only these"},
                         {"state", "text", "only these: a status, or what detail says"},
@@ -190,14 +189,13 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                         {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
                         {"after", "text", "as the page before gives it; absent: the first page"}},
                        "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
-  all.push_back(method(s, "job.history", "read what happened to a job, attempt by attempt",
+  all.push_back(method(s, "job.history", "read the history of a job, attempt by attempt",
                        {{"id", "key", "the job's id, or \"CALLER:ID\"", true}, context, caller},
                        "[JobMoment]: at_ms, kind, attempt, runner_id, due_ms, detail", history));
-  all.push_back(method(s, "approval.list", "list what waits for people: approvals and pauses",
+  all.push_back(method(s, "approval.list", "list approvals and pauses that wait for a person",
                        {context, {"after", "id", "only flows after this one"}},
                        "Questions: questions, after (0: there are no more)", questions));
-  all.push_back(method(s, "flow.check",
-                       "say what is wrong with a definition, and what it probably does not mean; nothing is made",
+  all.push_back(method(s, "flow.check", "report errors and probable mistakes in a definition; creates nothing",
                        {{"definition", "any", "a whole definition (docs/flows.md), or its text in YAML or JSON", true}},
                        "FlowCheck: ok, problems, warnings", check_flow));
 }

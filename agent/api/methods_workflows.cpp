@@ -132,16 +132,16 @@ void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Me
   const Param intent{"intent", "text", "as the intent begins, if several wait"};
   std::vector<Param> answers = instance;
   answers.insert(answers.end(), {intent, comment, actor});
-  all.push_back(method(s, "workflow.approve", "approve what an instance waits for", answers,
+  all.push_back(method(s, "workflow.approve", "approve a pending approval of an instance", answers,
                        "WorkflowAnswer: the intent", answer<true>));
-  all.push_back(method(s, "workflow.reject", "reject what an instance waits for", answers, "WorkflowAnswer: the intent",
-                       answer<false>));
+  all.push_back(method(s, "workflow.reject", "reject a pending approval of an instance", answers,
+                       "WorkflowAnswer: the intent", answer<false>));
   std::vector<Param> cancels = instance;
   cancels.push_back({"reason", "text", "why; kept with who and when"});
   all.push_back(method(s, "workflow.cancel", "end an instance, and the jobs and flows that run for it", cancels,
                        "WorkflowCancel: cancelling", cancel_one));
-  all.push_back(method(s, "workflow.remove", "take an instance away that has failed", instance,
-                       "Deleted: workflow and key", remove_one));
+  all.push_back(
+      method(s, "workflow.remove", "remove a failed instance", instance, "Deleted: workflow and key", remove_one));
 }
 
 }  // namespace workflows_methods
@@ -167,7 +167,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
        {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"},
        context},
       "WorkflowSent: its id and targets", send));
-  all.push_back(method(s, "workflow.list", "list the workflows, and how their instances stand", {context},
+  all.push_back(method(s, "workflow.list", "list the workflows with the states of their instances", {context},
                        "[WorkflowRow]: the workflows, by manifest", list));
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
                        {workflow,
@@ -175,20 +175,20 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
                         {"limit", "count", "at most so many (100; 10000 at most)"},
                         context},
                        "[WorkflowCell]: instances by key", cells));
-  all.push_back(method(s, "workflow.show", "read an instance: its state, what waits, what it waits for", instance,
+  all.push_back(method(s, "workflow.show", "read an instance: its state, intents and waiting events", instance,
                        "WorkflowInstance: state, intents, mail", show));
   std::vector<Param> facts_of = instance;
   facts_of.push_back({"before", "count", "only facts before this height; absent: the latest"});
   facts_of.push_back({"limit", "count", "at most so many (300; 1000 at most)"});
-  all.push_back(method(s, "workflow.timeline", "read what has happened to an instance, the latest of it", facts_of,
+  all.push_back(method(s, "workflow.timeline", "read the latest facts of an instance", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   std::vector<Param> log_params = instance;
   log_params.push_back({"after", "text", "as the page before gives it; absent: the first page"});
   log_params.push_back({"limit", "count", "at most so many (500; 1000 at most)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
-  all.push_back(method(s, "workflow.logs", "read what the jobs of an instance's effects have written", log_params,
+  all.push_back(method(s, "workflow.logs", "read the output of the jobs of an instance's effects", log_params,
                        "WorkflowLog: frames, after, more, ended", logs));
-  all.push_back(method(s, "workflow.explain", "say why an instance is where it is", instance,
+  all.push_back(method(s, "workflow.explain", "explain the state of an instance", instance,
                        "[WorkflowReason]: cause, reason, evidence, next", explain));
   all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
                        {workflow,
