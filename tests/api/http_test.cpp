@@ -199,7 +199,7 @@ TEST_F(Http, AnswersAndKeepsTheConnection) {
 }
 
 // RFC 9112, 3.2: exactly one Host field with one host, without a list or user information.
-TEST_F(Http, AHostThatIsNotOneHostIsRefused) {
+TEST_F(Http, InvalidHostHeaderIsRejected) {
   limits_.connections = 100;
   start();
   for (const char* host : {"",
@@ -240,7 +240,7 @@ TEST_F(Http, AHostThatIsNotOneHostIsRefused) {
 }
 
 // A request that two parsers could interpret differently is rejected.
-TEST_F(Http, AHeadThatIsNotExactIsRefused) {
+TEST_F(Http, MalformedHeadIsRejected) {
   limits_.connections = 100;  // a connection that its client has closed may end a moment later
   start();
   const std::string host = "POST / HTTP/1.1\r\nHost: x\r\n", body(47, 'b');
@@ -293,7 +293,7 @@ TEST_F(Http, AHeadThatIsNotExactIsRefused) {
   expect_serves();
 }
 
-TEST_F(Http, ChunksMayBeSpelledAsTheSpecificationHasThem) {
+TEST_F(Http, ChunkSyntaxOfTheRfcIsAccepted) {
   start();
   const Peer client = peer();
   ASSERT_TRUE(client.send(
@@ -301,7 +301,7 @@ TEST_F(Http, ChunksMayBeSpelledAsTheSpecificationHasThem) {
   EXPECT_NE(client.read("POST:0123456789").find("200"), std::string::npos);
 }
 
-TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
+TEST_F(Http, ClientDecidesWhetherConnectionStaysOpen) {
   start();
   const Peer old = peer(), asks = peer(), closes = peer(), head = peer();
   ASSERT_TRUE(old.send("POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\nold"));
@@ -319,7 +319,7 @@ TEST_F(Http, WhetherAConnectionGoesOnIsTheClientsToSay) {
   EXPECT_LT(both.size(), 1000U);
 }
 
-TEST_F(Http, ABodyThatWaitsForLeaveIsAskedFor) {
+TEST_F(Http, ExpectContinueIsAnswered) {
   start();
   const Peer client = peer(), large = peer();
   ASSERT_TRUE(client.send("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"));
@@ -331,7 +331,7 @@ TEST_F(Http, ABodyThatWaitsForLeaveIsAskedFor) {
 }
 
 // With Nagle's algorithm, each response would wait 40 ms for the client's acknowledgement.
-TEST_F(Http, AnswersDoNotWaitForAcknowledgements) {
+TEST_F(Http, ResponsesDoNotWaitForAcknowledgements) {
   start();
   const Peer client = peer();
   std::vector<std::chrono::steady_clock::duration> took;
@@ -346,7 +346,7 @@ TEST_F(Http, AnswersDoNotWaitForAcknowledgements) {
 }
 
 // Slow clients open far more connections than permitted. A client with a token is still served.
-TEST_F(Http, SilentConnectionsLockNobodyOut) {
+TEST_F(Http, SilentConnectionsDoNotBlockOthers) {
   limits_.header_ms = 60000;
   limits_.lobby = 16;
   start();
@@ -363,7 +363,7 @@ TEST_F(Http, SilentConnectionsLockNobodyOut) {
 }
 
 // Unauthenticated connections use a separate limit.
-TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
+TEST_F(Http, EachConnectionClassHasItsOwnLimit) {
   limits_.connections = 2;
   limits_.event_write_ms = 10000;
   start();
@@ -387,7 +387,7 @@ TEST_F(Http, EachStandingHasPlacesOfItsOwn) {
 
 // All clients may send to peers' paths, so these bodies have a separate memory limit from those of clients with a
 // token.
-TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
+TEST_F(Http, PeerBodiesHaveTheirOwnLimitAndShare) {
   limits_.body_ms = 10000;
   limits_.body_bytes = 1'000'000;
   limits_.peer_body_bytes = 200'000;
@@ -418,7 +418,7 @@ TEST_F(Http, BodiesOfPeersHaveALimitAndAShareOfTheirOwn) {
   EXPECT_NE(both.read("\r\n\r\n").find(" 413 "), std::string::npos);
 }
 
-TEST_F(Http, WhoHasProvenWhoItIsKeepsNoPlaceForEver) {
+TEST_F(Http, IdleAuthenticatedConnectionIsEvicted) {
   limits_.peers = 8;
   limits_.idle_ms = 60000;
   start();
@@ -442,7 +442,7 @@ TEST_F(Http, WhoHasProvenWhoItIsKeepsNoPlaceForEver) {
   for (const int i : {0, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(asks(proven[static_cast<std::size_t>(i)], ""), "200") << i;
 }
 
-TEST_F(Http, OneKeyKeepsAQuarterOfThePlacesAtMost) {
+TEST_F(Http, OneKeyGetsAtMostAQuarterOfThePlaces) {
   limits_.peers = 8;
   limits_.idle_ms = 60000;
   start();
@@ -469,7 +469,7 @@ TEST_F(Http, OneKeyKeepsAQuarterOfThePlacesAtMost) {
   EXPECT_EQ(asks(other, "other"), "200");
 }
 
-TEST_F(Http, WhatIsNotServedIsRefusedAndClosed) {
+TEST_F(Http, UnsupportedRequestIsRejectedAndClosed) {
   start();
   for (const auto& [request, status] : std::vector<std::pair<std::string, std::string>>{
            {post("x", "", "/none"), "404"},
@@ -509,7 +509,7 @@ std::string get(const std::string& path, int actor) {
 }
 
 // When an actor opens more connections, its oldest connections are closed. Those of other actors are not affected.
-TEST_F(Http, AnActorHasAShareOfTheConnections) {
+TEST_F(Http, ActorHasAShareOfTheConnections) {
   limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
   start();
   std::vector<Peer> silent;
@@ -525,7 +525,7 @@ TEST_F(Http, AnActorHasAShareOfTheConnections) {
   }
 }
 
-TEST_F(Http, TheActorWithTheMostConnectionsMakesRoom) {
+TEST_F(Http, ActorWithMostConnectionsIsEvictedFirst) {
   limits_.body_ms = limits_.body_part_ms = limits_.idle_ms = 60000;
   start();
   std::vector<Peer> silent;
@@ -542,7 +542,7 @@ TEST_F(Http, TheActorWithTheMostConnectionsMakesRoom) {
 }
 
 // Four actors with their whole shares have all connections: an hour of waiting must not keep others out.
-TEST_F(Http, CallsThatWaitMakeRoomForOtherActors) {
+TEST_F(Http, WaitingCallsAreEvictedForOtherActors) {
   start();
   std::vector<Peer> waiting;
   for (int i = 0; i < 8; ++i) {
@@ -562,7 +562,7 @@ TEST_F(Http, CallsThatWaitMakeRoomForOtherActors) {
   EXPECT_EQ(answered, 7) << "one has made room";
 }
 
-TEST_F(Http, EventStreamsMakeRoomForOtherActors) {
+TEST_F(Http, EventStreamsAreEvictedForOtherActors) {
   limits_.event_write_ms = 600'000;
   start();
   std::vector<Peer> streams;
@@ -577,7 +577,7 @@ TEST_F(Http, EventStreamsMakeRoomForOtherActors) {
 }
 
 // Of the actors with many connections the first ones may have none that waits.
-TEST_F(Http, EachActorWithManyConnectionsIsAskedForRoom) {
+TEST_F(Http, ActorsWithManyConnectionsAreEvictedInTurn) {
   limits_.connections = 12;
   limits_.idle_ms = 600'000;
   start();
@@ -601,7 +601,7 @@ TEST_F(Http, EachActorWithManyConnectionsIsAskedForRoom) {
 }
 
 // A client that requests large answers and does not read them holds a limited amount of memory.
-TEST_F(Http, AnswersThatAnActorDoesNotReadAreBounded) {
+TEST_F(Http, UnreadResponsesOfAnActorAreBounded) {
   limits_.write_ms = 600'000;
   limits_.connections = 100;
   limits_.answer_bytes = 30U << 20;
@@ -618,7 +618,7 @@ TEST_F(Http, AnswersThatAnActorDoesNotReadAreBounded) {
   EXPECT_GE(other.drain(), 19U << 20);
 }
 
-TEST_F(Http, AnswersThatAreNotReadMakeRoomForThoseOfOthers) {
+TEST_F(Http, UnreadResponsesAreEvictedForOtherActors) {
   limits_.write_ms = 600'000;
   limits_.connections = 100;
   limits_.answer_bytes = 12U << 20;  // two answers are within the bound of all, of any length
@@ -634,7 +634,7 @@ TEST_F(Http, AnswersThatAreNotReadMakeRoomForThoseOfOthers) {
 }
 
 // A place of one class is no way to a further place of another one.
-TEST_F(Http, AConnectionIsCountedByItsLatestRequest) {
+TEST_F(Http, ConnectionIsCountedByItsLatestRequest) {
   limits_.idle_ms = 600'000;
   start();
   std::vector<Peer> clients;
@@ -657,7 +657,7 @@ TEST_F(Http, AConnectionIsCountedByItsLatestRequest) {
   EXPECT_NE(other.read("}").find("503"), std::string::npos) << "actor 7 has its share";
 }
 
-TEST_F(Http, OperatorsHaveConnectionsOfTheirOwn) {
+TEST_F(Http, OperatorsHaveReservedConnections) {
   start();
   std::vector<Peer> streams;
   for (int i = 0; i < 8; ++i) {  // the calls do not wait, so the server cannot close their connections
@@ -693,7 +693,7 @@ TEST_F(Http, LargeBodiesOfOneActorAreBounded) {
 }
 
 // Three actors can hold as much as all may have.
-TEST_F(Http, LargeBodiesOfThreeActorsKeepNoOtherOut) {
+TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
   limits_.body_ms = limits_.body_part_ms = 600'000;
   limits_.body_bytes = 1'000'000;
   limits_.connections = 100;
@@ -715,7 +715,7 @@ TEST_F(Http, LargeBodiesOfThreeActorsKeepNoOtherOut) {
 }
 
 // However many ask: a request that is complete is answered, and further ones are told the latest result.
-TEST_F(Http, HealthIsAnsweredWhileItsPlacesAreTaken) {
+TEST_F(Http, HealthIsAnsweredWhenItsPlacesAreFull) {
   limits_.open = 2;
   start();
   std::vector<Peer> first;
@@ -733,7 +733,7 @@ TEST_F(Http, HealthIsAnsweredWhileItsPlacesAreTaken) {
   for (const Peer& each : first) EXPECT_NE(each.read("was busy").find("200"), std::string::npos);
 }
 
-TEST_F(Http, ALoginThatIsCompleteIsAnsweredHoweverManyCome) {
+TEST_F(Http, CompleteLoginIsAnsweredUnderFlood) {
   limits_.logins = 2;
   limits_.header_ms = limits_.body_part_ms = 600'000;
   start();
@@ -759,7 +759,7 @@ TEST_F(Http, ALoginThatIsCompleteIsAnsweredHoweverManyCome) {
   EXPECT_NE(second.back().read("was busy").find("200"), std::string::npos);
 }
 
-TEST_F(Http, ANetworkHasAQuarterOfTheLogins) {
+TEST_F(Http, NetworkGetsAtMostAQuarterOfTheLogins) {
   limits_.logins = 8;
   limits_.spare_loopback = false;
   start();
@@ -777,7 +777,7 @@ TEST_F(Http, ANetworkHasAQuarterOfTheLogins) {
   EXPECT_TRUE(eventually([&] { return calls_ == 3; })) << "another network has places";
 }
 
-TEST_F(Http, WhoDoesNotReadThePageMakesRoom) {
+TEST_F(Http, UnreadPageConnectionIsEvicted) {
   limits_.page = 2;
   limits_.write_ms = 600'000;
   start();
@@ -790,7 +790,7 @@ TEST_F(Http, WhoDoesNotReadThePageMakesRoom) {
   EXPECT_LT(clients[0].drain(), 19U << 20);
 }
 
-TEST_F(Http, HealthIsAnsweredBesideBodiesThatNeverCome) {
+TEST_F(Http, HealthIsAnsweredDuringIncompleteBodies) {
   limits_.body_ms = limits_.body_part_ms = 60000;
   start();
   std::vector<Peer> silent;
@@ -806,7 +806,7 @@ TEST_F(Http, HealthIsAnsweredBesideBodiesThatNeverCome) {
   EXPECT_NE(probe.read("GET:").find("200"), std::string::npos);
 }
 
-TEST_F(Http, ABodyThatStopsEndsItsConnection) {
+TEST_F(Http, StalledBodyClosesItsConnection) {
   limits_.body_ms = 600'000;
   limits_.body_part_ms = 100;
   start();
@@ -815,7 +815,7 @@ TEST_F(Http, ABodyThatStopsEndsItsConnection) {
   EXPECT_NE(client.read("never").find("the body ends too early"), std::string::npos);
 }
 
-TEST_F(Http, ARequestCannotBeSmuggledBehindAnother) {
+TEST_F(Http, RequestSmugglingIsRejected) {
   start();
   for (const std::string& first :
        {std::string("GET /a.json HTTP/1.1\r\nHost: x\r\nContent-Length: ") + std::to_string(post("x").size()) +
@@ -832,7 +832,7 @@ TEST_F(Http, ARequestCannotBeSmuggledBehindAnother) {
   expect_serves();
 }
 
-TEST_F(Http, ABodyOverTheLimitIsNotKept) {
+TEST_F(Http, OversizedBodyIsDiscarded) {
   start();
   const Peer client = peer();
   std::string chunked = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -845,7 +845,7 @@ TEST_F(Http, ABodyOverTheLimitIsNotKept) {
 }
 
 // The error response arrives while the client still sends. Unread data must not reset the connection before it is read.
-TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
+TEST_F(Http, RejectionReachesAClientThatKeepsSending) {
   limits_.body_ms = 10000;
   start();
   const Peer client = peer();
@@ -854,7 +854,7 @@ TEST_F(Http, ARefusalIsSeenByAClientThatGoesOnSending) {
   EXPECT_NE(client.read("}}}").find("413"), std::string::npos);
 }
 
-TEST_F(Http, AHeadWithoutEndIsCutOff) {
+TEST_F(Http, EndlessHeadIsCutOff) {
   start();
   const Peer many = peer();
   std::string head = "POST / HTTP/1.1\r\nHost: x\r\n";
@@ -864,7 +864,7 @@ TEST_F(Http, AHeadWithoutEndIsCutOff) {
   expect_serves();
 }
 
-TEST_F(Http, SlowClientsAreDroppedAndDisturbNobody) {
+TEST_F(Http, SlowClientsAreDroppedWithoutDelayingOthers) {
   start();
   std::vector<Peer> slow;
   for (int i = 0; i < 7; ++i) slow.push_back(peer());
@@ -897,7 +897,7 @@ TEST_F(Http, SilentAndHalfClosedClientsAreDropped) {
   expect_serves();
 }
 
-TEST_F(Http, AClientThatNeverReadsIsDropped) {
+TEST_F(Http, ClientThatNeverReadsIsDropped) {
   start();
   const Peer deaf = peer();
   ASSERT_TRUE(deaf.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -925,7 +925,7 @@ TEST_F(Http, ConnectionsOverTheLimitAreReportedAtOnce) {
   EXPECT_NE(first.read("POST:x").find("200"), std::string::npos);
 }
 
-TEST_F(Http, AnEventStreamEndsWithItsClient) {
+TEST_F(Http, EventStreamEndsWithItsClient) {
   limits_.connections = 2;
   start();
   Peer client = peer();
@@ -936,7 +936,7 @@ TEST_F(Http, AnEventStreamEndsWithItsClient) {
   EXPECT_TRUE(eventually([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(Http, AnEventStreamIsFramedAsTheClientKnowsIt) {
+TEST_F(Http, EventStreamUsesServerSentEventFraming) {
   start();
   const Peer now = peer(), old = peer();
   const std::string text = "data: " + std::string(1000, 'e') + "\n\n";
@@ -948,7 +948,7 @@ TEST_F(Http, AnEventStreamIsFramedAsTheClientKnowsIt) {
   EXPECT_EQ(plain.find("keep-alive"), std::string::npos);
 }
 
-TEST_F(Http, AnEventStreamThatIsNotReadEnds) {
+TEST_F(Http, UnreadEventStreamEnds) {
   start();
   const Peer client = peer();
   ASSERT_TRUE(client.send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -968,7 +968,7 @@ TEST_F(Http, StopEndsWaitingConnectionsAndStreams) {
   server_.reset();
 }
 
-TEST_F(Http, StopLetsWhatIsBeingAnsweredBeAnswered) {
+TEST_F(Http, StopCompletesRunningRequests) {
   start();
   std::vector<Peer> clients;
   for (int i = 0; i < 4; ++i) {
@@ -980,7 +980,7 @@ TEST_F(Http, StopLetsWhatIsBeingAnsweredBeAnswered) {
   for (const Peer& client : clients) EXPECT_NE(client.read("slow").find("Connection: close"), std::string::npos);
 }
 
-TEST(Listen, AddressesAreRead) {
+TEST(Listen, ParsesAddresses) {
   EXPECT_TRUE(parse_listen("127.0.0.1:9652")->loopback);
   EXPECT_TRUE(parse_listen("localhost:0")->loopback);
   EXPECT_TRUE(parse_listen("[::1]:9652")->loopback);
@@ -993,7 +993,7 @@ TEST(Listen, AddressesAreRead) {
   }
 }
 
-TEST_F(Http, APortThatIsTakenIsAConflict) {
+TEST_F(Http, PortInUseIsAConflict) {
   start();
   const auto second = HttpServer::start("127.0.0.1:" + std::to_string(server_->port()), limits_, {},
                                         [](const HttpRequest&) { return Admission(); });

@@ -102,7 +102,7 @@ TEST_F(NotifierTest, RetryCallsOnlyTheTargetsThatFailed) {
 }
 
 // Regression test: while a coordinator without the setting was the leader, the notice was dropped at once.
-TEST_F(NotifierTest, NoticeOutlivesSettingsThatDoNotAllowIt) {
+TEST_F(NotifierTest, NoticeSurvivesDisallowingSettings) {
   end_a_job("[\"" + url("/a") + "\", \"" + url("/b") + "\"]");
   const std::string untried = notice();
   {

@@ -41,7 +41,7 @@ class Page : public ApiTest {
   }
 };
 
-TEST_F(Page, IsServedWithoutATokenAndSaysNothing) {
+TEST_F(Page, IsServedWithoutATokenAndContainsNoData) {
   start();
   if (api::page_files().empty()) {
     EXPECT_NE(get("/").find("without its page"), std::string::npos);
@@ -66,7 +66,7 @@ TEST_F(Page, IsServedWithoutATokenAndSaysNothing) {
   EXPECT_TRUE(get("/assets/none.js").starts_with("HTTP/1.1 404"));
 }
 
-TEST_F(Page, IsVisitedFromAnywhereAndCallsFromItselfAlone) {
+TEST_F(Page, OpensFromAnyOriginAndCallsOnlyItsOwn) {
   start_anonymous();
   if (api::page_files().empty()) GTEST_SKIP() << api::why_no_page();
   const std::string gzip = "Accept-Encoding: gzip";
@@ -86,7 +86,7 @@ TEST_F(Page, IsVisitedFromAnywhereAndCallsFromItselfAlone) {
   EXPECT_EQ(code("/openrpc.json", {cross, "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"}), "403");
 }
 
-TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
+TEST_F(Page, JobPagesListEachJobOnce) {
   start_anonymous();
   json jobs = json::array();
   for (int i = 0; i < 130; ++i)
@@ -114,7 +114,7 @@ TEST_F(Page, PagesOfJobsGoThroughAllOfThemOnce) {
   EXPECT_EQ(word("jobs.page", {{"status", "x"}}), "invalid");
 }
 
-TEST_F(Page, PagesOfFlowsGoThroughAllOfThemOnce) {
+TEST_F(Page, FlowPagesListEachFlowOnce) {
   start_anonymous();
   const auto made = [&](const std::string& name) {
     return ok("flow.create", {{"definition", "name: " + name + "\njobs:\n  a: {type: python, script: pass}\n"}});
@@ -144,7 +144,7 @@ TEST_F(Page, PagesOfFlowsGoThroughAllOfThemOnce) {
   EXPECT_EQ(word("flows.page", {{"after", "x"}}), "invalid");
 }
 
-TEST_F(Page, ListsOfFlowsTellWhatWaitsFromWhatRuns) {
+TEST_F(Page, FlowListSeparatesWaitingFromRunning) {
   start_anonymous();
   const auto started = [&](const char* definition) {
     const Id id = ok("flow.create", {{"definition", json::parse(definition)}}).at("id");
@@ -173,7 +173,7 @@ TEST_F(Page, ListsOfFlowsTellWhatWaitsFromWhatRuns) {
 }
 
 // A page reads the jobs of at most 200 flows. The next page continues after them.
-TEST_F(Page, AListOfFlowsHasAllThatAreUnderWay) {
+TEST_F(Page, FlowListContainsAllActiveFlows) {
   start_anonymous();
   constexpr std::size_t kFlows = 203;
   for (std::size_t i = 0; i < kFlows; ++i) {
@@ -186,7 +186,7 @@ TEST_F(Page, AListOfFlowsHasAllThatAreUnderWay) {
   EXPECT_EQ(ok("flows.page", {{"limit", 1000}, {"after", page.at("after")}}).at("flows").size(), kFlows - 200);
 }
 
-TEST_F(Page, AnOverviewCountsWhatThereIs) {
+TEST_F(Page, OverviewCountsAllObjects) {
   start_anonymous();
   for (int i = 0; i < 3; ++i) ok("job.start", {{"script", "x"}, {"script_type", "python"}});
   ok("queue.pause", {{"queue", "sal"}});
@@ -225,7 +225,7 @@ TEST_F(Page, AnOverviewCountsWhatThereIs) {
 }
 
 // Dead letters are listed, run again, and deleted.
-TEST_F(Page, DeadLettersRunAgainOrGo) {
+TEST_F(Page, DeadLettersAreRetriedOrDropped) {
   start_anonymous();
   const auto letter = [&](const std::string& id, const std::string& job) {
     redis_.plain(1, {"XADD", "mj:dead", id, "key", job, "queue", "queue:python", "reason", "no_record"});
@@ -250,7 +250,7 @@ TEST_F(Page, DeadLettersRunAgainOrGo) {
   EXPECT_EQ(view["queues"][0].at("length"), 1);
 }
 
-TEST_F(Page, VerifyLooksAtAllThatTheCommandLooksAt) {
+TEST_F(Page, VerifyChecksTheSameAsTheCommand) {
   start_anonymous();
   EXPECT_EQ(ok("context.verify", json::object()).at("found"), 0);
   redis_.plain(0, {"HSET", "mj:actor-keys", "gone", "9"});
@@ -262,7 +262,7 @@ TEST_F(Page, VerifyLooksAtAllThatTheCommandLooksAt) {
   EXPECT_EQ(rules, (std::set<std::string>{"actor-key", "object-index", "world-journal"}));
 }
 
-TEST_F(Page, TheDoctorSaysWhatAContextLacksAndWhatHelps) {
+TEST_F(Page, DoctorReportsProblemsWithRemedies) {
   settings_.contexts = {1};
   start_anonymous();
   const auto found = [&] {
@@ -296,7 +296,7 @@ TEST_F(Page, TheDoctorSaysWhatAContextLacksAndWhatHelps) {
   EXPECT_EQ(checks["agent 20"].value("state", ""), "warning") << "it is of another version";
 }
 
-TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
+TEST_F(Page, EventsReportHealthChanges) {
   start_anonymous();
   test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});
   ASSERT_TRUE(test::eventually([&] { return stream.out().find("event: overview") != std::string::npos; }));
@@ -305,7 +305,7 @@ TEST_F(Page, EventsTellHowAContextIsWhenThatChanges) {
   EXPECT_NE(get("/events?context=1&overview=1&flow=1").find("400"), std::string::npos);
 }
 
-TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
+TEST_F(Page, EventsReportStoreOutageAndRecovery) {
   start_anonymous();
   test::Process stream(folder_, {"curl", "-sN", server_->url() + "/events?context=1&overview=1"});
   const auto shown = [&](std::string_view event) {
@@ -324,7 +324,7 @@ TEST_F(Page, EventsTellThatTheStoreIsAwayAndThatItIsBack) {
 }
 
 // Regression test: each watcher waited for the unresponsive store in turn.
-TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
+TEST_F(Page, SilentStoreIsDetectedByOneOfAllWatchers) {
   start_anonymous();
   constexpr std::size_t kWatchers = 5;
   std::vector<std::unique_ptr<test::Process>> watchers;
@@ -348,7 +348,7 @@ TEST_F(Page, ASilentStoreIsFoundOutByOneOfAllWhoWatch) {
   redis_.set_faults([](const ServerCall&) { return Fault::none; });
 }
 
-TEST_F(Page, WhatAFlowLeftOutHasNotFailed) {
+TEST_F(Page, SkippedNodeIsNotShownAsFailed) {
   start_anonymous();
   auto store = *redis_.open();
   ClaimRequest request;
@@ -368,7 +368,7 @@ TEST_F(Page, WhatAFlowLeftOutHasNotFailed) {
   EXPECT_EQ(ok("context.overview", json::object()).at("failures"), json({{"exit", 1}}));
 }
 
-TEST_F(Page, ADefinitionIsCheckedAsText) {
+TEST_F(Page, DefinitionIsCheckedAsText) {
   start_anonymous();
   const json bad = ok("flow.check", {{"definition", "name: x\njobs:\n  a: {type: python, scripd: 1}\n"}});
   EXPECT_EQ(bad.at("ok"), false);
@@ -399,7 +399,7 @@ TEST_F(Page, ADefinitionIsCheckedAsText) {
   EXPECT_EQ(word("flow.list", {{"status", "x"}}), "invalid");
 }
 
-TEST_F(Page, AnApprovalOfAJobOutsideOfFlowsWaitsInTheList) {
+TEST_F(Page, ApprovalOutsideOfFlowsIsListed) {
   start_anonymous();
   ok("job.start",
      {{"script", "x"}, {"script_type", "python"}, {"prerequisites", {"approval:legal"}}, {"name", "ship"}});

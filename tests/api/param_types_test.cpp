@@ -142,7 +142,7 @@ TEST_F(ParamTypes, NoWrongTypeInADocumentIsAnInternalError) {
   EXPECT_GT(calls_, 1000U);
 }
 
-TEST_F(ParamTypes, CodeThatIsNoTextIsRefusedByItsField) {
+TEST_F(ParamTypes, BinaryCodeIsRejectedByItsField) {
   const json manifest = json::parse(kDocuments[0].params).at("manifest");
   const json reply = call("workflow.apply", {{"manifest", manifest}, {"code", {{"a.lua", {{"source", "x"}}}}}});
   EXPECT_EQ(reply["error"].value("code", 0), -32602) << reply;

@@ -48,7 +48,7 @@ json with(json object, const json& more) {
 
 // ---- permitted actions of each role ----
 
-TEST_F(Rights, EachRoleMayWhatTheTableSays) {
+TEST_F(Rights, EachRoleHasThePermissionsOfTheTable) {
   const json definition = json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})");
   ASSERT_EQ(word_as(submitter_, "job.create", with(kJob, {{"id", 1}})), "ok");
   ASSERT_EQ(word_as(other_, "job.create", with(kJob, {{"id", 1}})), "ok");
@@ -135,7 +135,7 @@ TEST_F(Rights, EachRoleMayWhatTheTableSays) {
   for (const json& message : ok("message.list", {{"limit", 100}})) EXPECT_EQ(message.value("caller_id", 0), 16);
 }
 
-TEST_F(Rights, EachRoleGetsTheListOfWhatItMay) {
+TEST_F(Rights, EachRoleGetsItsListOfPermissions) {
   const std::pair<std::string, json> roles[] = {
       {operator_, {{"operator", true}, {"create", true}, {"read_all", true}, {"administer", true}}},
       {admin_, {{"operator", false}, {"create", true}, {"read_all", true}, {"steer_all", true}, {"administer", true}}},
@@ -158,7 +158,7 @@ TEST_F(Rights, EachRoleGetsTheListOfWhatItMay) {
   EXPECT_TRUE(as(admin_, "context.refusals", {{"id", 1}})["result"].empty()) << "a question is no refusal";
 }
 
-TEST_F(Rights, WhatWaitsIsShownToWhoMayReadOrAnswerIt) {
+TEST_F(Rights, PendingItemsAreShownToReadersAndApprovers) {
   const json definition = json::parse(
       R"({"name":"n","jobs":{"named":{"approval":{"approvers":[15]}},"anybody":{"approval":{"comment":"go on?"}}}})");
   token_ = submitter_;
@@ -186,7 +186,7 @@ TEST_F(Rights, WhatWaitsIsShownToWhoMayReadOrAnswerIt) {
   EXPECT_EQ(left[0].value("asks", ""), "go on?");
 }
 
-TEST_F(Rights, AnActorRotatesItsOwnKeyAndRefusalsAreThereToRead) {
+TEST_F(Rights, ActorRotatesItsKeyAndRefusalsAreListed) {
   const std::string key = SigningKey::make().public_key();
   ASSERT_EQ(word_as(operator_, "actor.create", {{"id", 15}}), "ok");
   EXPECT_EQ(word_as(stranger_, "actor.update", {{"id", 15}, {"pubkey", key}}), "ok");
@@ -202,7 +202,7 @@ TEST_F(Rights, AnActorRotatesItsOwnKeyAndRefusalsAreThereToRead) {
   EXPECT_EQ(notes[0].value("list", ""), "admins");
 }
 
-TEST_F(Rights, AnExecutorReadsTheJobsThatItsRunnerRuns) {
+TEST_F(Rights, ExecutorReadsTheJobsOfItsRunner) {
   ASSERT_EQ(word_as(submitter_, "job.create", with(kJob, {{"id", 1}})), "ok");
   auto store = *redis_.open();
   ASSERT_TRUE(store->save(1, "runner:20", {{"id", "20"}, {"actor_id", "14"}}));
@@ -212,7 +212,7 @@ TEST_F(Rights, AnExecutorReadsTheJobsThatItsRunnerRuns) {
   EXPECT_EQ(word_as(executor_, "job.cancel", {{"id", "16:1"}}), "denied");
 }
 
-TEST_F(Rights, AContextWithoutARecordIsClosed) {
+TEST_F(Rights, ContextWithoutARecordIsClosed) {
   for (const std::string& token : {admin_, stranger_}) {
     EXPECT_EQ(word_as(token, "job.create", with(kJob, {{"context_id", 2}})), "denied");
     EXPECT_EQ(word_as(token, "job.list", {{"context_id", 2}}), "denied");
@@ -221,7 +221,7 @@ TEST_F(Rights, AContextWithoutARecordIsClosed) {
   EXPECT_EQ(word_as(operator_, "job.create", with(kJob, {{"context_id", 2}})), "ok");
 }
 
-TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
+TEST_F(Rights, UnservedContextIsRejected) {
   for (const std::string& token : {operator_, admin_}) {
     EXPECT_EQ(word_as(token, "job.create", with(kJob, {{"context_id", 3}})), "invalid");
     EXPECT_EQ(word_as(token, "context.get", {{"id", 3}}), "invalid");
@@ -233,7 +233,7 @@ TEST_F(Rights, AContextThatIsNotServedIsNoPlace) {
 
 // ---- ids in payloads ----
 
-TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
+TEST_F(Rights, PayloadIdsAreTheCallersOwn) {
   ASSERT_EQ(word_as(admin_, "job.create", with(kJob, {{"id", 1}})), "ok");
   ASSERT_EQ(word_as(operator_, "runner.create", {{"id", 20}, {"local", true}}), "ok");
   const auto message = [](const json& job) {
@@ -265,7 +265,7 @@ TEST_F(Rights, IdsInAPayloadAreTheCallersOwn) {
 
 // Calls every method with an existing record of another caller and with a missing record. A caller without rights must
 // get the same response.
-TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
+TEST_F(Rights, MissingAndForbiddenRecordsLookTheSame) {
   token_ = admin_;
   const Id id = 7, ended = 8;  // numbers that occur nowhere else in a response
   for (Id i = 0; i < ended; ++i) {
@@ -315,7 +315,7 @@ TEST_F(Rights, NoMethodTellsAStrangerWhetherARecordExists) {
   EXPECT_EQ(word_as(reader_, "flow.get", {{"id", 777}}), "not_found");
 }
 
-TEST_F(Rights, WhomAStepNamesMayAnswerAndNothingElse) {
+TEST_F(Rights, NamedApproverGetsNoOtherPermission) {
   token_ = submitter_;
   const json named =
       ok("flow.create",
@@ -334,7 +334,7 @@ TEST_F(Rights, WhomAStepNamesMayAnswerAndNothingElse) {
 
 // ---- addresses that a coordinator may call ----
 
-TEST_F(Rights, AnAdminCannotNameAddressesOutsideOfTheOperatorsNetworks) {
+TEST_F(Rights, AdminCannotUseAddressesOutsideAllowedNetworks) {
   for (const char* inside : {"http://127.0.0.1:3030", "http://localhost:3030/rpc", "http://[::1]:3030"})
     EXPECT_EQ(word_as(admin_, "runner.create", {{"address", inside}}), "ok") << inside;
   for (const char* outside : {"http://10.0.0.1:3030", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]:80",
@@ -345,7 +345,7 @@ TEST_F(Rights, AnAdminCannotNameAddressesOutsideOfTheOperatorsNetworks) {
     EXPECT_EQ(word_as(admin_, "runner.create", {{"address", tricky}}), "invalid") << tricky;
 }
 
-TEST(Networks, AreLookedAtWhenTheCallIsMade) {
+TEST(Networks, AddressesAreCheckedAtTheCall) {
   HttpClient http;
   const auto loopback = *Networks::parse({"loopback"}), elsewhere = *Networks::parse({"10.0.0.0/8"});
   HttpPost call{"http://localhost:9/rpc", "{}", "", 2000};

@@ -65,7 +65,7 @@ class RouterCalls : public ApiTest {
   }
 };
 
-TEST_F(RouterCalls, ItsJobsComeAFewAtATimeAndAllEnd) {
+TEST_F(RouterCalls, JobsAreFetchedInBatchesAndAllEnd) {
   open();
   std::vector<std::string> jobs;
   for (Id id = 1; id <= 6; ++id) jobs.push_back(push(id));
@@ -81,7 +81,7 @@ TEST_F(RouterCalls, ItsJobsComeAFewAtATimeAndAllEnd) {
 }
 
 // The other status details are reserved for this store, because only it can know their causes.
-TEST_F(RouterCalls, ASupervisorSaysHowAJobEndedInItsOwnWordsAlone) {
+TEST_F(RouterCalls, SupervisorReportsOnlyTheEndOfItsOwnJob) {
   open();
   const std::string left_out = push(1);
   const auto ended_there = [&](const std::string& detail, const std::string& error) {
@@ -108,7 +108,7 @@ TEST_F(RouterCalls, ASupervisorSaysHowAJobEndedInItsOwnWordsAlone) {
 }
 
 // The supervisor answers each request for the log with one more line.
-TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
+TEST_F(RouterCalls, EndlessSupervisorLogDoesNotBlockShutdown) {
   std::atomic<int> asked{0};
   const auto answer = [&asked](const api::HttpRequest& from) {
     const json call = json::parse(from.body);
@@ -141,7 +141,7 @@ TEST_F(RouterCalls, ASupervisorWhoseLogNeverEndsKeepsNoCoordinatorFromItsEnd) {
 }
 
 // The secret or the permitted networks are wrong for a while, also for the next router.
-TEST_F(RouterCalls, RunningJobOutlivesRefusedCalls) {
+TEST_F(RouterCalls, RunningJobSurvivesRejectedCalls) {
   std::atomic<bool> denies{false}, has_ended{false};
   std::atomic<int> denied{0}, asked{0};
   const auto answer = [&](const api::HttpRequest& from) {

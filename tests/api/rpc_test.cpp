@@ -72,7 +72,7 @@ class Protocol : public ::testing::Test {
   static int code(const json& reply) { return reply.at("error").at("code").get<int>(); }
 };
 
-TEST_F(Protocol, ARequestIsAnsweredUnderItsId) {
+TEST_F(Protocol, RequestIsAnsweredWithItsId) {
   EXPECT_EQ(call("add", R"({"a":2,"b":3})"), json::parse(R"({"jsonrpc":"2.0","id":1,"result":5})"));
   EXPECT_EQ(last_.actor, 12U);
   for (const char* id : {"7", "\"seven\"", "null", "-1", "1.5", "\"\""}) {
@@ -82,7 +82,7 @@ TEST_F(Protocol, ARequestIsAnsweredUnderItsId) {
   }
 }
 
-TEST_F(Protocol, ParametersComeInThreeShapes) {
+TEST_F(Protocol, ParametersHaveThreeForms) {
   for (const char* shape :
        {R"({"a":2,"b":3})", R"([{"a":2,"b":3}])", R"({"params":{"a":2,"b":3}})", R"([{"params":{"a":2,"b":3}}])"}) {
     EXPECT_EQ(call("add", shape).value("result", 0), 5) << shape;
@@ -93,7 +93,7 @@ TEST_F(Protocol, ParametersComeInThreeShapes) {
   EXPECT_EQ(code(call("add", R"([{"a":2},{"b":3}])")), -32602);
 }
 
-TEST_F(Protocol, ANotificationRunsAndIsNotAnswered) {
+TEST_F(Protocol, NotificationRunsWithoutAnAnswer) {
   EXPECT_EQ(raw(R"({"jsonrpc":"2.0","method":"add","params":{"a":1,"b":1}})"), "");
   EXPECT_EQ(runs_, 1);
   EXPECT_EQ(raw(R"({"jsonrpc":"2.0","method":"no such"})"), "");
@@ -101,7 +101,7 @@ TEST_F(Protocol, ANotificationRunsAndIsNotAnswered) {
   EXPECT_EQ(raw(R"([{"jsonrpc":"2.0","method":"nothing"},{"jsonrpc":"2.0","method":"nothing"}])"), "");
 }
 
-TEST_F(Protocol, WhatIsNoRequestIsInvalid) {
+TEST_F(Protocol, NonRequestIsInvalid) {
   for (const char* body :
        {"[]", "1", "\"x\"", "null", "{}", R"({"jsonrpc":"2.0"})", R"({"jsonrpc":"2.0","method":1,"params":"bar"})",
         R"({"jsonrpc":"1.0","id":null,"method":"nothing"})", R"({"id":null,"method":"nothing"})",
@@ -116,7 +116,7 @@ TEST_F(Protocol, WhatIsNoRequestIsInvalid) {
   }
 }
 
-TEST_F(Protocol, WhatIsNoJsonIsAParseError) {
+TEST_F(Protocol, NonJsonIsAParseError) {
   for (const std::string& body :
        {std::string(), std::string("{"), std::string(R"({"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz])"),
         std::string("{} {}"), std::string("\xff\xfe"), std::string(R"({"jsonrpc":"2.0","jsonrpc":"2.0"})"),
@@ -126,7 +126,7 @@ TEST_F(Protocol, WhatIsNoJsonIsAParseError) {
 }
 
 // A parsed request can hold such an integer only as a rounded double.
-TEST_F(Protocol, IntegersBeyond64BitsAreRefused) {
+TEST_F(Protocol, IntegersBeyond64BitsAreRejected) {
   const json reply = ask(R"({"jsonrpc":"2.0","id":5,"method":"echo","params":{"v":18446744073709551616}})");
   EXPECT_EQ(code(reply), -32602);
   EXPECT_EQ(reply.at("id"), 5);
@@ -134,7 +134,7 @@ TEST_F(Protocol, IntegersBeyond64BitsAreRefused) {
   EXPECT_EQ(reply["error"]["data"].value("remedy", ""), "put it in quotes, as text");
 }
 
-TEST_F(Protocol, ABatchIsAnsweredInOneList) {
+TEST_F(Protocol, BatchIsAnsweredInOneList) {
   const json replies = ask(R"([
     {"jsonrpc":"2.0","id":"1","method":"add","params":{"a":1,"b":2}},
     {"jsonrpc":"2.0","method":"nothing"},
@@ -175,7 +175,7 @@ TEST_F(Protocol, LimitsAreReportedWithTheirRemedy) {
   EXPECT_NE(reply["error"]["message"].get<std::string>().find("4096"), std::string::npos) << reply;
 }
 
-TEST_F(Protocol, ErrorsCarryWordFieldAndRemedy) {
+TEST_F(Protocol, ErrorsContainCodeFieldAndRemedy) {
   const json denied = call("deny", "{}").at("error");
   EXPECT_EQ(denied.at("code"), -32003);
   EXPECT_EQ(denied.at("data").at("word"), "denied");
@@ -186,7 +186,7 @@ TEST_F(Protocol, ErrorsCarryWordFieldAndRemedy) {
   EXPECT_EQ(unknown.at("data").at("word"), "method_not_found");
 }
 
-TEST_F(Protocol, ABugEndsOneCallAndTellsNothing) {
+TEST_F(Protocol, InternalErrorEndsOneCallWithoutDetails) {
   const json reply = call("throw", "{}");
   EXPECT_EQ(code(reply), -32603);
   EXPECT_EQ(reply.dump().find("secret"), std::string::npos);
@@ -227,7 +227,7 @@ TEST_F(Protocol, DiscoverDescribesEveryMethod) {
   }
 }
 
-TEST_F(Protocol, EveryCodeHasANumberOfItsOwnButThoseOfTheSpecification) {
+TEST_F(Protocol, ErrorCodesOutsideTheSpecificationAreUnique) {
   EXPECT_EQ(rpc_code(Code::invalid), -32602);
   EXPECT_EQ(rpc_code(Code::not_found), -32001);
   EXPECT_EQ(rpc_code(Code::conflict), -32002);

@@ -32,7 +32,7 @@ json wrong_value(std::string_view type) {
   return lists || type == "text" || type == "any" ? json::object() : json::array();
 }
 
-TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
+TEST_F(ApiTest, EveryMethodRejectsBadParameters) {
   for (const ApiRole role : {ApiRole::coordinator, ApiRole::supervisor}) {
     settings_.role = role;
     start_anonymous();
@@ -63,7 +63,7 @@ TEST_F(ApiTest, EveryMethodRefusesUnknownMissingAndWrongParameters) {
   }
 }
 
-TEST_F(ApiTest, TheTableHasTheMethodsOfTheSpecification) {
+TEST_F(ApiTest, MethodTableMatchesTheSpecification) {
   const std::map<ApiRole, std::vector<std::string>> wanted{
       {ApiRole::coordinator,
        {"actor.list",        "actor.update",     "actor.delete",     "context.list",    "context.update",
@@ -105,7 +105,7 @@ std::string listed_params(const api::Method& method) {
   return params;
 }
 
-TEST_F(ApiTest, TheManualHasARowForEveryMethod) {
+TEST_F(ApiTest, ManualHasARowForEveryMethod) {
   std::ostringstream text;
   text << std::ifstream(mj::test::source_path("docs/rpc.md")).rdbuf();
   const std::string manual = text.str();
@@ -197,7 +197,7 @@ TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
 
 // ---- jobs ----
 
-TEST_F(ApiTest, AJobThatIsCreatedWaitsInNoQueueUntilItIsStarted) {
+TEST_F(ApiTest, CreatedJobIsQueuedOnlyWhenStarted) {
   start_anonymous();
   const Id id =
       new_job({{"payload", "print(1)"}, {"script", nullptr}, {"executor", "python"}, {"script_type", nullptr}});
@@ -283,7 +283,7 @@ TEST_F(ApiTest, OneCallWaitsForManyFlows) {
   EXPECT_EQ(field(json::array()), "flows");
 }
 
-TEST_F(ApiTest, ABadJobNamesItsField) {
+TEST_F(ApiTest, InvalidJobNamesItsField) {
   start_anonymous();
   const auto field = [&](json params) {
     params.update({{"script", "x"}, {"script_type", "python"}}, false);
@@ -303,7 +303,7 @@ TEST_F(ApiTest, ABadJobNamesItsField) {
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
 }
 
-TEST_F(ApiTest, WhatACeilingDoesNotAllowIsRefusedByEveryCallThatBringsJobs) {
+TEST_F(ApiTest, EveryCallThatCreatesJobsChecksTheCeiling) {
   auto ceilings = std::make_shared<Ceilings>();
   ceilings->standard.memory_bytes = 128U << 20;
   settings_.ceilings = std::move(ceilings);
@@ -342,7 +342,7 @@ TEST_F(ApiTest, SeveralJobsAreCreatedAndOnlyIfAskedForQueued) {
   EXPECT_EQ(word("jobs.create", {{"jobs", {job}}, {"start", "yes"}}), "invalid");
 }
 
-TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
+TEST_F(ApiTest, IdempotencyKeyCreatesOneJob) {
   start_anonymous();
   const json params{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "k"}};
   const Id id = ok("job.create", params).value("id", 0U);
@@ -362,7 +362,7 @@ TEST_F(ApiTest, AnIdempotencyKeyMakesOneJob) {
 
 // ---- flows ----
 
-TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
+TEST_F(ApiTest, FlowOfJobsIsCreatedStartedAndShown) {
   start_anonymous();
   const Id a = new_job({{"name", "a"}}), b = new_job({{"name", "b"}, {"depends", {a}}});
   const json flow = ok("flow.create", {{"jobs", {a, b}}, {"name", "two"}});
@@ -390,7 +390,7 @@ TEST_F(ApiTest, AFlowOfJobsIsCreatedStartedAndShown) {
   EXPECT_EQ(word("flow.start", {{"id", 999}}), "not_found");
 }
 
-TEST_F(ApiTest, AFlowOfADefinitionWaitsForApproval) {
+TEST_F(ApiTest, FlowOfADefinitionWaitsForApproval) {
   start_anonymous();
   const json definition = json::parse(R"({"name":"ship","jobs":{
     "ok":{"approval":{"approvers":[12]}},"go":{"needs":["ok"],"log":"shipped"}}})");
@@ -401,7 +401,7 @@ TEST_F(ApiTest, AFlowOfADefinitionWaitsForApproval) {
   EXPECT_EQ(ok("flow.result", {{"id", flow.at("id")}}).value("status", ""), "finished");
 }
 
-TEST_F(ApiTest, ABadFlowSaysWhatIsWrong) {
+TEST_F(ApiTest, InvalidFlowReportsItsErrors) {
   start_anonymous();
   EXPECT_EQ(word("flow.create", json::object()), "invalid");
   EXPECT_EQ(word("flow.create", {{"jobs", json::array()}}), "invalid");
@@ -412,7 +412,7 @@ TEST_F(ApiTest, ABadFlowSaysWhatIsWrong) {
   EXPECT_NE(bad.value("message", "").find("jobs.a"), std::string::npos) << bad;
 }
 
-TEST_F(ApiTest, OfManyJobsItIsSaidHowManyAreWrittenWhenTheStoreGoesAwayInBetween) {
+TEST_F(ApiTest, InterruptedBatchReportsHowManyJobsAreStored) {
   start_anonymous();
   std::atomic<int> steps{0};
   redis_.set_faults(
@@ -425,7 +425,7 @@ TEST_F(ApiTest, OfManyJobsItIsSaidHowManyAreWrittenWhenTheStoreGoesAwayInBetween
 }
 
 // The store answers, but refuses writes, for example when its memory is full.
-TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
+TEST_F(ApiTest, HealthReportsThatTheStoreRejectsWrites) {
   start_anonymous();
   const std::string ask = "GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n";
   redis_.set_faults([](const ServerCall& call) { return call.name == "HSET" ? Fault::before : Fault::none; });
@@ -434,7 +434,7 @@ TEST_F(ApiTest, HealthSaysThatTheStoreTakesNoWrites) {
   EXPECT_TRUE(test::eventually([&] { return status(ask) == 200; }));
 }
 
-TEST_F(ApiTest, ProbesAnswerAnybodyWithoutAskingTheStore) {
+TEST_F(ApiTest, ProbesAnswerWithoutTokenOrStoreAccess) {
   std::atomic<bool> alive{true}, draining{false};
   settings_.health = {[&] { return alive.load(); }, [&] { return std::string(draining ? "draining" : ""); }};
   start();
@@ -457,7 +457,7 @@ TEST_F(ApiTest, ProbesAnswerAnybodyWithoutAskingTheStore) {
   EXPECT_EQ(status("GET /readyz HTTP/1.1\\r\\nHost: localhost\\r\\nOrigin: http://x\\r\\n\\r\\n"), 403);
 }
 
-TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
+TEST_F(ApiTest, HealthServerHasOnlyTheProbes) {
   auto server = start_health("127.0.0.1:0", {});
   ASSERT_TRUE(server) << server.error().message;
   HttpPost ask;
@@ -471,7 +471,7 @@ TEST_F(ApiTest, AHealthServerHasTheProbesAndNothingElse) {
   EXPECT_FALSE(start_health("nowhere", {}));
 }
 
-TEST_F(ApiTest, MetricsAreWhereTheyAreAskedForAndNotForPages) {
+TEST_F(ApiTest, MetricsAreServedWhereConfiguredAndNotToPages) {
   std::atomic<int> pages{0}, hosts{0};
   auto server = start_health(
       "127.0.0.1:0", {}, [] { return std::string("mycojobs_ready 1\n"); },
@@ -528,7 +528,7 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
   EXPECT_NE(text.find("mycojobs_http_refused_total{why=\"page\"} 1\n"), std::string::npos);
 }
 
-TEST_F(ApiTest, ATraceComesInByHeaderOrParameterAndReachesTheRecord) {
+TEST_F(ApiTest, TraceFromHeaderOrParameterReachesTheRecord) {
   start_anonymous();
   const std::string ours = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   const std::string theirs = "00-11112f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
@@ -556,7 +556,7 @@ TEST_F(ApiTest, ATraceComesInByHeaderOrParameterAndReachesTheRecord) {
 
 // ---- authentication and permissions ----
 
-TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {
+TEST_F(ApiTest, MissingTokenIsRejectedExceptByDevOnLoopback) {
   start();
   EXPECT_EQ(word("system.ping", json::object()), "denied");
   token_ = "mj_wrong";
@@ -569,7 +569,7 @@ TEST_F(ApiTest, WithoutATokenNobodyIsLetInButByDevOnLoopback) {
   EXPECT_NE(open.error().message.find("mycojobs key token"), std::string::npos) << open.error().message;
 }
 
-TEST_F(ApiTest, PagesOfOtherOriginsAreRefused) {
+TEST_F(ApiTest, OtherOriginsAreRejected) {
   start_anonymous();
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: 127.0.0.1:1\\r\\n\\r\\n"), 200);
@@ -588,7 +588,7 @@ TEST_F(ApiTest, PagesOfOtherOriginsAreRefused) {
 
 // ---- events ----
 
-TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
+TEST_F(ApiTest, FlowEventsResumeFromTheLastId) {
   start_anonymous();
   const json definition =
       json::parse(R"({"name":"n","jobs":{"hold":{"pause":"?"},"said":{"needs":["hold"],"log":"x"}}})");
@@ -633,7 +633,7 @@ TEST_F(ApiTest, EventsTellWhatAFlowDoesAndGoOnWhereAClientWas) {
   EXPECT_TRUE(test::eventually([&] { return !live.running(); }));
 }
 
-TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
+TEST_F(ApiTest, JobEventsContainStateAndLog) {
   const std::string reader = make_token(13), stranger = make_token(15);
   token_ = make_token(0, true);
   start();
@@ -687,7 +687,7 @@ TEST_F(ApiTest, EventsOfAJobTellItsStateAndItsLog) {
 }
 
 // While a stream is open, the permissions and the entry of its token are checked again.
-TEST_F(ApiTest, EventsOfFlowsEndForWhoMayNotReadThemAnyMore) {
+TEST_F(ApiTest, FlowEventsEndWhenReadPermissionIsRevoked) {
   const std::string reader = make_token(13), other = make_token(14);
   token_ = make_token(0, true);
   start();
@@ -719,7 +719,7 @@ TEST_F(ApiTest, EventsOfFlowsEndForWhoMayNotReadThemAnyMore) {
   server_->stop();
 }
 
-TEST_F(ApiTest, AnActorHasAShareOfTheEventStreams) {
+TEST_F(ApiTest, ActorHasAShareOfTheEventStreams) {
   const std::string reader = make_token(13), other = make_token(14);
   token_ = make_token(0, true);
   settings_.limits.event_streams = 4;
@@ -743,7 +743,7 @@ TEST_F(ApiTest, AnActorHasAShareOfTheEventStreams) {
 }
 
 // Four actors with their whole shares have all streams.
-TEST_F(ApiTest, TheActorWithTheMostEventStreamsMakesRoom) {
+TEST_F(ApiTest, ActorWithMostEventStreamsIsEvictedFirst) {
   std::vector<std::string> tokens;
   for (const Id actor : {13U, 14U, 15U, 16U, 17U}) tokens.push_back(make_token(actor));
   token_ = make_token(0, true);
@@ -770,7 +770,7 @@ TEST_F(ApiTest, TheActorWithTheMostEventStreamsMakesRoom) {
 }
 
 // Events without a server: a client that this test imitates.
-class EventPlaces : public ApiTest {
+class EventStreamPlaces : public ApiTest {
  protected:
   struct Client final : api::EventSink {
     std::function<bool(std::string_view)> on_text;
@@ -787,7 +787,7 @@ class EventPlaces : public ApiTest {
   }
 };
 
-TEST_F(EventPlaces, AStreamThatFailsInsideGivesItsPlaceBack) {
+TEST_F(EventStreamPlaces, FailedStreamReleasesItsPlace) {
   settings_.limits.event_streams = 2;
   api::Services services(redis_, clock_, settings_);
   api::Events events(services, redis_);
@@ -804,7 +804,7 @@ TEST_F(EventPlaces, AStreamThatFailsInsideGivesItsPlaceBack) {
 
 // Whether the client may still read is asked of the store while something is sent: a connection that the stream holds
 // itself would be waited for.
-TEST_F(EventPlaces, NothingIsSentWhileAConnectionToTheStoreIsHeld) {
+TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
   settings_.limits.calls = 1;
   api::Services services(redis_, clock_, settings_);
   api::Events events(services, redis_);
@@ -818,7 +818,7 @@ TEST_F(EventPlaces, NothingIsSentWhileAConnectionToTheStoreIsHeld) {
   EXPECT_EQ(sent, 2);
 }
 
-TEST_F(ApiTest, TheActorWithTheFewestCallsIsNext) {
+TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
   api::Backends backends(redis_, 3, 3);
   std::vector<Result<api::Backends::Lease>> held;
   for (int i = 0; i < 3; ++i) held.push_back(backends.take(7));
@@ -852,7 +852,7 @@ TEST_F(ApiTest, TheActorWithTheFewestCallsIsNext) {
 }
 
 // The connection of a call that waits may be closed for another one: its thread must not go on waiting.
-TEST_F(ApiTest, AWaitEndsWithItsConnection) {
+TEST_F(ApiTest, WaitEndsWithItsConnection) {
   api::Services services(redis_, clock_, settings_);
   const auto methods = api::methods_of(services, ApiRole::coordinator);
   api::Caller caller{0, true};
@@ -876,7 +876,7 @@ TEST_F(ApiTest, AWaitEndsWithItsConnection) {
   }
 }
 
-TEST_F(ApiTest, AnActorHasAShareOfTheCallsAtOneTime) {
+TEST_F(ApiTest, ActorHasAShareOfTheConcurrentCalls) {
   api::Backends backends(redis_, 3, 2);
   const auto first = backends.take(7);
   auto second = backends.take(7);
@@ -891,7 +891,7 @@ TEST_F(ApiTest, AnActorHasAShareOfTheCallsAtOneTime) {
 }
 
 // A check that fails inside the server is no last one.
-TEST_F(ApiTest, HealthIsCheckedAgainAfterAFailureInside) {
+TEST_F(ApiTest, HealthIsCheckedAgainAfterAnInternalFailure) {
   start_anonymous();
   redis_.set_faults([](const ServerCall&) -> Fault { throw std::runtime_error("no memory"); });
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 503);
@@ -899,7 +899,7 @@ TEST_F(ApiTest, HealthIsCheckedAgainAfterAFailureInside) {
   EXPECT_TRUE(test::eventually([&] { return status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n") == 200; }));
 }
 
-TEST_F(ApiTest, HealthTakesNoBody) {
+TEST_F(ApiTest, HealthRejectsABody) {
   make_token(13);
   start();
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);

@@ -24,7 +24,7 @@ class HandClock final : public Clock {
   std::uint64_t boot_ms() const override { return now; }
 };
 
-TEST(Sessions, AChallengeCountsOnceWithinItsTimeAndForItsServerAlone) {
+TEST(Sessions, ChallengeIsValidOnceInTimeForItsServer) {
   HandClock clock;
   api::Sessions here(clock), there(clock);
   const std::string text = here.challenge().text;
@@ -49,7 +49,7 @@ TEST(Sessions, AChallengeCountsOnceWithinItsTimeAndForItsServerAlone) {
   EXPECT_FALSE(here.use(text, 12)) << "what was forgotten as used is too old";
 }
 
-TEST(Sessions, ASessionEndsAfterItsTimeHoweverMuchItIsUsed) {
+TEST(Sessions, SessionExpiresDespiteActivity) {
   HandClock clock;
   api::Sessions sessions(clock);
   const auto begun = sessions.begin(12, "key");
@@ -73,7 +73,7 @@ TEST(Sessions, ASessionEndsAfterItsTimeHoweverMuchItIsUsed) {
   EXPECT_FALSE(sessions.find("mjs_" + std::string(1 << 20, 'a')));
 }
 
-TEST(Sessions, OneActorsManySessionsAreNoOtherActorsLoss) {
+TEST(Sessions, ManySessionsOfOneActorDoNotEvictOthers) {
   HandClock clock;
   api::Sessions sessions(clock, {.of_actor = 3, .all = 5});
   const auto other = sessions.begin(13, "k");
@@ -83,7 +83,7 @@ TEST(Sessions, OneActorsManySessionsAreNoOtherActorsLoss) {
   for (int i = 0; i < 10; ++i) EXPECT_EQ(sessions.find(tokens[i]).has_value(), i >= 7) << i;
 }
 
-TEST(Sessions, WhoLogsInAllTheTimeLocksNobodyElseOut) {
+TEST(Sessions, ConstantLoginsDoNotLockOthersOut) {
   HandClock clock;
   api::Sessions sessions(clock, {.used_by_actor = 3, .used = 5});
   const auto log_in = [&](Id actor) { return sessions.use(sessions.challenge().text, actor); };
@@ -156,7 +156,7 @@ class Login : public ApiTest {
   }
 };
 
-TEST_F(Login, WhoHasAnActorsKeyCallsAsThatActorAndNoMore) {
+TEST_F(Login, KeyHolderCallsOnlyAsItsActor) {
   const json reply = at_session("session.begin", proof(key_));
   ASSERT_TRUE(reply.contains("result")) << reply;
   EXPECT_EQ(reply["result"].at("actor"), 12);
@@ -174,7 +174,7 @@ TEST_F(Login, WhoHasAnActorsKeyCallsAsThatActorAndNoMore) {
   EXPECT_EQ(word("session.end", json::object()), "invalid") << "a token of the file is no session";
 }
 
-TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
+TEST_F(Login, SignatureIsValidForOneLogin) {
   const json login = proof(key_);
   ASSERT_TRUE(at_session("session.begin", login).contains("result"));
   EXPECT_EQ(why(at_session("session.begin", login)), "denied challenge: was used before: ask for another");
@@ -194,7 +194,7 @@ TEST_F(Login, WhatWasSignedOnceLogsInOnce) {
   EXPECT_EQ(in, 1);
 }
 
-TEST_F(Login, OtherKeysOtherWordsAndOtherSignaturesAreRefused) {
+TEST_F(Login, WrongKeysTextsAndSignaturesAreRejected) {
   const SigningKey strangers = SigningKey::make();
   EXPECT_NE(refused(proof(strangers)).find("denied signer: no actor here has the key"), std::string::npos);
   json login = proof(strangers);
@@ -223,7 +223,7 @@ TEST_F(Login, OtherKeysOtherWordsAndOtherSignaturesAreRefused) {
   }
 }
 
-TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
+TEST_F(Login, RevokedKeyEndsItsSessionsAndLogins) {
   const std::string session = begin();
   ASSERT_EQ(status_of(session), 200);
   test::Process stream(folder_,
@@ -241,7 +241,7 @@ TEST_F(Login, AKeyThatIsTakenAwayEndsItsSessionsAndLogsInNoMore) {
   EXPECT_TRUE(test::eventually([&] { return !stream.running(); }));
 }
 
-TEST_F(Login, WhatIsSignedIsForTheOriginOfTheServerThatAsked) {
+TEST_F(Login, SignatureIsValidOnlyForItsOrigin) {
   json login = proof(key_);
   const std::string audience = login.at("audience");
   EXPECT_EQ(audience, server_->url());
@@ -277,7 +277,7 @@ TEST_F(Login, ConfiguredOriginsAreSignedExactly) {
   EXPECT_EQ(audience_for("127.0.0.1:" + std::to_string(server_->port())), "");
 }
 
-TEST(PublicOrigin, OneThatIsNoneIsRefused) {
+TEST(PublicOrigin, InvalidOriginIsRejected) {
   for (const char* text : {"", "jobs.example.org", "jobs:9652", "https://", "https://a/", "https://a/path", "ftp://a",
                            "https://a@b", "https://a,b", "https://a b", "https://a:x", "//a"})
     EXPECT_FALSE(api::parse_origin(text)) << text;
@@ -292,7 +292,7 @@ TEST(PublicOrigin, OneThatIsNoneIsRefused) {
 }
 
 // Only a client on this host may use a loopback name; the port is that of the listening server.
-TEST(PublicOrigin, LoopbackNamesAreForLoopbackPeersAlone) {
+TEST(PublicOrigin, LoopbackNamesAreOnlyForLoopbackPeers) {
   api::HttpRequest from;
   from.port = 9652;
   from.headers["host"] = "localhost:9652";
@@ -314,7 +314,7 @@ TEST(PublicOrigin, LoopbackNamesAreForLoopbackPeersAlone) {
   EXPECT_EQ(api::origin_of(from, {}), "http://localhost");
 }
 
-TEST_F(Login, NothingElseCanBeAskedWithoutAToken) {
+TEST_F(Login, OtherCallsNeedAToken) {
   for (const char* method : {"system.info", "system.ping", "session.end", "job.list", "actor.list"})
     EXPECT_TRUE(why(at_session(method, json::object())).starts_with("method_not_found")) << method;
   EXPECT_EQ(status_of(""), 401);
@@ -335,7 +335,7 @@ TEST_F(Login, NothingElseCanBeAskedWithoutAToken) {
   EXPECT_EQ(strange->status, 403);
 }
 
-TEST_F(Login, ThoseWhoOnlyTakePlacesKeepNobodyOut) {
+TEST_F(Login, IdleConnectionsDoNotBlockLogins) {
   std::vector<std::unique_ptr<test::Process>> silent;
   const std::string port = std::to_string(server_->port());
   for (int i = 0; i < 40; ++i) {

@@ -14,7 +14,7 @@
 namespace mycojobs {
 namespace {
 
-TEST(Strangers, AreCountedByNetworkAndMinute) {
+TEST(PeerRateLimit, AreCountedByNetworkAndMinute) {
   test::HandClock clock;
   api::Strangers strangers(clock, 2);
   EXPECT_TRUE(strangers.admits("192.0.2.7"));
@@ -32,7 +32,7 @@ TEST(Strangers, AreCountedByNetworkAndMinute) {
 }
 
 // The stored number of networks is bounded. Networks beyond the bound share one count.
-TEST(Strangers, TooManyNetworksShareOneCount) {
+TEST(PeerRateLimit, TooManyNetworksShareOneCounter) {
   test::HandClock clock;
   api::Strangers strangers(clock, 2);
   for (int i = 0; i < 1000; ++i) strangers.refused(std::to_string(i));
@@ -46,7 +46,7 @@ TEST(Strangers, TooManyNetworksShareOneCount) {
   EXPECT_TRUE(strangers.admits("a third"));
 }
 
-TEST(Strangers, HoweverManyTheyAreAreNoMatterOfWhomSomebodyKnownHasCalledFrom) {
+TEST(PeerRateLimit, ManyNetworksDoNotAffectKnownNetworks) {
   test::HandClock clock;
   api::Strangers strangers(clock, 2);
   strangers.known("peer");
@@ -59,7 +59,7 @@ TEST(Strangers, HoweverManyTheyAreAreNoMatterOfWhomSomebodyKnownHasCalledFrom) {
   EXPECT_FALSE(strangers.admits("peer")) << "it is counted alone";
 }
 
-class StrangersAtTheDoor : public ApiTest {
+class PeerRateLimitHttp : public ApiTest {
  protected:
   SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
 
@@ -88,7 +88,7 @@ class StrangersAtTheDoor : public ApiTest {
 };
 
 // Regression test: each such request cost a parse and a signature check, without a limit.
-TEST_F(StrangersAtTheDoor, AreRefusedByTheHeadAfterSoManyInAMinute) {
+TEST_F(PeerRateLimitHttp, HeadsAreRejectedAboveTheRate) {
   open(false);
   const SigningKey stranger = SigningKey::make();
   for (Id id = 1; id <= 5; ++id) EXPECT_EQ(deliver(message(id, ann_)), 200) << "whom we know is not counted";
@@ -101,7 +101,7 @@ TEST_F(StrangersAtTheDoor, AreRefusedByTheHeadAfterSoManyInAMinute) {
 }
 
 // Every host that has seen a message can send it again, in an envelope of any key.
-TEST_F(StrangersAtTheDoor, RepeatedMessagesAreCounted) {
+TEST_F(PeerRateLimitHttp, RepeatedMessagesAreCounted) {
   open(false);
   const Message mail = test::signed_mail(1, 8, own_.public_key(), clock_, ann_);
   const auto in_envelope_of = [&](const SigningKey& key) {
@@ -112,7 +112,7 @@ TEST_F(StrangersAtTheDoor, RepeatedMessagesAreCounted) {
   EXPECT_EQ(deliver(in_envelope_of(SigningKey::make())), 429);
 }
 
-TEST_F(StrangersAtTheDoor, AConnectionThatHasProvenItselfIsNotRefused) {
+TEST_F(PeerRateLimitHttp, AuthenticatedConnectionIsNotRejected) {
   open(false);
   HttpClient known;
   ASSERT_EQ(known.post({server_->url() + "/supervisor", message(1, ann_), ""}).value().status, 200);
@@ -121,7 +121,7 @@ TEST_F(StrangersAtTheDoor, AConnectionThatHasProvenItselfIsNotRefused) {
   EXPECT_EQ(known.post({server_->url() + "/supervisor", message(2, ann_), ""}).value().status, 200);
 }
 
-TEST_F(StrangersAtTheDoor, LoopbackIsNotCountedForAProxyMayBeThere) {
+TEST_F(PeerRateLimitHttp, LoopbackIsNotCountedBecauseOfProxies) {
   open(true);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(deliver("{}"), 1);
 }

@@ -13,7 +13,7 @@ namespace {
 
 using test::TempDir;
 
-TEST(Tokens, AMadeTokenIsFoundAndNotInTheFile) {
+TEST(Tokens, NewTokenIsAcceptedAndNotStoredInPlain) {
   const TempDir folder;
   const std::string file = folder / "tokens";
   const auto token = add_token(file, {12, false, false}, "deploys from CI");
@@ -39,7 +39,7 @@ TEST(Tokens, AMadeTokenIsFoundAndNotInTheFile) {
   EXPECT_FALSE(tokens.find(std::string(1 << 20, 'x')));
 }
 
-TEST(Tokens, AChangedFileIsReadAgainAndABadOneLetsNobodyIn) {
+TEST(Tokens, ChangedFileIsReloadedAndInvalidFileDeniesAll) {
   const TempDir folder;
   const std::string file = folder / "tokens";
   Tokens tokens(file);
@@ -59,7 +59,7 @@ TEST(Tokens, AChangedFileIsReadAgainAndABadOneLetsNobodyIn) {
   EXPECT_FALSE(tokens.any());
 }
 
-TEST(Tokens, AFileThatOthersMayWriteIsRefused) {
+TEST(Tokens, FileWritableByOthersIsRejected) {
   const TempDir folder;
   const std::string file = folder / "tokens";
   ASSERT_TRUE(add_token(file, {12, false, false}, ""));
@@ -71,7 +71,7 @@ TEST(Tokens, AFileThatOthersMayWriteIsRefused) {
   EXPECT_FALSE(tokens.any());
 }
 
-TEST(Tokens, RowsAreReadWithTheirLineInEveryError) {
+TEST(Tokens, ErrorsContainTheLineOfTheRow) {
   const std::string hash(64, 'a');
   EXPECT_EQ(read_tokens("# a comment\n\n  " + hash + "\t12  a note \r\n" + hash + " operator")->size(), 2U);
   for (const std::string& row : {hash, hash + " 0", hash + " 4294967296", hash + " -1", hash + " admin",
