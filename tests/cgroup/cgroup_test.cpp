@@ -6,7 +6,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-TEST_F(CgroupTest, WithoutGroupsThereIsNothingToJoin) {
+TEST_F(CgroupTest, WithoutCgroupsThereIsNothingToJoin) {
   Cgroups none;
   none.open({});
   EXPECT_FALSE(none.has_memory() || none.has_pids() || none.must_sample());
@@ -17,7 +17,7 @@ TEST_F(CgroupTest, WithoutGroupsThereIsNothingToJoin) {
   EXPECT_EQ(none.usage(1).memory_peak, 0U);
 }
 
-TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
+TEST_F(CgroupTest, CountsUsageAndLeavesNothing) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 128 * kMebi, 64);
   EXPECT_TRUE(ended_with(wait_status(start_in(joins, [] { return touch(48 * kMebi); })), 0));
@@ -31,7 +31,7 @@ TEST_F(CgroupTest, CountsWhatARunUsesAndLeavesNothing) {
   EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: no usage remains that could be added to another run
 }
 
-TEST_F(CgroupTest, CpuIsCountedWhereAHierarchyOfVersion2Is) {
+TEST_F(CgroupTest, CpuIsCountedInAVersion2Hierarchy) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 4);
   EXPECT_EQ(wait_status(start_in(joins, [] { return touch(32 * kMebi); })), 0);
@@ -55,7 +55,7 @@ TEST_F(CgroupTest, ForksOverTheLimitAreRefusedAndCounted) {
 }
 
 // SQ3
-TEST_F(CgroupTest, TheKernelsKillIsKnownFromAnyOther) {
+TEST_F(CgroupTest, OomKillIsDistinguishedFromOtherKills) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto small = make(1, 16 * kMebi, 8);
   EXPECT_TRUE(killed(wait_status(start_in(small, [] { return touch(64 * kMebi); }))));
@@ -92,7 +92,7 @@ TEST_F(CgroupTest, LimitsOfAGroupCanBeChangedBothWays) {
 }
 
 // SX7
-TEST_F(CgroupTest, NoProcessOutlivesTheGroup) {
+TEST_F(CgroupTest, NoProcessSurvivesTheGroup) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const auto joins = make(1, 64 * kMebi, 8);
   const pid_t sleeper = start_in(joins, [] { return ::pause(); });
@@ -104,7 +104,7 @@ TEST_F(CgroupTest, NoProcessOutlivesTheGroup) {
 }
 
 // SX11
-TEST_F(CgroupTest, WhatADeadLauncherLeftIsKilledAndRemoved) {
+TEST_F(CgroupTest, LeftoversOfADeadLauncherAreRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
@@ -169,7 +169,7 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
   }
 }
 
-TEST(CgroupNames, TellWhoseTheyAre) {
+TEST(CgroupNames, IdentifyTheirOwner) {
   EXPECT_FALSE(left_by_dead_launcher("/", own_group_name()));
   std::string later = own_group_name();
   later.back() = later.back() == '1' ? '2' : '1';  // same pid, another start time

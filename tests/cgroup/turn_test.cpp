@@ -55,7 +55,7 @@ class TestSandbox {
   pid_t init_;
 };
 
-class CgroupTurn : public CgroupTest {
+class CgroupReuse : public CgroupTest {
  protected:
   // Removes the group and kills its processes.
   void remove(std::uint64_t run, const TestSandbox& sandbox) {
@@ -76,7 +76,7 @@ class CgroupTurn : public CgroupTest {
   }
 };
 
-TEST_F(CgroupTurn, WhatIsReportedOfARunIsItsOwnOrLittle) {
+TEST_F(CgroupReuse, UsageOfARunIsItsOwn) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   TestSandbox sandbox(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
@@ -98,7 +98,7 @@ TEST_F(CgroupTurn, WhatIsReportedOfARunIsItsOwnOrLittle) {
   remove(1, sandbox);
 }
 
-TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
+TEST_F(CgroupReuse, RunThatMayHaveReachedALimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox many(make(1, limits.memory_bytes, limits.pids));
@@ -112,7 +112,7 @@ TEST_F(CgroupTurn, RunThatMayHaveMetALimitIsTheLast) {
   remove(2, large);
 }
 
-TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
+TEST_F(CgroupReuse, SampledPeaksRestartUnlessALimitWasReached) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   sample_peaks();
   const Limits limits = limits_of(64 * kMebi, 4);
@@ -135,7 +135,7 @@ TEST_F(CgroupTurn, SampledPeaksBeginAnewUnlessALimitWasMet) {
   remove(1, sandbox);
 }
 
-TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
+TEST_F(CgroupReuse, ProcessPeakRestartsWhileSomeProcessesWait) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
@@ -153,7 +153,7 @@ TEST_F(CgroupTurn, PeakOfProcessesBeginsAnewWhileSomeGoOnWaiting) {
 }
 
 // A limit of a parent group (such as TasksMax of the unit) refuses a process. The peak does not show this.
-TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
+TEST_F(CgroupReuse, RunRefusedAProcessBelowItsLimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 8);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
@@ -167,7 +167,7 @@ TEST_F(CgroupTurn, RunThatWasRefusedAProcessBelowItsLimitIsTheLast) {
 }
 
 // The group has child groups. In version 2 of cgroups, only the parent groups can be killed.
-TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
+TEST_F(CgroupReuse, LeftoversOfADeadLaunchersSlotAreRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
@@ -178,7 +178,7 @@ TEST_F(CgroupTurn, WhatADeadLauncherLeftOfASlotIsRemoved) {
   EXPECT_FALSE(any_group_of(own_group_name()));
 }
 
-TEST_F(CgroupTest, WhereTheKernelKeepsNoPeaksTheyAreSampled) {
+TEST_F(CgroupTest, PeaksAreSampledWithoutKernelSupport) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   groups_.reset();
   auto places = find_cgroups();

@@ -98,7 +98,7 @@ std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, c
   return {};
 }
 
-TEST(AofCut, GivesTheStateBeforeTheStepOrAfterIt) {
+TEST(AofTruncation, GivesTheStateBeforeTheStepOrAfterIt) {
   const bool all_bytes = std::getenv("MYCOJOBS_CHAOS_ROUNDS") != nullptr;
   const TempDir folder;
   const RedisServer redis(folder, digest_options(kAlways));

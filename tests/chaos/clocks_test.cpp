@@ -22,9 +22,9 @@ std::unique_ptr<RedisServer> skewed_redis(const TempDir& folder, const Skew& ske
   return redis;
 }
 
-class Clocks : public AgentsTest {};
+class ClockSkew : public AgentsTest {};
 
-TEST_F(Clocks, OfHostsMayBeTenMinutesApartAndJump) {
+TEST_F(ClockSkew, HostsMayDifferByTenMinutesAndJump) {
   const RedisServer redis(folder_);
   const Skew ahead(folder_, "ahead", kTenMinutes);
   const Skew behind(folder_, "behind", -kTenMinutes);
@@ -44,7 +44,7 @@ TEST_F(Clocks, OfHostsMayBeTenMinutesApartAndJump) {
   }
 }
 
-TEST_F(Clocks, OfRedisMayJumpAhead) {
+TEST_F(ClockSkew, RedisMayJumpAhead) {
   const Skew skew(folder_, "redis", 0);
   const auto redis = skewed_redis(folder_, skew);
   start_agent(redis->url(), 1, "1,2");
@@ -59,7 +59,7 @@ TEST_F(Clocks, OfRedisMayJumpAhead) {
 }
 
 // The leases appear to last ten minutes longer, but the jobs of a dead agent must not wait that long.
-TEST_F(Clocks, OfRedisMayJumpBackAndTheDeadAreFoundAllTheSame) {
+TEST_F(ClockSkew, DeadRunnersAreFoundAfterRedisJumpsBack) {
   const Skew skew(folder_, "redis", 0);
   const auto redis = skewed_redis(folder_, skew);
   start_agent(redis->url(), 1, "1,2");

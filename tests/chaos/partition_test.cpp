@@ -18,7 +18,7 @@ constexpr Fault kFaults[] = {{Wire::refusing, 1}, {Wire::silent, 1},   {Wire::dr
 
 class Partition : public AgentsTest {};
 
-TEST_F(Partition, AgentConsumesAgainAndNothingIsDoubled) {
+TEST_F(Partition, AgentReconnectsWithoutDuplicates) {
   const RedisServer redis(folder_);
   Proxy wire(folder_, folder_ / "redis.sock");
   // Context 1 is served only by the agent behind the proxy.

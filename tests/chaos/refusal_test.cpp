@@ -122,7 +122,7 @@ TEST(Refusal, DiskFullUnderTheAppendOnlyFile) {
 class RefusedAgents : public AgentsTest {};
 
 // If the fault is shorter than a lease, reports wait. If it is longer, the jobs are killed and delivered again.
-TEST_F(RefusedAgents, GoOnWhenRedisHasMemoryAgain) {
+TEST_F(RefusedAgents, ContinueWhenRedisHasMemoryAgain) {
   const RedisServer redis(folder_);
   start_agent(redis.url(), 1, "1,2");
   start_agent(redis.url(), 2, "1,2");

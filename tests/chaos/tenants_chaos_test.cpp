@@ -119,7 +119,7 @@ class TenantsChaos : public ::testing::Test {
   std::mt19937 random_;
 };
 
-TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) {
+TEST_F(TenantsChaos, EachOfAThousandMessagesRunsAndAnswersOnce) {
   const auto begun = std::chrono::steady_clock::now();
   const auto seconds = [&] { return Seconds(std::chrono::steady_clock::now() - begun).count(); };
   int harms = 0;
@@ -172,11 +172,11 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesHasItsJobThereAndItsAnswerHereOnce) 
 }
 
 // The time of each side is that of its Redis.
-class TenantsClocks : public ::testing::Test {
+class TenantsClockSkew : public ::testing::Test {
  protected:
   static constexpr std::int64_t kTenMinutes = 600;
 
-  TenantsClocks() {
+  TenantsClockSkew() {
     give_clock(bob_, bobs_clock_);
     give_clock(alice_, alices_clock_);
     both_.meet();
@@ -215,7 +215,7 @@ class TenantsClocks : public ::testing::Test {
   std::string script_;
 };
 
-TEST_F(TenantsClocks, AHostThatIsGoneForTenMinutesGetsAndGivesWhatWasPromised) {
+TEST_F(TenantsClockSkew, HostThatIsDownForTenMinutesCatchesUp) {
   const std::string running = send();
   ASSERT_TRUE(eventually([&] {
     const auto jobs = alice_.keys_like("job:*");
@@ -235,7 +235,7 @@ TEST_F(TenantsClocks, AHostThatIsGoneForTenMinutesGetsAndGivesWhatWasPromised) {
   EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
 }
 
-TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceTheyAreMended) {
+TEST_F(TenantsClockSkew, SkewOfTwentyMinutesDelaysMessagesUntilFixed) {
   const std::string running = send();
   ASSERT_TRUE(bob_.becomes(running, "status", "acknowledged"));
   alices_clock_.jump(2 * kTenMinutes);
@@ -252,7 +252,7 @@ TEST_F(TenantsClocks, TwentyMinutesApartAreRefusedAndWhatWasOnItsWayArrivesOnceT
 }
 
 // A node of bob's flow runs at alice. The coordinator that transports it is killed repeatedly.
-TEST_F(TenantsClocks, ACoordinatorKilledAsRouterLosesNothing) {
+TEST_F(TenantsClockSkew, KilledRouterLosesNothing) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
   bob_.cli({"HSET", "runner:50", "target_context", "9"});

@@ -63,7 +63,7 @@ TEST(Witness, SeesTwoAttemptsOfOneJobAlive) {
   end_run(other);
 }
 
-TEST(Witness, OneAttemptAfterAnotherIsNoOverlap) {
+TEST(Witness, ConsecutiveAttemptsDoNotOverlap) {
   ProcessTree tree;
   Witness witness(tree);
   const pid_t one = start_run(kFirst);

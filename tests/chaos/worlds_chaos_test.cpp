@@ -70,9 +70,9 @@ function step(state, event)
 end
 )lua";
 
-class WorldsChaos : public ::testing::Test {
+class DeploymentsChaos : public ::testing::Test {
  protected:
-  WorldsChaos() {
+  DeploymentsChaos() {
     const unsigned seed = std::random_device()();
     std::cout << "worlds chaos: seed " << seed << std::endl;
     random_.seed(seed);
@@ -157,7 +157,7 @@ class WorldsChaos : public ::testing::Test {
   std::mt19937 random_;
 };
 
-TEST_F(WorldsChaos, EachOrderIsDoneOnceWhateverIsKilled) {
+TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
   const Finished applied = mycojobs({"workflow", "apply", folder_ / "order.json"});
   ASSERT_EQ(applied.code, 0) << applied.err;
   int harms = 0;
