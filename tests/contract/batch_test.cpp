@@ -38,7 +38,7 @@ class Batch : public StoreContract {
   }
 };
 
-TEST_P(Batch, AsManyAsFitAreWrittenAndQueuedInTheirOrder) {
+TEST_P(Batch, FittingJobsAreStoredAndQueuedInOrder) {
   std::vector<Job> all = jobs(3);
   all[0].run_at_ms = 4102444800000;
   all[1].priority = 7;
@@ -58,7 +58,7 @@ TEST_P(Batch, AsManyAsFitAreWrittenAndQueuedInTheirOrder) {
   EXPECT_EQ(taken, (std::vector<std::string>{"job:12:2", "job:12:3"}));
 }
 
-TEST_P(Batch, EachHasAFactInTheJournalOfItsQueue) {
+TEST_P(Batch, EachJobHasAFactInTheJournalOfItsQueue) {
   ASSERT_EQ(add(jobs(5)), 5U);
   const auto facts = store_->journal(1, "queue:python", 0, 100).value();
   ASSERT_EQ(facts.size(), 5U);
@@ -68,7 +68,7 @@ TEST_P(Batch, EachHasAFactInTheJournalOfItsQueue) {
   }
 }
 
-TEST_P(Batch, AStepIsBoundedAndSaysHowFarItCame) {
+TEST_P(Batch, StepIsBoundedAndReportsItsProgress) {
   const std::vector<Job> all = jobs(1000);
   const std::size_t first = store_->submit_some(all, true).value().jobs.size();
   EXPECT_GT(first, 1U);
@@ -78,7 +78,7 @@ TEST_P(Batch, AStepIsBoundedAndSaysHowFarItCame) {
   EXPECT_EQ(store_->submit_some(large, true).value().jobs.size(), 2U) << "4 MiB, and the one that is longer";
 }
 
-TEST_P(Batch, OneThatIsWrongStopsAllOfItsStepBeforeAnythingIsWritten) {
+TEST_P(Batch, InvalidJobStopsItsStepBeforeAnyWrite) {
   std::vector<Job> all = jobs(3);
   all[2].script_type = "No such type";
   const auto made = store_->submit_some(all, true).value();
@@ -90,7 +90,7 @@ TEST_P(Batch, OneThatIsWrongStopsAllOfItsStepBeforeAnythingIsWritten) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U) << "no id was used up";
 }
 
-TEST_P(Batch, OneThatIsThereWithOtherContentStopsAllOfItsStep) {
+TEST_P(Batch, ConflictingJobStopsItsStep) {
   submit(7);
   std::vector<Job> all = jobs(3, 5);
   all[2].script = "other";
@@ -102,7 +102,7 @@ TEST_P(Batch, OneThatIsThereWithOtherContentStopsAllOfItsStep) {
   EXPECT_EQ(queued(), 1U);
 }
 
-TEST_P(Batch, AKeyOfAnotherTypeStopsAllOfItsStepAndIsNamed) {
+TEST_P(Batch, KeyOfAnotherTypeStopsItsStepAndIsNamed) {
   bench_->put_text(1, "job:12:6", "x");
   const auto made = store_->submit_some(jobs(3, 5), true).value();
   ASSERT_TRUE(made.refused);
@@ -112,7 +112,7 @@ TEST_P(Batch, AKeyOfAnotherTypeStopsAllOfItsStepAndIsNamed) {
   EXPECT_EQ(outcome(store_->load(1, "job:12:5")), "not_found");
 }
 
-TEST_P(Batch, RepeatedWithItsKeysNothingComesTwice) {
+TEST_P(Batch, RepetitionWithKeysStoresNothingTwice) {
   const std::vector<Job> all = named_jobs(600);
   ASSERT_EQ(add(all), 600U);
   EXPECT_EQ(queued(), 600U);
@@ -123,7 +123,7 @@ TEST_P(Batch, RepeatedWithItsKeysNothingComesTwice) {
   EXPECT_EQ(queued(), 600U);
 }
 
-TEST_P(Batch, OfAStepThatIsThereInPartTheRestIsWritten) {
+TEST_P(Batch, PartlyStoredStepIsCompleted) {
   const std::vector<Job> all = named_jobs(100);
   std::vector<Job> some;
   for (std::size_t i = 0; i < 100; i += 3) some.push_back(all[i]);
@@ -140,7 +140,7 @@ TEST_P(Batch, OfAStepThatIsThereInPartTheRestIsWritten) {
   EXPECT_EQ(queued(), 100U);
 }
 
-TEST_P(Batch, TheSameKeyOrIdTwiceIsOneJob) {
+TEST_P(Batch, SameKeyOrIdTwiceIsOneJob) {
   std::vector<Job> all = named_jobs(2);
   all.push_back(all[0]);
   ASSERT_EQ(add(all), 3U);
@@ -153,7 +153,7 @@ TEST_P(Batch, TheSameKeyOrIdTwiceIsOneJob) {
   EXPECT_TRUE(store_->submit_some(std::span(other).subspan(1), true).value().refused);
 }
 
-TEST_P(Batch, AnIdThatOthersHaveIsPassedOver) {
+TEST_P(Batch, IdsOfOtherClientsAreSkipped) {
   submit(2);
   submit(4);
   const auto made = store_->submit_some(jobs(3), true).value();
@@ -164,7 +164,7 @@ TEST_P(Batch, AnIdThatOthersHaveIsPassedOver) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 6U);
 }
 
-TEST_P(Batch, JobsOfTwoCallersEachHaveTheirOwnIds) {
+TEST_P(Batch, JobsOfTwoCallersHaveTheirOwnIds) {
   std::vector<Job> all = jobs(4);
   all[1].caller_id = all[2].caller_id = 13;
   ASSERT_EQ(add(all), 4U);
@@ -173,7 +173,7 @@ TEST_P(Batch, JobsOfTwoCallersEachHaveTheirOwnIds) {
   EXPECT_EQ(outcome(store_->load(1, "job:12:3")), "not_found");
 }
 
-TEST_P(Batch, InNoQueueTheyAreRecordsAlone) {
+TEST_P(Batch, JobsWithoutAQueueAreOnlyRecords) {
   const auto made = store_->submit_some(named_jobs(3), false).value();
   ASSERT_EQ(made.jobs.size(), 3U);
   EXPECT_EQ(made.jobs[2].detail, "created");
@@ -182,7 +182,7 @@ TEST_P(Batch, InNoQueueTheyAreRecordsAlone) {
   EXPECT_EQ(store_->create_job(named_jobs(3)[1]).value().id, 2U);
 }
 
-TEST_P(Batch, OneWhoseRecordWasDeletedAfterItsEndIsRefused) {
+TEST_P(Batch, EndedJobWithDeletedRecordIsRejected) {
   const std::vector<Job> all = named_jobs(2);
   ASSERT_EQ(add(all), 2U);
   bench_->erase(1, "job:12:2");
@@ -192,7 +192,7 @@ TEST_P(Batch, OneWhoseRecordWasDeletedAfterItsEndIsRefused) {
   EXPECT_EQ(code_of(made.refused->error), "conflict");
 }
 
-TEST_P(Batch, RecordsThatAreThereAndLargeAreComparedAFewAtATime) {
+TEST_P(Batch, LargeStoredRecordsAreComparedInSteps) {
   std::vector<Job> all = named_jobs(12);
   for (Job& each : all) each.script = std::string(2U << 20, 'x');
   ASSERT_EQ(add(all), 12U);
@@ -204,7 +204,7 @@ TEST_P(Batch, RecordsThatAreThereAndLargeAreComparedAFewAtATime) {
   EXPECT_EQ(queued(), 12U);
 }
 
-TEST_P(Batch, NoneIsNothing) { EXPECT_TRUE(store_->submit_some({}, true).value().jobs.empty()); }
+TEST_P(Batch, EmptyBatchStoresNothing) { EXPECT_TRUE(store_->submit_some({}, true).value().jobs.empty()); }
 
 MJ_BOTH_STORES(Batch);
 

@@ -79,7 +79,7 @@ class ClaimCost : public testing::Test {
   }
 };
 
-TEST_F(ClaimCost, IsTheSameHoweverMuchIsQueuedAndHoweverLongTheJournalIs) {
+TEST_F(ClaimCost, IsIndependentOfQueueAndJournalLength) {
   const Cost few = of_claims(1000, 1000);
   const Cost many = of_claims(100000, 1000000);
   std::printf("claim: %.2f commands, %.1f us of Redis with 1,000 queued and 1,000 facts\n", few.commands, few.us);

@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 class Claim : public StoreContract {};
 
-TEST_P(Claim, TakesTheOldestFirstAndMarksItStarted) {
+TEST_P(Claim, OldestJobIsClaimedFirstAndMarkedStarted) {
   for (Id id : {1, 2, 3}) submit(id);
   const auto jobs = claim(2);
   ASSERT_EQ(jobs.size(), 2U);
@@ -38,7 +38,7 @@ TEST_P(Claim, TakesTheOldestFirstAndMarksItStarted) {
   }
 }
 
-TEST_P(Claim, SeveralQueuesAreTakenFromInTheOrderAsked) {
+TEST_P(Claim, QueuesAreServedInTheRequestedOrder) {
   Job other = job(9);
   other.script_type = "v";
   submit(1);
@@ -70,7 +70,7 @@ TEST_P(Claim, BytesBoundABatchButNeverASingleJob) {
   EXPECT_EQ(store_->claim(small).value().jobs.size(), 2U);
 }
 
-TEST_P(Claim, AskingForNoneOrTooManyIsRefused) {
+TEST_P(Claim, ZeroOrTooManyJobsAreRejected) {
   EXPECT_EQ(outcome(store_->claim(request(0))), "invalid");
   EXPECT_EQ(outcome(store_->claim(request(65))), "invalid");
   ClaimRequest none = request();
@@ -78,7 +78,7 @@ TEST_P(Claim, AskingForNoneOrTooManyIsRefused) {
   EXPECT_EQ(outcome(store_->claim(none)), "invalid");
 }
 
-TEST_P(Claim, EntriesThatNameNoJobBecomeDeadLetters) {
+TEST_P(Claim, EntriesWithoutAJobBecomeDeadLetters) {
   const std::vector<std::string> entries{"",
                                          "job",
                                          "job:12",
@@ -104,7 +104,7 @@ TEST_P(Claim, EntriesThatNameNoJobBecomeDeadLetters) {
   }
 }
 
-TEST_P(Claim, AKeyOfAnotherTypeIsADeadLetterAndTheNextJobRuns) {
+TEST_P(Claim, KeyOfAnotherTypeIsADeadLetter) {
   bench_->put_text(1, "job:12:1", "not a hash");
   bench_->push(1, "queue:python", "job:12:1");
   submit(2);
@@ -112,7 +112,7 @@ TEST_P(Claim, AKeyOfAnotherTypeIsADeadLetterAndTheNextJobRuns) {
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
-TEST_P(Claim, AQueueOfAnotherTypeIsAnAnomalyAndDisturbsNoOther) {
+TEST_P(Claim, QueueOfAnotherTypeIsAnAnomaly) {
   bench_->put_text(1, "queue:v", "not a list");
   submit(1);
   ClaimRequest both = request(5);
@@ -121,7 +121,7 @@ TEST_P(Claim, AQueueOfAnotherTypeIsAnAnomalyAndDisturbsNoOther) {
   EXPECT_THAT(last_anomaly(), HasSubstr("queue:v is a string"));
 }
 
-TEST_P(Claim, AMissingRecordIsWaitedForAndRunsWhenItAppears) {
+TEST_P(Claim, JobRunsWhenItsMissingRecordAppears) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
@@ -131,7 +131,7 @@ TEST_P(Claim, AMissingRecordIsWaitedForAndRunsWhenItAppears) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
-TEST_P(Claim, AMissingRecordThatNeverAppearsIsADeadLetter) {
+TEST_P(Claim, JobWithoutARecordIsADeadLetter) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   ASSERT_TRUE(eventually([&] { return store_->tick(1, {.missing_wait_ms = 5}).value().missing == 1; }));
@@ -139,7 +139,7 @@ TEST_P(Claim, AMissingRecordThatNeverAppearsIsADeadLetter) {
   EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 5}).value().missing, 0U);
 }
 
-TEST_P(Claim, AMissingRecordThatAppearsWithAnotherTypeIsADeadLetter) {
+TEST_P(Claim, RecordThatAppearsWithAnotherTypeIsADeadLetter) {
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   bench_->put_text(1, "job:12:1", "x");
@@ -147,7 +147,7 @@ TEST_P(Claim, AMissingRecordThatAppearsWithAnotherTypeIsADeadLetter) {
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
-TEST_P(Claim, AnEndedJobIsNeverRunAgain) {
+TEST_P(Claim, EndedJobIsNeverRunAgain) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   bench_->push(1, "queue:python", "job:12:1");
@@ -155,7 +155,7 @@ TEST_P(Claim, AnEndedJobIsNeverRunAgain) {
   EXPECT_THAT(last_anomaly(), HasSubstr("has ended already"));
 }
 
-TEST_P(Claim, AForgedRecordCannotReopenAnEndedJob) {
+TEST_P(Claim, ForgedRecordCannotReopenAnEndedJob) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"status", "dispatched"}, {"epoch", "0"}, {"deliveries", "0"}}));
@@ -167,7 +167,7 @@ TEST_P(Claim, AForgedRecordCannotReopenAnEndedJob) {
   EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 0}).value().missing, 0U);
 }
 
-TEST_P(Claim, AForgedStatusCannotEndAJobThatWasClaimed) {
+TEST_P(Claim, ForgedStatusCannotEndAJobThatWasClaimed) {
   submit(1);
   const Claimed first = claim_one();
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"status", "finished"}, {"claim_id", "x"}, {"lease_until_ms", "junk"}}));
@@ -177,20 +177,20 @@ TEST_P(Claim, AForgedStatusCannotEndAJobThatWasClaimed) {
   EXPECT_EQ(outcome(end(claim_one().ref, finished())), "ok");
 }
 
-TEST_P(Claim, AGarbledStatusDoesNotMatter) {
+TEST_P(Claim, InvalidStatusIsIgnored) {
   submit(1);
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"status", "\xff?"}}));
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
-TEST_P(Claim, AJobThatAnotherClientEndedIsAnAnomaly) {
+TEST_P(Claim, JobThatAnotherClientEndedIsAnAnomaly) {
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"script", "x"}, {"status", "finished"}}));
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_THAT(last_anomaly(), HasSubstr("says finished"));
 }
 
-TEST_P(Claim, ASecondEntryOfALiveClaimIsAnAnomaly) {
+TEST_P(Claim, SecondEntryOfALiveClaimIsAnAnomaly) {
   submit(1);
   bench_->push(1, "queue:python", "job:12:1");
   ASSERT_EQ(claim(5).size(), 1U);
@@ -198,7 +198,7 @@ TEST_P(Claim, ASecondEntryOfALiveClaimIsAnAnomaly) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
 }
 
-TEST_P(Claim, AScriptThatIsTooLargeEndsTheJob) {
+TEST_P(Claim, ScriptThatIsTooLargeEndsTheJob) {
   ASSERT_TRUE(store_->submit(job(1, std::string(2000, 'x'))));
   ClaimRequest small = request();
   small.max_script_bytes = 1999;
@@ -212,7 +212,7 @@ TEST_P(Claim, AScriptThatIsTooLargeEndsTheJob) {
 }
 
 // A field much larger than the memory of an agent is rejected with its name, whichever field it is.
-TEST_P(Claim, ALongFieldIsRefusedByName) {
+TEST_P(Claim, LongFieldIsRejectedByName) {
   submit(1);
   submit(2);
   bench_->plain(1, {"HSET", "job:12:1", "note", std::string(40U << 20, 'x')});
@@ -228,7 +228,7 @@ TEST_P(Claim, ALongFieldIsRefusedByName) {
   EXPECT_THAT(loaded.error().message, HasSubstr("message:12:7: note: 73400320 bytes"));
 }
 
-TEST_P(Claim, AfterMaxDeliveriesWithoutAnEndTheJobIsACrashLoop) {
+TEST_P(Claim, MaxDeliveriesWithoutAnEndAreACrashLoop) {
   submit(1);
   for (std::uint32_t delivery = 1; delivery <= 3; ++delivery) {
     const Claimed got = claim_one();
@@ -243,7 +243,7 @@ TEST_P(Claim, AfterMaxDeliveriesWithoutAnEndTheJobIsACrashLoop) {
   EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 0).value().ended);
 }
 
-TEST_P(Claim, AFloodOfBadEntriesIsWorkedOffInBoundedSteps) {
+TEST_P(Claim, FloodOfInvalidEntriesIsDrainedInSteps) {
   for (int i = 0; i < 600; ++i) bench_->push(1, "queue:python", "junk");
   submit(1);
   std::size_t got = 0;
@@ -266,7 +266,7 @@ TEST_P(Claim, AnyBytesPassThrough) {
   EXPECT_TRUE(script && own);
 }
 
-TEST_P(Claim, AFiveMegabyteScriptIsCarried) {
+TEST_P(Claim, FiveMegabyteScriptIsCarried) {
   const std::string large(5U << 20, 'x');
   ASSERT_TRUE(store_->submit(job(1, large)));
   ClaimRequest wide = request();
@@ -304,7 +304,7 @@ TEST_P(Claim, ManyClaimersGetEachJobOnce) {
   EXPECT_EQ(all.size(), kJobs);
 }
 
-TEST_P(Claim, ContextsDoNotMeet) {
+TEST_P(Claim, ContextsAreSeparate) {
   Job other = job(1, "print(2)");
   other.context_id = 2;
   submit(1);

@@ -89,7 +89,7 @@ TEST_P(Dispatch, FactsAreReadByTheirRevisions) {
   EXPECT_EQ(facts[0].job_key, "job:1:1");
 }
 
-TEST_P(Dispatch, TheJournalTellsALife) {
+TEST_P(Dispatch, JournalRecordsTheLifeOfAJob) {
   submit(1);
   claim_keys();
   finish(1);
@@ -103,7 +103,7 @@ TEST_P(Dispatch, TheJournalTellsALife) {
   EXPECT_TRUE(place(1).log_ended);
 }
 
-TEST_P(Dispatch, AFailedAttemptIsFollowedByAnother) {
+TEST_P(Dispatch, FailedAttemptIsFollowedByAnother) {
   submit(1);
   claim_keys();
   const Claimed first = claimed_.at("job:12:1");
@@ -126,7 +126,7 @@ TEST_P(Dispatch, AFailedAttemptIsFollowedByAnother) {
   EXPECT_EQ(field("job:12:1", "error"), "");
 }
 
-TEST_P(Dispatch, ARetryThatWaitsIsNotClaimable) {
+TEST_P(Dispatch, WaitingRetryIsNotClaimable) {
   submit(1);
   claim_keys();
   EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:1").ref, failed(), 3600000})), "ok");
@@ -169,7 +169,7 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
 }
 
-TEST_P(Dispatch, DependendsRunInOrderHoweverTheyWerePushed) {
+TEST_P(Dispatch, DependentsRunInOrderOfDependency) {
   push_plain(3, {"dependends", "[1,2]"});
   push_plain(2, {"dependends", "[1]"});
   EXPECT_THAT(claim_keys(), IsEmpty());
@@ -187,7 +187,7 @@ TEST_P(Dispatch, DependendsRunInOrderHoweverTheyWerePushed) {
   EXPECT_THAT(facts_of(3), ElementsAre("parked", "queued", "claimed", "completed"));
 }
 
-TEST_P(Dispatch, AFailureFailsWhatDependsOnIt) {
+TEST_P(Dispatch, FailureFailsItsDependents) {
   push_plain(3, {"dependends", "[2]"});
   push_plain(2, {"dependends", "[1]"});
   push_plain(1, {});
@@ -216,7 +216,7 @@ TEST_P(Dispatch, ManyDependentsAreReleasedInSteps) {
   EXPECT_FALSE(tick().more);
 }
 
-TEST_P(Dispatch, AJobStaysUntilAllThatDependOnItHaveHeardOfItsEnd) {
+TEST_P(Dispatch, JobIsKeptUntilAllDependentsKnowItsEnd) {
   for (Id id = 2; id <= 151; ++id) submit_with(id, [](Job& j) { j.dependends = {1}; });
   submit(1);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
@@ -232,7 +232,7 @@ TEST_P(Dispatch, AJobStaysUntilAllThatDependOnItHaveHeardOfItsEnd) {
 }
 
 // A script blocks all other clients, so the length of the lists counts toward the limit of a call.
-TEST_P(Dispatch, FewJobsThatDependOnVeryManyAreLookedAtInOneCall) {
+TEST_P(Dispatch, JobsWithVeryManyDependenciesAreReadInOneCall) {
   std::vector<Id> many(10000);
   std::iota(many.begin(), many.end(), 10);
   for (const Id id : {1U, 2U, 3U}) submit_with(id, [&](Job& j) { j.dependends = many; });
@@ -251,7 +251,7 @@ TEST_P(Dispatch, FewJobsThatDependOnVeryManyAreLookedAtInOneCall) {
   EXPECT_THAT(parked(), ElementsAre("ended", "ended", "ended"));
 }
 
-TEST_P(Dispatch, PrerequisitesParkUntilTheyAreSettled) {
+TEST_P(Dispatch, JobIsParkedUntilItsPrerequisitesAreMet) {
   submit_with(1, [](Job& j) { j.prerequisites = {"wait:1s", "redis:ready"}; });
   submit_with(2, [](Job& j) { j.prerequisites = {"file:/nowhere"}; });
   EXPECT_THAT(claim_keys(), IsEmpty());
@@ -271,7 +271,7 @@ TEST_P(Dispatch, PrerequisitesParkUntilTheyAreSettled) {
   EXPECT_EQ(status(2), "error");
 }
 
-TEST_P(Dispatch, ADelayedJobIsDueAtItsMoment) {
+TEST_P(Dispatch, DelayedJobIsDueAtItsTime) {
   const std::uint64_t now = store_->now_ms().value();
   submit_with(1, [&](Job& j) { j.run_at_ms = now + 50; });
   push_plain(2, {"run_at_ms", std::to_string(now + 3600000)});
@@ -300,7 +300,7 @@ TEST_P(Dispatch, HigherPrioritiesAreTakenFirst) {
 }
 
 // Otherwise the priority entry would remain when another client has pushed a second entry of the job.
-TEST_P(Dispatch, AJobThatIsParkedLeavesItsPriorityToo) {
+TEST_P(Dispatch, ParkedJobLeavesItsPriorityIndex) {
   submit_with(1, [](Job& j) { j.priority = -1; });
   submit_with(2, [](Job& j) { j.priority = -1; });
   const std::uint64_t later = store_->now_ms().value() + 3600000;
@@ -315,7 +315,7 @@ TEST_P(Dispatch, AJobThatIsParkedLeavesItsPriorityToo) {
   EXPECT_FALSE(place(2).in_priority);
 }
 
-TEST_P(Dispatch, AReleasedJobWithAPriorityIsNextOfItsPriority) {
+TEST_P(Dispatch, ReleasedJobIsNextOfItsPriority) {
   submit_with(1, [](Job& j) { j.priority = 3; });
   submit_with(2, [](Job& j) { j.priority = 3; });
   EXPECT_THAT(claim_keys(1), ElementsAre("job:12:1"));
@@ -323,7 +323,7 @@ TEST_P(Dispatch, AReleasedJobWithAPriorityIsNextOfItsPriority) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
 }
 
-TEST_P(Dispatch, NothingIsTakenFromAPausedQueue) {
+TEST_P(Dispatch, PausedQueueIsNotClaimed) {
   submit(1);
   ASSERT_TRUE(store_->pause_queue(1, "queue:python", true).has_value());
   const auto reply = store_->claim(request()).value();
@@ -334,7 +334,7 @@ TEST_P(Dispatch, NothingIsTakenFromAPausedQueue) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
 }
 
-TEST_P(Dispatch, AConcurrencyKeyLimitsWhatRuns) {
+TEST_P(Dispatch, ConcurrencyKeyLimitsRunningJobs) {
   for (Id id = 1; id <= 4; ++id) {
     submit_with(id, [](Job& j) { j.concurrency_key = "db", j.concurrency_limit = 2; });
   }
@@ -359,7 +359,7 @@ TEST_P(Dispatch, FreedSlotGoesToTheHeldJobBeforeQueuedJobs) {
   EXPECT_THAT(claim_keys(1), ElementsAre("job:12:2"));
 }
 
-TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsTurn) {
+TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsPlace) {
   const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
   for (const Id id : {1U, 2U, 3U}) submit_with(id, with_key);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
@@ -383,7 +383,7 @@ TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsTurn) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "a further attempt has a turn of its own, before job 4";
 }
 
-TEST_P(Dispatch, AHeldJobWaitsForTheKeyThatHoldsItAndThenForTheOneThatItsRecordHas) {
+TEST_P(Dispatch, HeldJobWaitsForItsOldKeyThenForItsNewKey) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   submit_with(3, [](Job& j) { j.concurrency_key = "tape"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:3"));
@@ -402,7 +402,7 @@ TEST_P(Dispatch, AHeldJobWaitsForTheKeyThatHoldsItAndThenForTheOneThatItsRecordH
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
 }
 
-TEST_P(Dispatch, AHeldJobWhoseRecordWasOverwrittenHoldsUpNothing) {
+TEST_P(Dispatch, HeldJobWithAnOverwrittenRecordBlocksNothing) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
   bench_->erase(1, "job:12:2");
@@ -415,7 +415,7 @@ TEST_P(Dispatch, AHeldJobWhoseRecordWasOverwrittenHoldsUpNothing) {
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
-TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
+TEST_P(Dispatch, HeldJobDoesNotWaitForAnUnservedQueue) {
   const auto with_key = [](Job& j) { j.concurrency_key = "db"; };
   submit_with(1, with_key);
   submit_with(2, [&](Job& j) { with_key(j), j.script_type = "v"; });
@@ -433,7 +433,7 @@ TEST_P(Dispatch, AHeldJobDoesNotWaitForAQueueThatNobodyServes) {
   }));
 }
 
-TEST_P(Dispatch, AnIdempotencyKeyNamesTheFirstJob) {
+TEST_P(Dispatch, IdempotencyKeyRefersToTheFirstJob) {
   Job submission = job(0);
   submission.idempotency_key = "invoice 7";
   const Job first = store_->submit(submission).value();
@@ -448,7 +448,7 @@ TEST_P(Dispatch, AnIdempotencyKeyNamesTheFirstJob) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
 }
 
-TEST_P(Dispatch, AJobThatWaitedTooLongEnds) {
+TEST_P(Dispatch, JobEndsAfterItsQueueTimeout) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
   submit_with(2, [](Job& j) { j.queue_timeout_ms = 3600000; });
   EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
@@ -471,7 +471,7 @@ TEST_P(Dispatch, PlainJobsEndByQueueTimeout) {
   EXPECT_EQ(last_anomaly(), "");
 }
 
-TEST_P(Dispatch, PlainJobsThatAreInTimeRunAndLeaveNoLimit) {
+TEST_P(Dispatch, PlainJobsInTimeRunAndLeaveNoLimit) {
   bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
                     "script", "print(1)", "queue_timeout_ms", "3600000"});
   bench_->push(1, "queue:python", "job:12:1");
@@ -492,7 +492,7 @@ TEST_P(Dispatch, RecordsOfInvalidIdsGetAnEnd) {
   }
 }
 
-TEST_P(Dispatch, AJobThatWasGivenBackBeforeItBeganStillWaitsForItsFirstRun) {
+TEST_P(Dispatch, JobReturnedBeforeItsStartWaitsForItsFirstRun) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 50; });
   submit_with(2, [](Job& j) { j.queue_timeout_ms = 50; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
@@ -516,7 +516,7 @@ TEST_P(Dispatch, JobReleasedWithoutARunIsNextAfterItsPause) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2", "job:12:3"));
 }
 
-TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
+TEST_P(Dispatch, RetentionRemovesAllKeysOfAnEndedJob) {
   Job submission = job(1);
   submission.idempotency_key = "once";
   ASSERT_TRUE(store_->submit(submission).has_value());
@@ -537,7 +537,7 @@ TEST_P(Dispatch, RetentionTakesEverythingOfAnEndedJob) {
   EXPECT_TRUE(store_->submit(submission).has_value()) << "its idempotency key is free again";
 }
 
-TEST_P(Dispatch, RetentionTakesACancelledJobThatWasOnlyCreatedOrWhoseQueueIsGone) {
+TEST_P(Dispatch, RetentionRemovesCancelledJobsWithoutAQueue) {
   ASSERT_TRUE(store_->create_job(job(1)));
   push_plain(2, {});
   push_plain(3, {});
@@ -644,7 +644,7 @@ TEST_P(Dispatch, QueueTimeoutOfADelayedJobBeginsWhenItIsDue) {
   EXPECT_EQ(tick().overdue, 0U);
 }
 
-TEST_P(Dispatch, CancelledJobThatWaitedIsInNoIndex) {
+TEST_P(Dispatch, CancelledWaitingJobIsInNoIndex) {
   submit(1);
   submit_with(2, [](Job& j) { j.dependends = {1}, j.queue_timeout_ms = 3600000; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
@@ -654,7 +654,7 @@ TEST_P(Dispatch, CancelledJobThatWaitedIsInNoIndex) {
 }
 
 // A job that waited for itself would never run. It is handed out, and its agent rejects the record.
-TEST_P(Dispatch, JobThatDependsOnItselfIsHandedOut) {
+TEST_P(Dispatch, SelfDependentJobIsDispatched) {
   push_plain(1, {"dependends", "[1]"});
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
 }
@@ -673,7 +673,7 @@ TEST_P(Dispatch, EndReplacesResultsThatThePlainRecordHad) {
   for (const char* name : {"result", "result_json", "receipt"}) EXPECT_EQ(field("job:12:1", name), "") << name;
 }
 
-TEST_P(Dispatch, JobThatRunsAgainIsNoDeadLetterAnyMore) {
+TEST_P(Dispatch, RepeatedJobIsNoLongerADeadLetter) {
   submit(1);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "killed"})), "ok");
   EXPECT_THAT(claim_keys(), IsEmpty());
@@ -700,7 +700,7 @@ TEST_P(Dispatch, CancelledRunThatFailsIsNotRetried) {
   EXPECT_EQ(place(1).claim.state, "ended");
 }
 
-TEST_P(Dispatch, JobThatGotItsSlotHasNoTurnAnyMore) {
+TEST_P(Dispatch, JobWithASlotIsNoLongerHeld) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
   EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 1U);
@@ -710,7 +710,7 @@ TEST_P(Dispatch, JobThatGotItsSlotHasNoTurnAnyMore) {
   EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "held"}).number(), 0U);
 }
 
-TEST_P(Dispatch, HeldJobIsLetGoWhenItsLimitGrows) {
+TEST_P(Dispatch, HeldJobRunsWhenItsLimitGrows) {
   for (const Id id : {1U, 2U, 3U}) submit_with(id, [](Job& j) { j.concurrency_key = "db", j.concurrency_limit = 2; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
   tick();
@@ -742,7 +742,7 @@ TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
   }
 }
 
-TEST_P(Dispatch, ListOfAnotherClientInThePlaceOfHeldJobsStays) {
+TEST_P(Dispatch, ForeignListInPlaceOfHeldJobsIsKept) {
   bench_->plain(1, {"SADD", "mj:holding", "db"});
   bench_->plain(1, {"LPUSH", "mj:held:db", "oops"});
   tick();
@@ -750,7 +750,7 @@ TEST_P(Dispatch, ListOfAnotherClientInThePlaceOfHeldJobsStays) {
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:held:db is a list where a zset belongs"));
 }
 
-TEST_P(Dispatch, AnomalyThatIsRepeatedIsStoredOnce) {
+TEST_P(Dispatch, RepeatedAnomalyIsStoredOnce) {
   for (int i = 0; i < 3; ++i) {
     bench_->plain(1, {"SADD", "mj:holding", "db"});
     bench_->plain(1, {"SET", "mj:held:db", "oops"});
@@ -759,7 +759,7 @@ TEST_P(Dispatch, AnomalyThatIsRepeatedIsStoredOnce) {
   EXPECT_EQ(bench_->plain(1, {"XLEN", "mj:anomalies"}).number(), 1U);
 }
 
-TEST_P(Dispatch, StrayLimitOfTheWaitEndsNoRun) {
+TEST_P(Dispatch, StaleWaitLimitEndsNoRun) {
   submit(1);
   claim_keys();
   bench_->plain(1, {"ZADD", "mj:overdue", "1", "job:12:1"});
@@ -782,7 +782,7 @@ TEST_P(Dispatch, RetentionWaitsForTheAnswerToAMessage) {
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
 }
 
-TEST_P(Dispatch, ApprovalIsNotThatOfALongerName) {
+TEST_P(Dispatch, ApprovalIsNotMatchedByALongerName) {
   submit_with(1, [](Job& j) { j.prerequisites = {"approval:release"}; });
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_FALSE(answer_prerequisite(*store_, 1, "job:12:1", {"rel", true, 3, ""}));
@@ -801,7 +801,7 @@ TEST_P(Dispatch, AgentsLeavePrerequisitesToACoordinator) {
   EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
 }
 
-TEST_P(Dispatch, TheJournalGoesOnWhereRetiredFactsEnded) {
+TEST_P(Dispatch, JournalContinuesAfterRetiredFacts) {
   submit(1);
   claim_keys();
   finish(1);
@@ -825,7 +825,7 @@ TEST_P(Dispatch, RetentionByCountKeepsTheLatest) {
   EXPECT_EQ(store_->keys(1, "job:", 10).value().size(), 2U);
 }
 
-TEST_P(Dispatch, AnOperatorRunsAFailedJobAgain) {
+TEST_P(Dispatch, OperatorRetriesAFailedJob) {
   submit(1);
   submit(2);
   submit(3);
@@ -847,14 +847,14 @@ TEST_P(Dispatch, AnOperatorRunsAFailedJobAgain) {
   EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "failed", "requeued", "claimed", "completed"));
 }
 
-TEST_P(Dispatch, ACancelledJobNeverComesBack) {
+TEST_P(Dispatch, CancelledJobNeverReturns) {
   submit(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1").has_value());
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "conflict");
   EXPECT_THAT(claim_keys(), IsEmpty());
 }
 
-TEST_P(Dispatch, ADeadLetterIsRequeuedOrDropped) {
+TEST_P(Dispatch, DeadLetterIsRequeuedOrDropped) {
   submit(1);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(outcome(report(Release{claim_one().ref, "killed"})), "ok");
   EXPECT_THAT(claim_keys(), IsEmpty());
@@ -877,7 +877,7 @@ TEST_P(Dispatch, ADeadLetterIsRequeuedOrDropped) {
   EXPECT_EQ(outcome(store_->settle_dead_letter(1, more[0].id, false)), "ok");
 }
 
-TEST_P(Dispatch, APurgeCancelsWhatStandsInAQueue) {
+TEST_P(Dispatch, PurgeCancelsTheJobsOfAQueue) {
   submit(1);
   submit_with(2, [](Job& j) { j.priority = 9; });
   push_plain(3, {});
@@ -889,7 +889,7 @@ TEST_P(Dispatch, APurgeCancelsWhatStandsInAQueue) {
   EXPECT_THAT(claim_keys(), IsEmpty());
 }
 
-TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
+TEST_P(Dispatch, StoppedInstanceReturnsItsJobsAtOnce) {
   submit(1);
   submit(2);
   ClaimRequest claim = request(1);
@@ -905,7 +905,7 @@ TEST_P(Dispatch, AnInstanceThatIsGoneGivesItsJobsBackAtOnce) {
   EXPECT_EQ(again.deliveries, 2U);
 }
 
-TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
+TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   submit(1);
   ClaimRequest claim = request(1);
   const auto claims = [&](std::optional<Id> actor) {
@@ -936,7 +936,7 @@ TEST_P(Dispatch, AContextThatNamesExecutorsGivesItsJobsToTheseAndItsAdmins) {
   EXPECT_EQ(claims(0), "1") << "nobody is named: any agent";
 }
 
-TEST_P(Dispatch, AMarkSaysMoreOfARun) {
+TEST_P(Dispatch, MarkAddsDetailsToARun) {
   submit(1);
   claim_keys();
   EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "ok");
@@ -946,7 +946,7 @@ TEST_P(Dispatch, AMarkSaysMoreOfARun) {
   EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "stale_claim");
 }
 
-TEST_P(Dispatch, ASecondEntryOfAJobIsAnAnomaly) {
+TEST_P(Dispatch, SecondEntryOfAJobIsAnAnomaly) {
   submit_with(1, [](Job& j) { j.run_at_ms = 4102444800000; });
   submit(2);
   bench_->push(1, "queue:python", "job:12:1");
@@ -980,7 +980,7 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
 }
 
 // A repair is based on earlier data. If the job has changed state since, the whole repair is refused.
-TEST_P(Dispatch, RepairLeavesAJobThatHasMoved) {
+TEST_P(Dispatch, RepairLeavesAChangedJobUnchanged) {
   submit(1);
   const JobPlaces before = place(1);
   const JobFix record{JobFix::Kind::set_record, JobFix::Place::none, {}, 0, {{"status", "error"}}};

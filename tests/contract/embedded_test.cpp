@@ -41,7 +41,7 @@ TEST(EmbeddedRedis, StartsInAPrivateFolderAndKeepsItsData) {
   }
 }
 
-TEST(EmbeddedRedis, ASecondOneInTheSameFolderIsAConflictThatNamesTheHolder) {
+TEST(EmbeddedRedis, SecondServerInAFolderIsAConflictWithTheHolder) {
   TempFolder folder;
   auto first = EmbeddedRedis::start(folder.path());
   ASSERT_TRUE(first) << first.error().message;
@@ -51,20 +51,20 @@ TEST(EmbeddedRedis, ASecondOneInTheSameFolderIsAConflictThatNamesTheHolder) {
   EXPECT_EQ(outcome(store_in(folder.path()).now_ms()), "ok") << "the first one is not disturbed";
 }
 
-TEST(EmbeddedRedis, APathThatNoSocketCanHaveIsRefused) {
+TEST(EmbeddedRedis, PathTooLongForASocketIsRejected) {
   TempFolder folder;
   const auto refused = EmbeddedRedis::start(folder.path() + "/" + std::string(100, 'x'));
   EXPECT_EQ(outcome(refused), "invalid");
   EXPECT_THAT(refused.error().message, HasSubstr("shorter"));
 }
 
-TEST(EmbeddedRedis, AFolderThatCannotBeMadeIsNamed) {
+TEST(EmbeddedRedis, UncreatableFolderIsNamed) {
   const auto refused = EmbeddedRedis::start("/proc/mycojobs");
   EXPECT_EQ(outcome(refused), "io");
   EXPECT_THAT(refused.error().message, HasSubstr("/proc/mycojobs"));
 }
 
-TEST(EmbeddedRedis, AServerThatEndsAtOnceSaysWhy) {
+TEST(EmbeddedRedis, ServerThatExitsAtOnceReportsWhy) {
   TempFolder folder;
   EmbeddedRedis::Options options;
   options.settings = {{"maxmemory-policy", "nonsense"}};
@@ -74,7 +74,7 @@ TEST(EmbeddedRedis, AServerThatEndsAtOnceSaysWhy) {
   EXPECT_THAT(refused.error().message, HasSubstr("argument"));
 }
 
-TEST(EmbeddedRedis, OneThatIsKilledIsStartedAgainOnItsDataIfThatIsWanted) {
+TEST(EmbeddedRedis, KilledServerIsRestartedOnItsDataIfConfigured) {
   TempFolder folder;
   auto redis = EmbeddedRedis::start(folder.path(), {.again = true});
   ASSERT_TRUE(redis) << redis.error().message;

@@ -47,7 +47,7 @@ class FlowNodes : public StoreContract {
   RunCache runs_;
 };
 
-TEST_P(FlowNodes, OfUpTo100NodesShowWhatRunsAndWhatHasEnded) {
+TEST_P(FlowNodes, UpTo100NodesShowRunningAndEnded) {
   const Id flow = start_wide_flow(100);
   const auto jobs = claim(2);
   ASSERT_EQ(jobs.size(), 2U);
@@ -57,7 +57,7 @@ TEST_P(FlowNodes, OfUpTo100NodesShowWhatRunsAndWhatHasEnded) {
   EXPECT_EQ(states(flow), (std::map<std::string, int>{{"completed", 1}, {"dispatched", 98}, {"running", 1}}));
 }
 
-TEST_P(FlowNodes, OfALargerFlowShowNoEndedNodeAsRunning) {
+TEST_P(FlowNodes, LargerFlowShowsNoEndedNodeAsRunning) {
   const Id flow = start_wide_flow(101);
   const auto jobs = claim(2);
   ASSERT_EQ(jobs.size(), 2U);

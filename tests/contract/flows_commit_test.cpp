@@ -39,7 +39,7 @@ TEST_P(FlowsCommit, FactsAreReadAsTheyWereWritten) {
   EXPECT_EQ(read(flow, 1).facts.size(), 1U);
 }
 
-TEST_P(FlowsCommit, AnotherRevisionChangesNothing) {
+TEST_P(FlowsCommit, WrongRevisionChangesNothing) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1"});
   const RunRead before = read(flow);
@@ -63,7 +63,7 @@ TEST_P(FlowsCommit, AnotherRevisionChangesNothing) {
   EXPECT_THAT(active(), ElementsAre(flow));
 }
 
-TEST_P(FlowsCommit, OfTwoAtOneRevisionOneWins) {
+TEST_P(FlowsCommit, OneOfTwoConcurrentCommitsSucceeds) {
   const Id flow = new_flow(2);
   begin(flow);
   auto other = bench_->stores().open_flows().value();
@@ -76,7 +76,7 @@ TEST_P(FlowsCommit, OfTwoAtOneRevisionOneWins) {
   EXPECT_EQ(read(flow).facts.size(), 2U);
 }
 
-TEST_P(FlowsCommit, ARepeatedCommitIsAConflictAndDoesNothingTwice) {
+TEST_P(FlowsCommit, RepeatedCommitIsAConflictWithoutEffect) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   FlowCommit again = commit(flow, 0);
@@ -100,7 +100,7 @@ TEST_P(FlowsCommit, DispatchQueuesTheJobWithItsFields) {
   EXPECT_EQ(view("job:12:1").runner, 20U);
 }
 
-TEST_P(FlowsCommit, DependenciesOfAFlowsJobAreNotJudgedAgain) {
+TEST_P(FlowsCommit, DependenciesOfFlowJobsAreNotEvaluatedAgain) {
   const FlowPlace place = flows_->create(draft(2)).value();
   Job second = job(2);
   second.dependends = {1};
@@ -114,7 +114,7 @@ TEST_P(FlowsCommit, DependenciesOfAFlowsJobAreNotJudgedAgain) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
 }
 
-TEST_P(FlowsCommit, PriorityDelayAndTimeoutOfTheQueueHoldForItsJobs) {
+TEST_P(FlowsCommit, QueueSettingsApplyToItsJobs) {
   const FlowPlace place = flows_->create(draft(3)).value();
   std::vector<Job> jobs{job(1), job(2), job(3)};
   jobs[1].priority = 5;
@@ -146,7 +146,7 @@ TEST_P(FlowsCommit, DispatchOfAJobThatHasEndedRaisesItsEventAgain) {
   EXPECT_THAT(due(), ElementsAre(flow));
 }
 
-TEST_P(FlowsCommit, EndsOfItsOwnNodesRaiseNoEvent) {
+TEST_P(FlowsCommit, EndsOfFlowNodesRaiseNoEvent) {
   const Id flow = new_flow(3);
   FlowCommit first = commit(flow, 0);
   first.ends = {{"job:12:1", {{"status", "finished"}, {"detail", "ok"}, {"result", R"({"a":"1"})"}}},
@@ -167,7 +167,7 @@ TEST_P(FlowsCommit, EndsOfItsOwnNodesRaiseNoEvent) {
   EXPECT_EQ(view("job:12:1").status, "finished");
 }
 
-TEST_P(FlowsCommit, AnEndWithoutAStatusIsRefused) {
+TEST_P(FlowsCommit, EndWithoutAStatusIsRejected) {
   const Id flow = new_flow(1);
   FlowCommit wrong = commit(flow, 0);
   wrong.ends = {{"job:12:1", {{"detail", "ok"}}}};
@@ -178,7 +178,7 @@ TEST_P(FlowsCommit, AnEndWithoutAStatusIsRefused) {
   EXPECT_EQ(outcome(flows_->commit(commit(99, 0))), "not_found");
 }
 
-TEST_P(FlowsCommit, CancelIsARequestForWhatRunsAndAnEndForTheRest) {
+TEST_P(FlowsCommit, CancelRequestsRunningAndEndsOtherJobs) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1", "job:12:2"});
   const Claimed live = claim_one();
@@ -193,7 +193,7 @@ TEST_P(FlowsCommit, CancelIsARequestForWhatRunsAndAnEndForTheRest) {
   EXPECT_THAT(claim(5), IsEmpty());
 }
 
-TEST_P(FlowsCommit, AFailedJobIsQueuedAgainAsTheNextAttempt) {
+TEST_P(FlowsCommit, FailedJobIsQueuedAgainAsTheNextAttempt) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   JobEnd failed;
@@ -215,7 +215,7 @@ TEST_P(FlowsCommit, AFailedJobIsQueuedAgainAsTheNextAttempt) {
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
-TEST_P(FlowsCommit, ItsFlowRunsACancelledJobAgain) {
+TEST_P(FlowsCommit, FlowRunsACancelledJobAgain) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -226,7 +226,7 @@ TEST_P(FlowsCommit, ItsFlowRunsACancelledJobAgain) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
-TEST_P(FlowsCommit, WhatNeverRanIsPlannedAgain) {
+TEST_P(FlowsCommit, NodeThatNeverRanIsPlannedAgain) {
   const Id flow = new_flow(2);
   FlowCommit first = commit(flow, 0);
   first.ends = {ended("job:12:1", "error", "cancelled"), ended("job:12:2", "error", "dependency_failed")};
@@ -245,7 +245,7 @@ TEST_P(FlowsCommit, WhatNeverRanIsPlannedAgain) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
-TEST_P(FlowsCommit, ANodeOfItsOwnIsNotRequeuedByAnOperator) {
+TEST_P(FlowsCommit, OperatorCannotRequeueAFlowNode) {
   const FlowPlace place = flows_->create(draft(1)).value();
   Job approval = job(place.first_job);
   approval.script_type = "approval";
@@ -264,7 +264,7 @@ TEST_P(FlowsCommit, ANodeOfItsOwnIsNotRequeuedByAnOperator) {
   EXPECT_EQ(state("job:12:1"), "planned");
 }
 
-TEST_P(FlowsCommit, WhatItsFlowLeftOutIsNotRequeuedByAnOperator) {
+TEST_P(FlowsCommit, OperatorCannotRequeueASkippedNode) {
   const Id flow = new_flow(2);
   FlowCommit first = commit(flow, 0);
   first.ends = {ended("job:12:1", "error", "not_needed"), ended("job:12:2", "error", "skipped")};
@@ -281,7 +281,7 @@ TEST_P(FlowsCommit, WhatItsFlowLeftOutIsNotRequeuedByAnOperator) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1") << "its flow may";
 }
 
-TEST_P(FlowsCommit, ANodeThatIsSetBackEndsAgainInTheSameCommit) {
+TEST_P(FlowsCommit, ResetNodeEndsAgainInTheSameCommit) {
   const Id flow = new_flow(2);
   FlowCommit first = commit(flow, 0);
   first.ends = {ended("job:12:1", "error", "not_needed")};
@@ -294,7 +294,7 @@ TEST_P(FlowsCommit, ANodeThatIsSetBackEndsAgainInTheSameCommit) {
   EXPECT_EQ(view("job:12:1").status, "finished");
 }
 
-TEST_P(FlowsCommit, ACheckpointComesWithTheFactsAfterIt) {
+TEST_P(FlowsCommit, CheckpointIsReadWithLaterFacts) {
   const Id flow = new_flow(1);
   FlowCommit first = commit(flow, 0, 3);
   first.checkpoint = "state";

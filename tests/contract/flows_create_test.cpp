@@ -11,7 +11,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 class FlowsCreate : public FlowContract {};
 
-TEST_P(FlowsCreate, AllocatesAFlowAndIdsOfJobsThatFollowEachOther) {
+TEST_P(FlowsCreate, AllocatesAFlowAndConsecutiveJobIds) {
   const FlowPlace first = flows_->create(draft(3)).value();
   EXPECT_EQ(first.flow, 1U);
   EXPECT_EQ(first.first_job, 1U);
@@ -26,7 +26,7 @@ TEST_P(FlowsCreate, AllocatesAFlowAndIdsOfJobsThatFollowEachOther) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 6U);
 }
 
-TEST_P(FlowsCreate, IdsThatOtherClientsTookAreLeftOut) {
+TEST_P(FlowsCreate, IdsOfOtherClientsAreSkipped) {
   bench_->plain(1, {"HSET", "job:12:3", "script", "x"});
   bench_->plain(1, {"HSET", "job:12:7", "script", "x"});
   bench_->plain(1, {"HSET", "flow:1", "id", "1"});
@@ -37,7 +37,7 @@ TEST_P(FlowsCreate, IdsThatOtherClientsTookAreLeftOut) {
   EXPECT_EQ(field("flow:1", "detail"), "");
 }
 
-TEST_P(FlowsCreate, AnIdempotencyKeyGivesTheSamePlaceAgain) {
+TEST_P(FlowsCreate, IdempotencyKeyReturnsTheSameIds) {
   const FlowPlace first = flows_->create(draft(3, "nightly", "abc")).value();
   const FlowPlace again = flows_->create(draft(3, "nightly", "abc")).value();
   EXPECT_EQ(again.flow, first.flow);
@@ -51,7 +51,7 @@ TEST_P(FlowsCreate, AnIdempotencyKeyGivesTheSamePlaceAgain) {
   EXPECT_FALSE(flows_->create(of_another).value().existed);
 }
 
-TEST_P(FlowsCreate, WithoutACallerOrContextItIsRefused) {
+TEST_P(FlowsCreate, MissingCallerOrContextIsRejected) {
   FlowDraft wrong = draft(1);
   wrong.caller = 0;
   EXPECT_EQ(outcome(flows_->create(wrong)), "invalid");
@@ -74,7 +74,7 @@ TEST_P(FlowsCreate, JobsArePlannedAndInNoQueue) {
   EXPECT_THAT(active(), IsEmpty());
 }
 
-TEST_P(FlowsCreate, EveryCallAgainChangesNothing) {
+TEST_P(FlowsCreate, RepeatedCallsChangeNothing) {
   const FlowPlace place = flows_->create(draft(2, "k")).value();
   put(place, 2);
   begin(place.flow, {"job:12:1"});
@@ -97,7 +97,7 @@ TEST_P(FlowsCreate, OtherContentIsAConflict) {
   EXPECT_EQ(outcome(flows_->put_flow(FlowContract::flow({99, 1, false}), "{}")), "not_found");
 }
 
-TEST_P(FlowsCreate, AFlowThatHasBegunTakesNoMoreJobs) {
+TEST_P(FlowsCreate, StartedFlowAcceptsNoMoreJobs) {
   const Id flow = new_flow(1);
   begin(flow);
   const std::vector<Job> more{job(50)};
@@ -121,7 +121,7 @@ TEST_P(FlowsCreate, RecordsOfOtherClientsAreAdopted) {
   EXPECT_EQ(field("job:12:100", "dependends"), "[ 5 ]");
 }
 
-TEST_P(FlowsCreate, JobsThatGoTheirOwnWayAreNotAdopted) {
+TEST_P(FlowsCreate, IndependentJobsAreNotAdopted) {
   const FlowPlace place = flows_->create(draft(0)).value();
   const auto refused = [&](Id id) {
     const std::vector<Job> one{job(id)};
@@ -147,7 +147,7 @@ TEST_P(FlowsCreate, JobsThatGoTheirOwnWayAreNotAdopted) {
   EXPECT_THAT(refused(other.first_job), HasSubstr("belongs to flow 1 " + std::to_string(other.flow)));
 }
 
-TEST_P(FlowsCreate, NodesThatTheFlowRunsHaveAQueueOfTheirOwn) {
+TEST_P(FlowsCreate, NodesRunByTheFlowHaveTheirOwnQueue) {
   const FlowPlace place = flows_->create(draft(1)).value();
   Job wait = job(place.first_job, "");
   wait.script_type = "wait";
@@ -158,7 +158,7 @@ TEST_P(FlowsCreate, NodesThatTheFlowRunsHaveAQueueOfTheirOwn) {
   EXPECT_EQ(field("job:12:1", "script"), "later");
 }
 
-TEST_P(FlowsCreate, APlannedJobThatSomebodyPushesIsDroppedAndNeverRuns) {
+TEST_P(FlowsCreate, PushedPlannedJobIsDroppedAndNeverRuns) {
   new_flow(1);
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_THAT(claim(5), IsEmpty());

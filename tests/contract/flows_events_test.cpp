@@ -27,7 +27,7 @@ class FlowsEvents : public FlowContract {
   }
 };
 
-TEST_P(FlowsEvents, AnEndIsAnEventAndTheFlowIsDue) {
+TEST_P(FlowsEvents, EndRaisesAnEventAndTheFlowIsDue) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
   EXPECT_THAT(due(), IsEmpty());
@@ -38,7 +38,7 @@ TEST_P(FlowsEvents, AnEndIsAnEventAndTheFlowIsDue) {
   EXPECT_THAT(due(), ElementsAre(flow));
 }
 
-TEST_P(FlowsEvents, ARepeatedEndIsOneEvent) {
+TEST_P(FlowsEvents, RepeatedEndIsOneEvent) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   const Claimed got = claim_one();
@@ -48,7 +48,7 @@ TEST_P(FlowsEvents, ARepeatedEndIsOneEvent) {
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
-TEST_P(FlowsEvents, EveryWayToEndIsOne) {
+TEST_P(FlowsEvents, EveryKindOfEndIsAnEvent) {
   const Id flow = new_flow(5);
   begin(flow, {"job:12:1", "job:12:2", "job:12:3", "job:12:4"});
   const auto got = claim(2);
@@ -73,7 +73,7 @@ TEST_P(FlowsEvents, EveryWayToEndIsOne) {
   EXPECT_EQ(events(flow), "job job:12:3, job job:12:5, job job:12:2, job job:12:1");
 }
 
-TEST_P(FlowsEvents, AnExpiredLeaseIsNoEndUnlessItWasCancelled) {
+TEST_P(FlowsEvents, ExpiredLeaseIsAnEndOnlyIfCancelled) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   Claimed got = claim_one(1);
@@ -107,7 +107,7 @@ TEST_P(FlowsEvents, ImpossiblePrerequisitesAndDeletedRecordsAreEnds) {
   EXPECT_EQ(view("job:12:2").detail, "dead_letter");
 }
 
-TEST_P(FlowsEvents, ExactlyThoseThatWereTakenAreGone) {
+TEST_P(FlowsEvents, OnlyConsumedEventsAreRemoved) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1", "job:12:2", "job:12:3"});
   const auto got = claim(3);
@@ -127,7 +127,7 @@ TEST_P(FlowsEvents, ExactlyThoseThatWereTakenAreGone) {
 }
 
 // Without facts the revision does not change, so it cannot show that the first reply was lost.
-TEST_P(FlowsEvents, ARepeatedCommitWithoutFactsDoesNotTakeOtherEvents) {
+TEST_P(FlowsEvents, RepeatedCommitConsumesNoOtherEvents) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
   const auto got = claim(2);
@@ -143,7 +143,7 @@ TEST_P(FlowsEvents, ARepeatedCommitWithoutFactsDoesNotTakeOtherEvents) {
   EXPECT_EQ(events(flow), "job job:12:2");
 }
 
-TEST_P(FlowsEvents, WhatHappensBeforeItBeginsIsHeardThen) {
+TEST_P(FlowsEvents, EventsBeforeTheStartAreDeliveredThen) {
   const Id flow = new_flow(2);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   EXPECT_THAT(due(), IsEmpty());
@@ -172,7 +172,7 @@ TEST_P(FlowsEvents, DueIsByTime) {
   EXPECT_THAT(due(), IsEmpty());
 }
 
-TEST_P(FlowsEvents, ARaisedFlowIsLookedAtEvenIfACommitComesBetween) {
+TEST_P(FlowsEvents, RaisedFlowStaysDueAcrossACommit) {
   const Id flow = new_flow(0);
   begin(flow);
   ASSERT_TRUE(flows_->raise(1, flow));
@@ -188,7 +188,7 @@ TEST_P(FlowsEvents, ARaisedFlowIsLookedAtEvenIfACommitComesBetween) {
   EXPECT_THAT(due(), IsEmpty());
 }
 
-TEST_P(FlowsEvents, AnEndedFlowIsNoLongerActiveAndMayBeginAgain) {
+TEST_P(FlowsEvents, EndedFlowIsNoLongerActiveAndMayBeginAgain) {
   const Id flow = new_flow(1);
   begin(flow);
   finish(flow, 1);
@@ -200,7 +200,7 @@ TEST_P(FlowsEvents, AnEndedFlowIsNoLongerActiveAndMayBeginAgain) {
   EXPECT_THAT(active(), ElementsAre(flow));
 }
 
-TEST_P(FlowsEvents, AParentAndWhoWaitsHearOfAnEnd) {
+TEST_P(FlowsEvents, ParentsAndWaitersAreNotifiedOfAnEnd) {
   const Id parent = new_flow(0), child = new_flow(0), waiting = new_flow(0);
   begin(parent), begin(child), begin(waiting);
   ASSERT_TRUE(flows_->await_flow(1, waiting, child));
@@ -212,7 +212,7 @@ TEST_P(FlowsEvents, AParentAndWhoWaitsHearOfAnEnd) {
   EXPECT_THAT(due(), ElementsAre(parent, waiting));
 }
 
-TEST_P(FlowsEvents, WaitingForWhatHasEndedOrIsAbsentEndsAtOnce) {
+TEST_P(FlowsEvents, WaitForEndedOrMissingFlowEndsAtOnce) {
   const Id other = new_flow(0), waiting = new_flow(0);
   begin(other), begin(waiting);
   finish(other, 1);
@@ -222,7 +222,7 @@ TEST_P(FlowsEvents, WaitingForWhatHasEndedOrIsAbsentEndsAtOnce) {
 }
 
 // For a submitter, a flow of another caller has the same reply as a missing flow, whether it runs or has ended.
-TEST_P(FlowsEvents, WaitingForAFlowThatMayNotBeReadEndsAtOnce) {
+TEST_P(FlowsEvents, WaitForAnUnreadableFlowEndsAtOnce) {
   const Id waiting = new_flow(0), own = new_flow(0), running = new_flow(0), ended = new_flow(0);
   begin(waiting), begin(own), begin(running), begin(ended);
   finish(ended, 1);
@@ -251,7 +251,7 @@ TEST_P(FlowsEvents, OneCoordinatorLeads) {
   EXPECT_TRUE(flows_->lead(2, "b", "host-b", 60000).value());
 }
 
-TEST_P(FlowsEvents, AClockThatWentBackDoesNotKeepALeader) {
+TEST_P(FlowsEvents, ClockRollbackDoesNotExtendLeadership) {
   ASSERT_TRUE(flows_->lead(1, "a", "host-a", 1000).value());
   bench_->plain(1, {"HSET", "mj:coordinator", "until_ms", std::to_string(store_->now_ms().value() + 3600000)});
   EXPECT_TRUE(flows_->lead(1, "b", "host-b", 1000).value());

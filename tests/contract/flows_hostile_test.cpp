@@ -17,7 +17,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 class FlowsHostile : public FlowContract {};
 
-TEST_P(FlowsHostile, F33F39EntriesThatAreNoFactsAreAnomalies) {
+TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
   const Id flow = new_flow(1);
   begin(flow);
   bench_->plain(1, {"XADD", "mj:run:1", "2-0", "colour", "red"});
@@ -35,7 +35,7 @@ TEST_P(FlowsHostile, F33F39EntriesThatAreNoFactsAreAnomalies) {
   EXPECT_EQ(flows_->commit(commit(flow, 9)).value(), 10U);
 }
 
-TEST_P(FlowsHostile, APageWithoutAFactIsNotTheEnd) {
+TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
   const Id flow = new_flow(0);
   begin(flow);
   for (int i = 2; i < 1500; ++i) bench_->plain(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
@@ -45,7 +45,7 @@ TEST_P(FlowsHostile, APageWithoutAFactIsNotTheEnd) {
   EXPECT_EQ(run.facts[0].revision, 1500U);
 }
 
-TEST_P(FlowsHostile, F59AnEntryBeyondAllNumbersIsAClearError) {
+TEST_P(FlowsHostile, F59EntryBeyondAllNumbersIsAClearError) {
   const Id flow = new_flow(0);
   begin(flow);
   bench_->plain(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
@@ -56,7 +56,7 @@ TEST_P(FlowsHostile, F59AnEntryBeyondAllNumbersIsAClearError) {
   EXPECT_EQ(outcome(flows_->raise(1, flow)), "invalid");
 }
 
-TEST_P(FlowsHostile, ADeletedJournalGoesOnFromItsCheckpoint) {
+TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
   const Id flow = new_flow(0);
   FlowCommit first = commit(flow, 0, 5);
   first.checkpoint = "state";
@@ -70,7 +70,7 @@ TEST_P(FlowsHostile, ADeletedJournalGoesOnFromItsCheckpoint) {
   EXPECT_EQ(read(flow, std::nullopt).facts.size(), 1U);
 }
 
-TEST_P(FlowsHostile, ACheckpointThatIsAheadOrNonsenseIsNotUsed) {
+TEST_P(FlowsHostile, InvalidOrFutureCheckpointIsIgnored) {
   const Id flow = new_flow(0);
   begin(flow);
   bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
@@ -85,7 +85,7 @@ TEST_P(FlowsHostile, ACheckpointThatIsAheadOrNonsenseIsNotUsed) {
   EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
 }
 
-TEST_P(FlowsHostile, EventsThatNobodyRaisedCanBeTaken) {
+TEST_P(FlowsHostile, UnraisedEventsCanBeConsumed) {
   const Id flow = new_flow(0);
   begin(flow);
   bench_->plain(1, {"RPUSH", "mj:events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
@@ -96,7 +96,7 @@ TEST_P(FlowsHostile, EventsThatNobodyRaisedCanBeTaken) {
   EXPECT_THAT(read(flow).events, IsEmpty());
 }
 
-TEST_P(FlowsHostile, IndexesWithStrangeMembersGoOn) {
+TEST_P(FlowsHostile, IndexesWithInvalidMembersStillWork) {
   const Id flow = new_flow(0);
   begin(flow);
   ASSERT_TRUE(flows_->raise(1, flow));
@@ -111,7 +111,7 @@ TEST_P(FlowsHostile, IndexesWithStrangeMembersGoOn) {
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:flows:ended"}).number(), 0U);
 }
 
-TEST_P(FlowsHostile, AForgedMarkIsNoFlow) {
+TEST_P(FlowsHostile, ForgedMarkIsNotAFlow) {
   bench_->plain(1, {"HSET", "mj:flow:5", "caller", "x"});
   bench_->plain(1, {"HSET", "flow:6", "id", "6", "status", "started"});
   EXPECT_EQ(outcome(flows_->commit(commit(5, 0))), "not_found");
@@ -123,7 +123,7 @@ TEST_P(FlowsHostile, AForgedMarkIsNoFlow) {
   EXPECT_EQ(outcome(flows_->remove(1, 6)), "not_found");
 }
 
-TEST_P(FlowsHostile, AClaimThatWasOverwrittenFailsItsJobAndTheFlowGoesOn) {
+TEST_P(FlowsHostile, OverwrittenClaimFailsOnlyItsJob) {
   const Id flow = new_flow(2);
   bench_->plain(1, {"DEL", "mj:claim:job:12:1"});
   bench_->plain(1, {"SET", "mj:claim:job:12:1", "x"});
@@ -135,7 +135,7 @@ TEST_P(FlowsHostile, AClaimThatWasOverwrittenFailsItsJobAndTheFlowGoesOn) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
 }
 
-TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
+TEST_P(FlowsHostile, DeletedClaimIsCreatedAgain) {
   const Id flow = new_flow(1);
   bench_->erase(1, "mj:claim:job:12:1");
   begin(flow, {"job:12:1"});
@@ -144,7 +144,7 @@ TEST_P(FlowsHostile, AClaimThatWasDeletedIsMadeAgain) {
 }
 
 // The record of an `each` node is written at its first dispatch, under an id that the flow has reserved.
-TEST_P(FlowsHostile, ARecordOfAClientIsNotANode) {
+TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   const Id flow = new_flow(1);
   begin(flow);
   const std::string key = "job:12:2";
@@ -177,7 +177,7 @@ TEST_P(FlowsHostile, ARecordOfAClientIsNotANode) {
   EXPECT_THAT(claim(), IsEmpty());
 }
 
-TEST_P(FlowsHostile, AKeyOfAnotherTypeIsNotANode) {
+TEST_P(FlowsHostile, KeyOfAnotherTypeIsNotANode) {
   const Id flow = new_flow(1);
   begin(flow);
   bench_->put_text(1, "job:12:2", "text");
@@ -190,7 +190,7 @@ TEST_P(FlowsHostile, AKeyOfAnotherTypeIsNotANode) {
   EXPECT_THAT(events(flow), HasSubstr("job job:12:2"));
 }
 
-TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
+TEST_P(FlowsHostile, JobOfAnotherFlowIsUnchanged) {
   const Id one = new_flow(1), two = new_flow(1);
   FlowCommit theft = commit(one, 0);
   theft.dispatch = {{"job:12:2", {}}};
@@ -205,7 +205,7 @@ TEST_P(FlowsHostile, AJobOfAnotherFlowIsLeftAlone) {
   EXPECT_EQ(read(one).revision, 1U);
 }
 
-TEST_P(FlowsHostile, WhatAFlowIsNobodyChanges) {
+TEST_P(FlowsHostile, FlowFieldsCannotBeChanged) {
   const Id flow = new_flow(2);
   bench_->plain(1, {"HSET", "flow:1", "jobs", "[99]", "definition_hash", "evil", "caller_id", "1", "theirs", "kept"});
   const Fields record = read(flow).record;
@@ -215,7 +215,7 @@ TEST_P(FlowsHostile, WhatAFlowIsNobodyChanges) {
   EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("theirs", "kept")));
 }
 
-TEST_P(FlowsHostile, ADeletedRecordIsWrittenAgainWithTheNextCommit) {
+TEST_P(FlowsHostile, DeletedRecordIsWrittenWithTheNextCommit) {
   const Id flow = new_flow(2);
   begin(flow);
   bench_->erase(1, "flow:1");
@@ -229,7 +229,7 @@ TEST_P(FlowsHostile, ADeletedRecordIsWrittenAgainWithTheNextCommit) {
   EXPECT_EQ(field("flow:1", "status"), "started");
 }
 
-TEST_P(FlowsHostile, AnEventsKeyOfAnotherTypeIsAnAnomalyAndTheFlowStaysDue) {
+TEST_P(FlowsHostile, EventsKeyOfAnotherTypeIsAnAnomaly) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   bench_->put_text(1, "mj:events:1", "x");
@@ -242,7 +242,7 @@ TEST_P(FlowsHostile, AnEventsKeyOfAnotherTypeIsAnAnomalyAndTheFlowStaysDue) {
   EXPECT_TRUE(flows_->commit(commit(flow, 1)));
 }
 
-TEST_P(FlowsHostile, KeysOfAnotherTypeAreClearErrorsAndNothingChanges) {
+TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
   constexpr Id flow = 1;
   const std::vector<Job> one{job(1)};
   FlowCommit next = commit(flow, 1);
@@ -285,7 +285,7 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreClearErrorsAndNothingChanges) {
   }
 }
 
-TEST_P(FlowsHostile, AFlowIsCancelledWholeAlthoughARecordOfItWasOverwritten) {
+TEST_P(FlowsHostile, FlowWithAnOverwrittenRecordIsCancelledFully) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
   bench_->erase(1, "job:12:1");
@@ -300,7 +300,7 @@ TEST_P(FlowsHostile, AFlowIsCancelledWholeAlthoughARecordOfItWasOverwritten) {
   EXPECT_EQ(field("job:12:2", "detail"), "cancelled");
 }
 
-TEST_P(FlowsHostile, CountersThatAreNoNumbersBeginAnew) {
+TEST_P(FlowsHostile, InvalidCountersRestart) {
   bench_->put_text(1, "mj:next:flow", "many");
   bench_->put_text(1, "mj:next:12", "-3");
   new_flow(2);
@@ -331,7 +331,7 @@ class PushedKeys : public FlowContract {
   std::string stands(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
 };
 
-TEST_P(PushedKeys, StartNoCreatedJob) {
+TEST_P(PushedKeys, DoNotStartCreatedJobs) {
   create(1);
   push(1);
   EXPECT_THAT(claim(), IsEmpty());
@@ -342,7 +342,7 @@ TEST_P(PushedKeys, StartNoCreatedJob) {
   EXPECT_EQ(claim_one().ref.job_key, key(1));
 }
 
-TEST_P(PushedKeys, StartNoCreatedJobWhoseRecordAClientHasChanged) {
+TEST_P(PushedKeys, DoNotStartCreatedJobsWithChangedRecords) {
   create(1);
   ASSERT_TRUE(store_->save(1, key(1), {{"detail", "queued"}}));
   push(1);
@@ -356,13 +356,13 @@ TEST_P(PushedKeys, StartNoCreatedJobWhoseRecordAClientHasChanged) {
   EXPECT_EQ(claim_one().ref.job_key, key(1));
 }
 
-TEST_P(PushedKeys, StillStartJobsOfPlainClients) {
+TEST_P(PushedKeys, StartJobsOfPlainClients) {
   ASSERT_TRUE(store_->save(1, key(1), {{"id", "1"}, {"script", "print(1)"}, {"script_type", "python"}}));
   push(1);
   EXPECT_EQ(claim_one().ref.job_key, key(1));
 }
 
-TEST_P(PushedKeys, EndNoCreatedJob) {
+TEST_P(PushedKeys, DoNotEndCreatedJobs) {
   create(1, 1);
   push(1);
   bench_->plain(1, {"HSET", "mj:pushed", "at", "1"});  // the next tick searches the lists
@@ -372,7 +372,7 @@ TEST_P(PushedKeys, EndNoCreatedJob) {
   EXPECT_EQ(stands(1), "dispatched created") << "it is in no queue";
 }
 
-TEST_P(PushedKeys, KeepNoCreatedJobFromItsStart) {
+TEST_P(PushedKeys, DoNotBlockTheStartOfCreatedJobs) {
   create(1);
   push(1);
   ASSERT_TRUE(store_->start_job(1, key(1)));
@@ -381,7 +381,7 @@ TEST_P(PushedKeys, KeepNoCreatedJobFromItsStart) {
   EXPECT_THAT(claim(), IsEmpty()) << "the other entry of it";
 }
 
-TEST_P(PushedKeys, KeepNoCreatedJobFromItsFlowOrMessage) {
+TEST_P(PushedKeys, DoNotBlockCreatedJobsOfFlowsAndMessages) {
   create(1);
   create(2);
   push(1);
@@ -398,13 +398,13 @@ TEST_P(PushedKeys, KeepNoCreatedJobFromItsFlowOrMessage) {
   EXPECT_THAT(claim(), IsEmpty());
 }
 
-TEST_P(PushedKeys, KeepNoCreatedJobFromItsEnd) {
+TEST_P(PushedKeys, DoNotBlockTheEndOfCreatedJobs) {
   create(1);
   push(1);
   EXPECT_EQ(outcome(store_->delete_record(1, key(1))), "ok");
 }
 
-TEST_P(PushedKeys, SendNoCreatedMessage) {
+TEST_P(PushedKeys, DoNotSendCreatedMessages) {
   const std::string message = "message:12:101";
   ASSERT_TRUE(
       store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));

@@ -53,7 +53,7 @@ class FlowsIndex : public FlowContract {
   }
 };
 
-TEST_P(FlowsIndex, TheCatalogListsTheNewestFirst) {
+TEST_P(FlowsIndex, CatalogListsTheNewestFirst) {
   const Id a = new_flow(1, "a"), b = new_flow(1, "b"), c = new_flow(1, "a");
   EXPECT_THAT(listed(), ElementsAre(c, b, a));
   EXPECT_THAT(listed("a"), ElementsAre(c, a));
@@ -71,7 +71,7 @@ TEST_P(FlowsIndex, TheCatalogListsTheNewestFirst) {
   EXPECT_FALSE(has("nodes"));
 }
 
-TEST_P(FlowsIndex, ACreationThatWasNotFinishedIsInNoCatalog) {
+TEST_P(FlowsIndex, UnfinishedCreationIsInNoCatalog) {
   ASSERT_TRUE(flows_->create(draft(1)));
   EXPECT_THAT(listed(), IsEmpty());
 }
@@ -95,7 +95,7 @@ TEST_P(FlowsIndex, ManyAreListedInPages) {
   EXPECT_EQ(listed("", 30).size(), 29U);
 }
 
-TEST_P(FlowsIndex, AnEndedFlowLeavesWithAllThatIsItsOwn) {
+TEST_P(FlowsIndex, EndedFlowIsRemovedCompletely) {
   const FlowPlace place = flows_->create(draft(1, "key")).value();
   put(place, 1);
   EXPECT_EQ(flows_->retire(1, 1, 100).value(), 0U);
@@ -110,7 +110,7 @@ TEST_P(FlowsIndex, AnEndedFlowLeavesWithAllThatIsItsOwn) {
   EXPECT_FALSE(flows_->create(draft(1, "key")).value().existed);
 }
 
-TEST_P(FlowsIndex, ARemovedFlowIsGoneAtOnce) {
+TEST_P(FlowsIndex, RemovedFlowIsGoneAtOnce) {
   const Id one = new_flow(1), two = new_flow(1);
   finish(one);
   ASSERT_TRUE(flows_->remove(1, one));
@@ -119,7 +119,7 @@ TEST_P(FlowsIndex, ARemovedFlowIsGoneAtOnce) {
   EXPECT_TRUE(flows_->definition(1, "abc")) << "another flow uses it";
 }
 
-TEST_P(FlowsIndex, AnUnfinishedCreationLeavesWithItsJobs) {
+TEST_P(FlowsIndex, UnfinishedCreationIsRemovedWithItsJobs) {
   const FlowPlace place = flows_->create(draft(450, "key")).value();
   std::vector<Job> jobs;
   for (Id i = 0; i < 430; ++i) jobs.push_back(job(place.first_job + i));
@@ -131,7 +131,7 @@ TEST_P(FlowsIndex, AnUnfinishedCreationLeavesWithItsJobs) {
   EXPECT_THAT(store_->journal(1, "queue:python", 0, 10).value(), IsEmpty());
 }
 
-TEST_P(FlowsIndex, JobsOfAFlowThatGoesOnAreNotRetired) {
+TEST_P(FlowsIndex, JobsOfARunningFlowAreNotRetired) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
   for (const Claimed& each : claim(2)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
@@ -180,7 +180,7 @@ TEST_P(FlowsIndex, SchedulesAreFencedByTheirRevision) {
   EXPECT_EQ(stored.note, "late");
 }
 
-TEST_P(FlowsIndex, ADefinitionLeavesWithItsLastUser) {
+TEST_P(FlowsIndex, DefinitionIsRemovedWithItsLastUser) {
   ASSERT_TRUE(flows_->put_schedule(1, schedule(), "{}", 0));
   const Id flow = new_flow(1);
   finish(flow);

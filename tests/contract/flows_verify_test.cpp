@@ -99,7 +99,7 @@ class FlowsVerify : public FlowContract {
   std::string texts_;
 };
 
-TEST_P(FlowsVerify, AFlowThatGoesItsWayIsClean) {
+TEST_P(FlowsVerify, HealthyFlowIsClean) {
   const Id flow = begun();
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
@@ -115,7 +115,7 @@ TEST_P(FlowsVerify, AFlowThatGoesItsWayIsClean) {
   EXPECT_THAT(rebuild_flows(*flows_, *store_, 1, false)->differences, IsEmpty());
 }
 
-TEST_P(FlowsVerify, AFlowThatIsBeingCreatedIsClean) {
+TEST_P(FlowsVerify, FlowInCreationIsClean) {
   const FlowPlace place = flows_->create(draft(2)).value();
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
   const std::vector<Job> one{job(1)};
@@ -123,7 +123,7 @@ TEST_P(FlowsVerify, AFlowThatIsBeingCreatedIsClean) {
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
 }
 
-TEST_P(FlowsVerify, IndexesAreMended) {
+TEST_P(FlowsVerify, IndexesAreRepaired) {
   begun();
   for (const char* key : {"mj:flows:active", "mj:catalog"}) {
     bench_->erase(1, key);
@@ -134,7 +134,7 @@ TEST_P(FlowsVerify, IndexesAreMended) {
   mends("flow-index");
 }
 
-TEST_P(FlowsVerify, AForgottenDueFlowIsMended) {
+TEST_P(FlowsVerify, MissingDueEntryIsRepaired) {
   begun();
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   bench_->erase(1, "mj:flows:due");
@@ -142,7 +142,7 @@ TEST_P(FlowsVerify, AForgottenDueFlowIsMended) {
   EXPECT_THAT(due(), Contains(1U));
 }
 
-TEST_P(FlowsVerify, AnEndThatNobodyHearsOfIsHeardAgain) {
+TEST_P(FlowsVerify, LostEndEventIsRaisedAgain) {
   const Id flow = begun();
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   bench_->erase(1, "mj:events:1");
@@ -155,7 +155,7 @@ TEST_P(FlowsVerify, AnEndThatNobodyHearsOfIsHeardAgain) {
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
-TEST_P(FlowsVerify, AForgedCheckpointIsDropped) {
+TEST_P(FlowsVerify, ForgedCheckpointIsDropped) {
   begun();
   FlowPlan other = plan_;
   RunState forged = state_;
@@ -166,7 +166,7 @@ TEST_P(FlowsVerify, AForgedCheckpointIsDropped) {
   mends("flow-checkpoint");
 }
 
-TEST_P(FlowsVerify, AnOverwrittenRecordIsMended) {
+TEST_P(FlowsVerify, OverwrittenRecordIsRepaired) {
   begun();
   bench_->plain(1, {"HSET", "flow:1", "status", "finished"});
   mends("flow-record");
@@ -299,7 +299,7 @@ TEST_P(FlowsVerify, UsersOfADefinitionAreRebuilt) {
   EXPECT_EQ(bench_->plain(1, {"SISMEMBER", users, "flow:1"}).number(), 1U);
 }
 
-TEST_P(FlowsVerify, LostUsersOfADefinitionKeepIt) {
+TEST_P(FlowsVerify, DefinitionWithLostUsersIsKept) {
   const Id first = begun();
   const std::string definition = flows_->definition(1, plan_.hash).value();
   const FlowPlace place = flows_->create({1, 12, 0, "", ""}).value();
@@ -314,7 +314,7 @@ TEST_P(FlowsVerify, LostUsersOfADefinitionKeepIt) {
   EXPECT_TRUE(flows_->definition(1, plan_.hash)) << "flow " << first << " needs it";
 }
 
-TEST_P(FlowsVerify, SchedulesAreListedAgain) {
+TEST_P(FlowsVerify, ScheduleIndexIsRebuilt) {
   begun();
   Schedule nightly;
   nightly.name = "nightly";
@@ -340,7 +340,7 @@ TEST_P(FlowsVerify, SchedulesAreListedAgain) {
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
 }
 
-TEST_P(FlowsVerify, ActiveRunWithoutJournalGoesOnFromItsCheckpoint) {
+TEST_P(FlowsVerify, ActiveRunWithoutJournalUsesItsCheckpoint) {
   const Id flow = begun();
   bench_->erase(1, "mj:run:1");
   for (int i = 0; i < 2; ++i) {
@@ -360,7 +360,7 @@ TEST_P(FlowsVerify, ActiveRunWithoutJournalGoesOnFromItsCheckpoint) {
   EXPECT_THAT(rules(), testing::ElementsAre("flow-history")) << texts_;
 }
 
-TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointIsNewAgain) {
+TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointRestarts) {
   const Id flow = begun();
   for (const char* key : {"mj:run:1", "mj:checkpoint:1"}) bench_->erase(1, key);
   texts_.clear();
@@ -431,7 +431,7 @@ TEST_P(FlowsVerify, LostEventOfAChildIsRaisedAgain) {
   EXPECT_EQ(events(place.flow), event);
 }
 
-TEST_P(FlowsVerify, WhatCannotBeMendedIsReported) {
+TEST_P(FlowsVerify, IrreparableDamageIsReported) {
   const std::vector<std::pair<std::string, std::function<void()>>> cases{
       {"flow-definition", [&] { bench_->erase(1, "mj:definition:" + plan_.hash); }},
       {"flow-definition",
@@ -479,7 +479,7 @@ TEST_P(FlowsVerify, WhatCannotBeMendedIsReported) {
   }
 }
 
-TEST_P(FlowsVerify, AJobThatAnOperatorRanAgainIsANote) {
+TEST_P(FlowsVerify, JobRetriedByAnOperatorIsANote) {
   const Id flow = begun();
   JobEnd failed;
   failed.status = JobStatus::error;
@@ -496,7 +496,7 @@ TEST_P(FlowsVerify, AJobThatAnOperatorRanAgainIsANote) {
 }
 
 // A repair is based on earlier data. If the flow has changed since, the whole repair is refused.
-TEST_P(FlowsVerify, RepairLeavesAFlowThatHasMoved) {
+TEST_P(FlowsVerify, RepairLeavesAChangedFlowUnchanged) {
   const Id id = begun();
   const FlowFix leave{FlowFix::Kind::leave, FlowFix::Place::active};
   for (const FlowRepair& wrong :

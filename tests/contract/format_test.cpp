@@ -38,7 +38,7 @@ class StoreFormat : public testing::TestWithParam<std::string> {
   std::unique_ptr<Link> link_;
 };
 
-TEST_P(StoreFormat, StandsInTheStoreOnceAProgramHasConnected) {
+TEST_P(StoreFormat, IsWrittenWhenAProgramConnects) {
   EXPECT_EQ(format(), "none");
   ASSERT_TRUE(agree(1));
   EXPECT_EQ(format(), "1");
@@ -46,13 +46,13 @@ TEST_P(StoreFormat, StandsInTheStoreOnceAProgramHasConnected) {
   EXPECT_EQ(format(), "1");
 }
 
-TEST_P(StoreFormat, ANewerProgramTakesAnOlderStoreOver) {
+TEST_P(StoreFormat, NewerProgramUpgradesAnOlderStore) {
   ASSERT_TRUE(agree(1));
   ASSERT_TRUE(agree(3));
   EXPECT_EQ(format(), "3");
 }
 
-TEST_P(StoreFormat, AnOlderProgramRefusesANewerStoreWithBothNumbersAndChangesNothing) {
+TEST_P(StoreFormat, OlderProgramRejectsANewerStoreUnchanged) {
   ASSERT_TRUE(agree(3));
   const auto refused = agree(2);
   ASSERT_FALSE(refused);
@@ -64,7 +64,7 @@ TEST_P(StoreFormat, AnOlderProgramRefusesANewerStoreWithBothNumbersAndChangesNot
   EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
 }
 
-TEST_P(StoreFormat, NonsenseIsNoFormatAndAnotherTypeIsAnError) {
+TEST_P(StoreFormat, InvalidFormatIsIgnoredAndAnotherTypeIsAnError) {
   for (const char* nonsense : {"", "x", "-1", "1e400", "0", "2x"}) {
     ASSERT_TRUE(link_->command({"HSET", "mj:format", "version", nonsense}));
     ASSERT_TRUE(agree(1)) << nonsense;
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory")
                          [](const auto& i) { return i.param; });
 
 // The stores of agents, coordinators and commands do not connect.
-TEST(StoreOfANewerFormat, ServesNoCallAndKeepsWhatItHolds) {
+TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {
   auto& redis = TestRedis::instance();
   redis.plain(1, {"FLUSHALL"});
   RedisStoreConfig config;

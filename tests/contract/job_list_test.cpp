@@ -43,7 +43,7 @@ class JobListContract : public StoreContract {
   bool more_ = false;
 };
 
-TEST_P(JobListContract, WhatHappenedLastComesFirst) {
+TEST_P(JobListContract, LatestChangeIsFirst) {
   for (Id id = 1; id <= 4; ++id) submit(id), next_moment();
   EXPECT_THAT(listed(), ElementsAre(4, 3, 2, 1));
   const auto first = claim(2);
@@ -61,7 +61,7 @@ TEST_P(JobListContract, WhatHappenedLastComesFirst) {
   EXPECT_EQ(listed({{}, 1}), std::vector<Id>{2});
 }
 
-TEST_P(JobListContract, JobsOfPlainClientsAreThereBeforeAndAfterSomebodyTakesThem) {
+TEST_P(JobListContract, PlainJobsAreListedBeforeAndAfterTheirClaim) {
   submit(1);
   next_moment();
   push_plain(2);
@@ -102,7 +102,7 @@ TEST_P(JobListContract, Filters) {
   EXPECT_THAT(listed(wanted([](auto& w) { w.since_ms = UINT64_MAX; })), IsEmpty());
 }
 
-TEST_P(JobListContract, PagesHaveEachJobOnceAlsoWhereManyChangedInOneStep) {
+TEST_P(JobListContract, PagesListEachJobOnceAfterManyChanges) {
   for (Id id = 1; id <= 25; ++id) submit(id);
   for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
   JobQuery query;
@@ -115,7 +115,7 @@ TEST_P(JobListContract, PagesHaveEachJobOnceAlsoWhereManyChangedInOneStep) {
   EXPECT_THAT(listed(query), ElementsAre(25, 24, 23));
 }
 
-TEST_P(JobListContract, ASearchAmongManyStopsAndGoesOnWhereItWas) {
+TEST_P(JobListContract, LargeSearchStopsAndResumes) {
   Job rare = job(1);
   rare.name = "needle";
   ASSERT_TRUE(store_->submit(rare).has_value());
@@ -138,7 +138,7 @@ TEST_P(JobListContract, ASearchAmongManyStopsAndGoesOnWhereItWas) {
   EXPECT_EQ(second->after, "");
 }
 
-TEST_P(JobListContract, PagesOfAFilterHoldAsManyAsAreAskedForAndEachJobOnce) {
+TEST_P(JobListContract, FilteredPagesAreFullAndListEachJobOnce) {
   for (Id id = 1; id <= 25; ++id) submit(id);
   for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
   JobsWanted wanted;
@@ -157,7 +157,7 @@ TEST_P(JobListContract, PagesOfAFilterHoldAsManyAsAreAskedForAndEachJobOnce) {
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
 }
 
-TEST_P(JobListContract, RetentionTakesJobsOutAndSoDoesTimeWhatAClientHasDeleted) {
+TEST_P(JobListContract, RetiredAndDeletedJobsLeaveTheList) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   ASSERT_TRUE(store_->create_job(job(2)).has_value());
@@ -176,14 +176,14 @@ TEST_P(JobListContract, RetentionTakesJobsOutAndSoDoesTimeWhatAClientHasDeleted)
   EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 1U);
 }
 
-TEST_P(JobListContract, AnotherClientsKeyHidesJobsAndStopsNone) {
+TEST_P(JobListContract, ForeignKeyHidesJobsAndStopsNone) {
   bench_->put_text(1, "mj:jobs", "mine");
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_EQ(outcome(list_jobs(*store_, 1, {}, [](std::uint64_t, std::uint64_t) {})), "invalid");
 }
 
-TEST_P(JobListContract, WhatIsNoJobInTheIndexIsNotShown) {
+TEST_P(JobListContract, ForeignIndexMembersAreNotShown) {
   submit(1);
   bench_->plain(1, {"ZADD", "mj:jobs", "9999999999999999", "job:$(x):1", "9999999999999999", "actor:1"});
   bench_->plain(1, {"HSET", "actor:1", "id", "1", "secret", "s"});
@@ -192,7 +192,7 @@ TEST_P(JobListContract, WhatIsNoJobInTheIndexIsNotShown) {
 
 MJ_BOTH_STORES(JobListContract);
 
-TEST_P(JobListContract, ATallyCountsTheIndexesWhateverStandsThere) {
+TEST_P(JobListContract, CountUsesIndexesWithAnyMembers) {
   for (Id id = 1; id <= 3; ++id) submit(id);
   push_plain(9);
   ASSERT_EQ(claim(1).size(), 1U);

@@ -21,10 +21,10 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
 
-class KeptBytes : public testing::Test {
+class StorageQuota : public testing::Test {
  protected:
-  KeptBytes() { plain({"FLUSHALL"}); }
-  ~KeptBytes() override { plain({"FLUSHALL"}); }
+  StorageQuota() { plain({"FLUSHALL"}); }
+  ~StorageQuota() override { plain({"FLUSHALL"}); }
 
   static Reply plain(const std::vector<std::string>& words) { return TestRedis::instance().plain(1, words); }
 
@@ -103,7 +103,7 @@ class KeptBytes : public testing::Test {
   }
 };
 
-TEST_F(KeptBytes, QueueOfLargeScriptsIsRefusedAtTheQuota) {
+TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   std::size_t accepted = 0;
   std::string refusal;
@@ -119,7 +119,7 @@ TEST_F(KeptBytes, QueueOfLargeScriptsIsRefusedAtTheQuota) {
   EXPECT_TRUE(store.submit(job_of(8, kMiB))) << "another caller is let in";
 }
 
-TEST_F(KeptBytes, JobsThatAreOnlyCreatedCountAndLeaveAgain) {
+TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   Job first;
   for (int i = 0; i < 15; ++i) {
@@ -142,7 +142,7 @@ TEST_F(KeptBytes, JobsThatAreOnlyCreatedCountAndLeaveAgain) {
   EXPECT_EQ(kept("7"), before);
 }
 
-TEST_F(KeptBytes, RecordsOfPlainClientsCountFromTheirClaim) {
+TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   plain({"HSET", "job:7:1", "id", "1", "caller_id", "7", "context_id", "1", "script_type", "python", "status",
          "dispatched", "script", std::string(kMiB, '#')});
@@ -155,7 +155,7 @@ TEST_F(KeptBytes, RecordsOfPlainClientsCountFromTheirClaim) {
   EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U) << "nothing is left of what it was charged";
 }
 
-TEST_F(KeptBytes, OldestEndedJobsOfTheCallerLeaveFirst) {
+TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(job_of(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
@@ -176,7 +176,7 @@ TEST_F(KeptBytes, OldestEndedJobsOfTheCallerLeaveFirst) {
   EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U) << "the other caller's job stays";
 }
 
-TEST_F(KeptBytes, OtherCallersDoNotCostACallerItsEndedJobs) {
+TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
   RedisStore store(config(4 * kMiB, 40 * kMiB));
   for (Id other = 20; other < 30; ++other) {
     for (int i = 0; i < 3; ++i) {
@@ -200,7 +200,7 @@ TEST_F(KeptBytes, OtherCallersDoNotCostACallerItsEndedJobs) {
   }
 }
 
-TEST_F(KeptBytes, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
+TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
   const auto claimed = claim(store, 8);
@@ -217,7 +217,7 @@ TEST_F(KeptBytes, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   EXPECT_EQ(plain({"HGET", claimed.back().ref.job_key, "status"}).text(), "finished");
 }
 
-TEST_F(KeptBytes, GapsInTheOutputHaveOneLineEach) {
+TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(job_of(7, 100)));
   const auto claimed = claim(store);
@@ -239,7 +239,7 @@ TEST_F(KeptBytes, GapsInTheOutputHaveOneLineEach) {
   EXPECT_EQ(lines, (std::vector<std::string>{"output is not kept fro", "xxxxxxxxxx", "output is not kept fro"}));
 }
 
-TEST_F(KeptBytes, CallerOverItsQuotaStartsNoJob) {
+TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
   ASSERT_TRUE(store.submit(job_of(8, 100)));
@@ -280,7 +280,7 @@ TEST_F(KeptBytes, CallerOverItsQuotaStartsNoJob) {
   expect_sound(store);
 }
 
-TEST_F(KeptBytes, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
+TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
   RedisStore store(config(8 * kMiB, 64 * kMiB));
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
   const auto claimed = claim(store, 16);
@@ -302,7 +302,7 @@ TEST_F(KeptBytes, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
   expect_sound(store);
 }
 
-TEST_F(KeptBytes, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
+TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   Job job = job_of(7, 100);
   job.retries = 3;
@@ -325,7 +325,7 @@ TEST_F(KeptBytes, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
   expect_sound(store);
 }
 
-TEST_F(KeptBytes, OutputAndResultsOfJobsElsewhereCountForTheirCaller) {
+TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   const std::string message = "message:7:1", content(64, 'c');
   ASSERT_TRUE(store.save(1, message, {{"id", "1"}, {"caller_id", "7"}, {"context_id", "1"}}));
@@ -359,7 +359,7 @@ TEST_F(KeptBytes, OutputAndResultsOfJobsElsewhereCountForTheirCaller) {
   EXPECT_EQ(kept("7"), 0U) << "what was charged is credited";
 }
 
-TEST_F(KeptBytes, EndsOfAttemptsReplaceOneAnother) {
+TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   Job job = job_of(7, 100);
   job.retries = 10;
@@ -383,7 +383,7 @@ TEST_F(KeptBytes, EndsOfAttemptsReplaceOneAnother) {
   }
 }
 
-TEST_F(KeptBytes, FullContextStillLetsSmallCallersIn) {
+TEST_F(StorageQuota, FullContextAcceptsSmallCallers) {
   RedisStore store(config(16 * kMiB, 32 * kMiB));
   for (const Id caller : {7U, 8U, 9U})
     for (int i = 0; i < 15; ++i) (void)store.submit(job_of(caller, kMiB));
@@ -394,7 +394,7 @@ TEST_F(KeptBytes, FullContextStillLetsSmallCallersIn) {
   EXPECT_TRUE(store.submit(job_of(10, 1000)));
 }
 
-TEST_F(KeptBytes, ContextNeverKeepsTwiceItsQuota) {
+TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
   RedisStore store(config(0, 8 * kMiB));
   const std::size_t own = kMiB / 4;  // below a sixteenth of the quota of the context, which lets each caller in
   std::string refusal;
@@ -407,7 +407,7 @@ TEST_F(KeptBytes, ContextNeverKeepsTwiceItsQuota) {
   EXPECT_LE(kept("all"), 16 * kMiB);
 }
 
-TEST_F(KeptBytes, SearchInVainIsNotRepeatedAtOnce) {
+TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   constexpr std::uint32_t kOthers = 1000;
   for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
@@ -439,7 +439,7 @@ TEST_F(KeptBytes, SearchInVainIsNotRepeatedAtOnce) {
   EXPECT_TRUE(store.submit(job_of(7, kMiB / 2)));
 }
 
-TEST_F(KeptBytes, FullContextRetiresJobsOfTheNextCallerWhereTheLargestHasNone) {
+TEST_F(StorageQuota, FullContextRetiresJobsOfTheNextCaller) {
   RedisStore store(config(64 * kMiB, 16 * kMiB));
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(store.submit(job_of(8, kMiB)));
@@ -452,7 +452,7 @@ TEST_F(KeptBytes, FullContextRetiresJobsOfTheNextCallerWhereTheLargestHasNone) {
   EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 1U);
 }
 
-TEST_F(KeptBytes, FullContextRetiresJobsOfItsLargestCaller) {
+TEST_F(StorageQuota, FullContextRetiresJobsOfItsLargestCaller) {
   RedisStore store(config(64 * kMiB, 16 * kMiB));
   ASSERT_TRUE(store.submit(job_of(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
@@ -467,7 +467,7 @@ TEST_F(KeptBytes, FullContextRetiresJobsOfItsLargestCaller) {
   EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 0U);
 }
 
-TEST_F(KeptBytes, SmallJobsCostTheirEndNothing) {
+TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   const auto spent = [&] {
     std::uint64_t calls = 0;
@@ -492,7 +492,7 @@ TEST_F(KeptBytes, SmallJobsCostTheirEndNothing) {
   EXPECT_EQ(large - small, 2U) << "the counter is read and written, once";
 }
 
-TEST_F(KeptBytes, CounterOfAnotherTypeStopsNoJob) {
+TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   plain({"SET", "mj:kept", "nonsense"});
   plain({"SET", "mj:kept-created", "nonsense"});
@@ -505,7 +505,7 @@ TEST_F(KeptBytes, CounterOfAnotherTypeStopsNoJob) {
   ASSERT_TRUE(store.delete_record(1, claimed[0].ref.job_key));
 }
 
-TEST_F(KeptBytes, MessagesOfACallerCountUntilTheyAreDeleted) {
+TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   NewRecord message{"message:7:", "message:7", 0, {{"message", std::string(kMiB, 'm')}}};
   std::vector<std::string> made;
@@ -521,7 +521,7 @@ TEST_F(KeptBytes, MessagesOfACallerCountUntilTheyAreDeleted) {
   EXPECT_TRUE(store.create_record(1, message));
 }
 
-TEST_F(KeptBytes, DefinitionsCountForTheCallerThatStoredThem) {
+TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
@@ -550,7 +550,7 @@ TEST_F(KeptBytes, DefinitionsCountForTheCallerThatStoredThem) {
   EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
 }
 
-TEST_F(KeptBytes, SchedulesCountWithTheirLatestContent) {
+TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
@@ -577,7 +577,7 @@ TEST_F(KeptBytes, SchedulesCountWithTheirLatestContent) {
   EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
 }
 
-TEST_F(KeptBytes, JobsOfAFlowCountForTheCallerOfTheirKeys) {
+TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
@@ -590,7 +590,7 @@ TEST_F(KeptBytes, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   EXPECT_EQ(kept("0"), 0U);
 }
 
-TEST_F(KeptBytes, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
+TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
@@ -636,7 +636,7 @@ TEST_F(KeptBytes, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   EXPECT_EQ(text("mj:claim:job:7:8", "unplanted"), "");
 }
 
-TEST_F(KeptBytes, CountersOfCallerAndContextLoseTheSame) {
+TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
   RedisStore store(config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(job_of(7, kMiB)));
   ASSERT_TRUE(store.submit(job_of(8, kMiB)));
@@ -651,7 +651,7 @@ TEST_F(KeptBytes, CountersOfCallerAndContextLoseTheSame) {
   EXPECT_EQ(kept("all"), all - 1000);
 }
 
-TEST_F(KeptBytes, CountersThatDriftAreFoundAndMended) {
+TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
   RedisStore store(config(64 * kMiB, 64 * kMiB));
   ASSERT_TRUE(store.submit(job_of(7, kMiB)));
   const auto claimed = claim(store);
@@ -677,7 +677,7 @@ TEST_F(KeptBytes, CountersThatDriftAreFoundAndMended) {
   }
 }
 
-TEST_F(KeptBytes, DoctorAndExplainShowUsageAndQuota) {
+TEST_F(StorageQuota, DoctorAndExplainShowUsageAndQuota) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.submit(job_of(7, kMiB)));
   const auto claimed = claim(store);

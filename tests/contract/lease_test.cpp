@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 class Lease : public StoreContract {};  // NOLINT: the suite's name
 
-TEST_P(Lease, ARenewalMovesItsEnd) {
+TEST_P(Lease, RenewalMovesItsExpiry) {
   submit(1);
   const Claimed got = claim_one(60000);
   const auto before = store_->leases(1).value();
@@ -24,7 +24,7 @@ TEST_P(Lease, ARenewalMovesItsEnd) {
 }
 
 // A shorter lease has the effect of a clock that was set back.
-TEST_P(Lease, RenewalNeverMovesItsEndBack) {
+TEST_P(Lease, RenewalNeverMovesItsExpiryBack) {
   submit(1);
   const Claimed got = claim_one(600000);
   const auto before = store_->leases(1).value();
@@ -32,7 +32,7 @@ TEST_P(Lease, RenewalNeverMovesItsEndBack) {
   EXPECT_GT(store_->leases(1).value().at(0).until_ms, before.at(0).until_ms);
 }
 
-TEST_P(Lease, RestartOfTheServerShortensNoLease) {
+TEST_P(Lease, ServerRestartShortensNoLease) {
   submit(1);
   claim_one(600000);
   const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
@@ -44,7 +44,7 @@ TEST_P(Lease, RestartOfTheServerShortensNoLease) {
   EXPECT_NE(bench_->plain(1, {"GET", "mj:server"}).text(), "the server as it was before");
 }
 
-TEST_P(Lease, MoreThanOnePageIsRead) {
+TEST_P(Lease, MultiplePagesAreRead) {
   std::vector<std::string> words{"ZADD", "mj:leases"};
   for (int i = 0; i < 2600; ++i) {
     words.push_back(std::to_string(i < 1500 ? 5000 : 5000 + i));  // more than a page of leases with the same end
@@ -65,7 +65,7 @@ TEST_P(Lease, MoreThanOnePageIsRead) {
   EXPECT_EQ(store_->leases(1)->size(), 2601U);
 }
 
-TEST_P(Lease, ARenewalAfterItsEndIsRefused) {
+TEST_P(Lease, RenewalAfterTheEndIsRejected) {
   submit(1);
   const Claimed got = claim_one(1);
   await_end_of_lease(got);
@@ -73,7 +73,7 @@ TEST_P(Lease, ARenewalAfterItsEndIsRefused) {
   EXPECT_THAT(last_anomaly(), HasSubstr("too late"));
 }
 
-TEST_P(Lease, ARenewalThatItsOwnersReportHasOvertakenIsNoAnomaly) {
+TEST_P(Lease, RenewalOvertakenByItsOwnReportIsNoAnomaly) {
   for (const Id id : {1U, 2U, 3U}) submit(id);
   const auto got = claim(3);
   ASSERT_EQ(got.size(), 3U);
@@ -88,7 +88,7 @@ TEST_P(Lease, ARenewalThatItsOwnersReportHasOvertakenIsNoAnomaly) {
   EXPECT_TRUE(store_->anomalies(1, 10).value().empty());
 }
 
-TEST_P(Lease, ARenewalOfAJobThatWasTakenAwayIsAnAnomaly) {
+TEST_P(Lease, RenewalOfALostJobIsAnAnomaly) {
   submit(1);
   const Claimed got = claim_one(1);
   await_end_of_lease(got);
@@ -97,7 +97,7 @@ TEST_P(Lease, ARenewalOfAJobThatWasTakenAwayIsAnAnomaly) {
   EXPECT_THAT(last_anomaly(), HasSubstr("a renewal by claim"));
 }
 
-TEST_P(Lease, NothingIsAcceptedAfterItsEnd) {
+TEST_P(Lease, NoReportIsAcceptedAfterTheEnd) {
   submit(1);
   const Claimed got = claim_one(1);
   await_end_of_lease(got);
@@ -108,7 +108,7 @@ TEST_P(Lease, NothingIsAcceptedAfterItsEnd) {
   EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 0).value().lines.empty());
 }
 
-TEST_P(Lease, AStaleTokenCannotComplete) {
+TEST_P(Lease, StaleTokenCannotComplete) {
   submit(1);
   const Claimed got = claim_one();
   ClaimRef forged = got.ref;
@@ -122,7 +122,7 @@ TEST_P(Lease, AStaleTokenCannotComplete) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
-TEST_P(Lease, AnExpiredJobIsDeliveredAgainWithAHigherEpoch) {
+TEST_P(Lease, ExpiredJobIsDeliveredAgainWithAHigherEpoch) {
   submit(1);
   submit(2);
   const Claimed first = claim_one(1);
@@ -141,7 +141,7 @@ TEST_P(Lease, AnExpiredJobIsDeliveredAgainWithAHigherEpoch) {
   EXPECT_EQ(field("job:12:1", "result"), R"({"answer":"42"})");
 }
 
-TEST_P(Lease, ALiveOneDoesNotExpire) {
+TEST_P(Lease, LiveLeaseDoesNotExpire) {
   submit(1);
   const Claimed got = claim_one();
   EXPECT_FALSE(expire("job:12:1"));
@@ -150,7 +150,7 @@ TEST_P(Lease, ALiveOneDoesNotExpire) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
-TEST_P(Lease, OneThatWasRenewedMeanwhileDoesNotExpire) {
+TEST_P(Lease, RenewedLeaseDoesNotExpire) {
   submit(1);
   const Claimed got = claim_one(60000);
   const auto seen = store_->leases(1).value().at(0);
@@ -158,7 +158,7 @@ TEST_P(Lease, OneThatWasRenewedMeanwhileDoesNotExpire) {
   EXPECT_FALSE(store_->expire(1, seen).value());
 }
 
-TEST_P(Lease, ItExpiresOnce) {
+TEST_P(Lease, LeaseExpiresOnce) {
   submit(1);
   const Claimed got = claim_one(1);
   await_end_of_lease(got);
@@ -168,7 +168,7 @@ TEST_P(Lease, ItExpiresOnce) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
-TEST_P(Lease, AReleasedJobIsClaimedNextWithAHigherEpoch) {
+TEST_P(Lease, ReleasedJobIsClaimedNextWithAHigherEpoch) {
   submit(1);
   submit(2);
   const Claimed first = claim_one();
@@ -182,7 +182,7 @@ TEST_P(Lease, AReleasedJobIsClaimedNextWithAHigherEpoch) {
   EXPECT_EQ(second.deliveries, 2U);
 }
 
-TEST_P(Lease, TheHeartbeatCarriesACancellation) {
+TEST_P(Lease, HeartbeatReportsACancellation) {
   submit(1);
   const Claimed got = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -195,7 +195,7 @@ TEST_P(Lease, TheHeartbeatCarriesACancellation) {
   EXPECT_TRUE(store_->cancel(1, "job:12:1"));
 }
 
-TEST_P(Lease, ACancelledJobWhoseOwnerDiesEndsAsCancelled) {
+TEST_P(Lease, CancelledJobOfADeadOwnerEndsAsCancelled) {
   submit(1);
   const Claimed got = claim_one(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -207,7 +207,7 @@ TEST_P(Lease, ACancelledJobWhoseOwnerDiesEndsAsCancelled) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
 }
 
-TEST_P(Lease, ACancelledJobThatIsReleasedEndsAsCancelled) {
+TEST_P(Lease, CancelledJobThatIsReleasedEndsAsCancelled) {
   submit(1);
   const Claimed got = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -216,7 +216,7 @@ TEST_P(Lease, ACancelledJobThatIsReleasedEndsAsCancelled) {
   EXPECT_TRUE(claim().empty());
 }
 
-TEST_P(Lease, ALiveClaimOutlivesItsRecord) {
+TEST_P(Lease, LiveClaimOutlivesItsRecord) {
   submit(1);
   const Claimed got = claim_one();
   bench_->erase(1, "job:12:1");

@@ -32,7 +32,7 @@ class MemoryFault : public testing::Test {
   std::unique_ptr<Store> store_ = server_.open().value();
 };
 
-TEST_F(MemoryFault, ALostReplyMeansThatItHappened) {
+TEST_F(MemoryFault, LostReplyMeansThatTheCallHappened) {
   Fault next = Fault::before;
   server_.set_faults(
       [&](std::string_view call) { return call == "submit" ? std::exchange(next, Fault::none) : Fault::none; });
@@ -46,7 +46,7 @@ TEST_F(MemoryFault, ALostReplyMeansThatItHappened) {
 }
 
 // Otherwise the jobs would stay claimed until their leases expire, because the agent does not know about them.
-TEST_F(MemoryFault, AClaimWhoseReplyIsLostIsGivenBackWithTheNextOne) {
+TEST_F(MemoryFault, ClaimWithALostReplyIsReturnedByTheNextClaim) {
   ASSERT_TRUE(store_->submit(job()));
   ClaimRequest request;
   request.context = 1;
@@ -63,7 +63,7 @@ TEST_F(MemoryFault, AClaimWhoseReplyIsLostIsGivenBackWithTheNextOne) {
   EXPECT_TRUE(store_->claim(request).value().jobs.empty());
 }
 
-TEST_F(MemoryFault, CallsThatCanWriteAreNumberedAndReadingOnesAreNamed) {
+TEST_F(MemoryFault, WritingCallsAreNumberedAndReadingCallsNamed) {
   std::vector<std::string> calls;
   server_.set_faults([&](const ServerCall& call) {
     calls.push_back(std::string(call.name) + " " + std::to_string(call.write));
@@ -78,7 +78,7 @@ TEST_F(MemoryFault, CallsThatCanWriteAreNumberedAndReadingOnesAreNamed) {
   EXPECT_EQ(server_.writes(), 2U);
 }
 
-TEST_F(MemoryFault, ASnapshotIsTheWholeServer) {
+TEST_F(MemoryFault, SnapshotContainsTheWholeServer) {
   ASSERT_TRUE(store_->submit(job()));
   const auto before = server_.snapshot();
   server_.plain(2, {"SET", "text", "other database"});
@@ -94,7 +94,7 @@ TEST_F(MemoryFault, ASnapshotIsTheWholeServer) {
 }
 
 // Shows how a scenario is stopped at each of its writes and then repeated.
-TEST_F(MemoryFault, AScenarioThatStopsAtAnyWriteEndsAlikeWhenItIsRepeated) {
+TEST_F(MemoryFault, ScenarioStoppedAtAnyWriteRecoversWhenRepeated) {
   const auto scenario = [&]() -> Result<void> {
     MJ_CHECK(store_->submit(job()));
     MJ_CHECK(store_->pause_queue(1, "queue:python", true));
@@ -140,7 +140,7 @@ TEST_F(MemoryFault, ManyThreadsShareOneServer) {
   EXPECT_EQ(queued(), 400U);
 }
 
-TEST_F(MemoryFault, AReaderOfALogIsWokenByItsFirstLine) {
+TEST_F(MemoryFault, LogReaderWakesAtItsFirstLine) {
   ASSERT_TRUE(store_->submit(job()));
   std::thread other([&] {
     server_.plain(1, {"XADD", "mj:log:job:12:1", "1-0", "ts", "1", "stream", "stdout", "text", "x"});

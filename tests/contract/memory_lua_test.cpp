@@ -123,7 +123,7 @@ TEST(MemoryLua, ScriptsAnswerAsInRedis) {
   pair.compare({"EVAL", "return 1", "x"});
 }
 
-TEST(MemoryLua, NothingOfTheMachineCanBeReached) {
+TEST(MemoryLua, HostIsOutOfReach) {
   RedisPair pair;
   for (const std::string name : {"os", "io", "dofile", "loadfile", "require", "debug", "package", "_G", "rawset"}) {
     EXPECT_THAT(pair.imitated({"EVAL", "return " + name, "0"}), HasSubstr("nonexistent global variable")) << name;
@@ -131,7 +131,7 @@ TEST(MemoryLua, NothingOfTheMachineCanBeReached) {
   EXPECT_EQ(pair.imitated({"EVAL", "return math.random", "0"}), "nil") << "nothing is random";
 }
 
-TEST(MemoryLua, AnEndlessNestIsAnErrorAndTheNextScriptRuns) {
+TEST(MemoryLua, EndlessRecursionIsAnErrorForOneScript) {
   RedisPair pair;
   EXPECT_THAT(pair.imitated({"EVAL", "local t = {} t[1] = t return t", "0"}), HasSubstr("stack limit"));
   EXPECT_THAT(pair.imitated({"EVAL", "local function f() return 1 + f() end return f()", "0"}), HasSubstr("overflow"));

@@ -277,7 +277,7 @@ TEST(MemoryRedis, EveryCommandOfTheScriptsIsImitated) {
   EXPECT_GT(calls, 50U);
 }
 
-TEST(MemoryRedis, TimeIsTheClocksAndStandsStillWhileAScriptRuns) {
+TEST(MemoryRedis, TimeIsConstantDuringAScript) {
   RedisPair pair;
   pair.set_now(1700000000123);
   EXPECT_EQ(pair.imitated({"TIME"}), R"(["1700000000", "123000"])");
@@ -288,7 +288,7 @@ TEST(MemoryRedis, TimeIsTheClocksAndStandsStillWhileAScriptRuns) {
       R"("1700000000126-1")");
 }
 
-TEST(MemoryRedis, WhatIsNotImitatedSaysSo) {
+TEST(MemoryRedis, UnsupportedCommandsAreReported) {
   RedisPair pair;
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"SET", "a", "b", "PX", "5"},

@@ -38,7 +38,7 @@ class Topic : public StoreContract {
   std::vector<std::string> pending() { return store_->topic_pending(1, "runner20").value(); }
 };
 
-TEST_P(Topic, AMessageWaitsUntilItIsTaken) {
+TEST_P(Topic, MessageWaitsUntilItIsTaken) {
   send({job(1)});
   send({job(1)});  // sends the same message again
   EXPECT_THAT(pending(), ElementsAre(kKey));
@@ -60,7 +60,7 @@ TEST_P(Topic, JobThatFailedBeforeCountsInTheEndOfItsMessage) {
 }
 
 // Without the mark, the message could be delivered a second time.
-TEST_P(Topic, MarkOfARetiredMessageStaysWhileItMayComeAgain) {
+TEST_P(Topic, MarkOfARetiredMessageStaysUntilNoRetryIsPossible) {
   const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
   bench_->plain(1, {"HSET", kKey, "id", "101"});
   bench_->plain(1, {"HSET", "mj:message:message:12:101", "state", "over", "left", "0", "fresh_until", fresh});
@@ -75,7 +75,7 @@ TEST_P(Topic, MarkOfARetiredMessageStaysWhileItMayComeAgain) {
 }
 
 // Every client can push a key that does not exist.
-TEST_P(Topic, KeysWithoutARecordLeaveTheListAtOnceAndHoldNobodyUp) {
+TEST_P(Topic, KeysWithoutARecordLeaveTheList) {
   for (int i = 0; i < 900; ++i) bench_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
   bench_->push(1, "mj:topic:runner20", "nonsense");
   send({job(1)});
@@ -89,7 +89,7 @@ TEST_P(Topic, KeysWithoutARecordLeaveTheListAtOnceAndHoldNobodyUp) {
   }));
 }
 
-TEST_P(Topic, ATakenMessageBecomesJobsOnce) {
+TEST_P(Topic, ConsumedMessageCreatesItsJobsOnce) {
   send({job(1), job(2)});
   const auto taken = take({job(1), job(2)}).value();
   EXPECT_FALSE(taken.repeated);
@@ -108,7 +108,7 @@ TEST_P(Topic, ATakenMessageBecomesJobsOnce) {
   EXPECT_EQ(field(kKey, "status"), "processed");
 }
 
-TEST_P(Topic, AFailedJobMakesItsMessageAnError) {
+TEST_P(Topic, FailedJobMakesItsMessageAnError) {
   send({job(1), job(2)});
   ASSERT_TRUE(take({job(1), job(2)}));
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -119,7 +119,7 @@ TEST_P(Topic, AFailedJobMakesItsMessageAnError) {
   EXPECT_THAT(field(kKey, "error"), HasSubstr("1 of its jobs failed"));
 }
 
-TEST_P(Topic, AJobWithOtherContentRefusesTheWholeMessage) {
+TEST_P(Topic, JobWithOtherContentRejectsTheWholeMessage) {
   ASSERT_TRUE(store_->submit(job(2, "print('first')")));
   send({job(1), job(2)});
   EXPECT_EQ(outcome(take({job(1), job(2)})), "conflict");
@@ -132,7 +132,7 @@ TEST_P(Topic, AJobWithOtherContentRefusesTheWholeMessage) {
   EXPECT_TRUE(take({job(1)}).value().repeated);
 }
 
-TEST_P(Topic, AJobThatIsThereWithTheSameContentIsUsed) {
+TEST_P(Topic, ExistingJobWithTheSameContentIsUsed) {
   ASSERT_TRUE(store_->save(1, "job:12:1",
                            {{"id", "1"},
                             {"caller_id", "12"},
@@ -149,7 +149,7 @@ TEST_P(Topic, AJobThatIsThereWithTheSameContentIsUsed) {
   EXPECT_EQ(field(kKey, "status"), "processed");
 }
 
-TEST_P(Topic, AMessageWhoseJobsHaveAllEndedIsProcessedAtOnce) {
+TEST_P(Topic, MessageWithEndedJobsIsProcessedAtOnce) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   send({job(1)});
@@ -158,7 +158,7 @@ TEST_P(Topic, AMessageWhoseJobsHaveAllEndedIsProcessedAtOnce) {
   EXPECT_TRUE(claim_here().empty());
 }
 
-TEST_P(Topic, OddMessagesAreRefused) {
+TEST_P(Topic, InvalidMessagesAreRejected) {
   EXPECT_EQ(outcome(take({job(1)})), "not_found");
   EXPECT_EQ(outcome(store_->close_message(1, kList, kKey, "x")), "not_found");
   bench_->put_text(1, kKey, "x");
@@ -170,7 +170,7 @@ TEST_P(Topic, OddMessagesAreRefused) {
   EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
 }
 
-TEST_P(Topic, ARefusalOfATakenMessageChangesNothing) {
+TEST_P(Topic, RejectingAConsumedMessageChangesNothing) {
   send({job(1)});
   ASSERT_TRUE(take({job(1)}));
   ASSERT_TRUE(store_->close_message(1, kList, kKey, "late"));
@@ -200,7 +200,7 @@ TEST_P(Hold, WritesTheRunnersRecord) {
   EXPECT_NE(field("runner:20", "created_at"), "");
 }
 
-TEST_P(Hold, ASecondInstanceLearnsWhoHoldsIt) {
+TEST_P(Hold, SecondInstanceSeesTheHolder) {
   ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
   const auto refused = store_->hold_runner(1, runner_, other_, 60000, "", held_by_);
   EXPECT_EQ(outcome(refused), "conflict");
@@ -212,12 +212,12 @@ TEST_P(Hold, ASecondInstanceLearnsWhoHoldsIt) {
   EXPECT_EQ(outcome(store_->hold_runner(1, runner_, self_, 60000, "", held_by_)), "conflict");
 }
 
-TEST_P(Hold, ItsTimePasses) {
+TEST_P(Hold, Expires) {
   ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 1, "", held_by_));
   EXPECT_TRUE(eventually([&] { return store_->hold_runner(1, runner_, other_, 60000, "", held_by_).has_value(); }));
 }
 
-TEST_P(Hold, OnlyItsHolderReleasesIt) {
+TEST_P(Hold, OnlyTheHolderReleasesIt) {
   ASSERT_TRUE(store_->hold_runner(1, runner_, self_, 60000, "", held_by_));
   ASSERT_TRUE(store_->release_runner(1, 20, other_));
   EXPECT_EQ(outcome(store_->hold_runner(1, runner_, other_, 60000, "", held_by_)), "conflict");

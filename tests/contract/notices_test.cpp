@@ -36,7 +36,7 @@ class Notices : public StoreContract {
   }
 };
 
-TEST_P(Notices, AnEndIsReportedOnceItIsThere) {
+TEST_P(Notices, EndIsDueAfterItIsStored) {
   submit(1, kTargets);
   submit(2, "");
   EXPECT_THAT(due().notices, IsEmpty());
@@ -50,7 +50,7 @@ TEST_P(Notices, AnEndIsReportedOnceItIsThere) {
   EXPECT_THAT(due().notices, IsEmpty()) << "given to one at a time";
 }
 
-TEST_P(Notices, WhatNobodySettlesIsDueAgain) {
+TEST_P(Notices, UnsettledNoticeIsDueAgain) {
   submit(1, kTargets);
   run_all();
   const auto first = due(10, 0);
@@ -60,7 +60,7 @@ TEST_P(Notices, WhatNobodySettlesIsDueAgain) {
   EXPECT_EQ(again.notices[0].entry, first.notices[0].entry);
 }
 
-TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
+TEST_P(Notices, AttemptsAndFinishedTargetsAreStored) {
   submit(1, kTargets);
   run_all();
   const Notice first = due().notices.at(0);
@@ -80,7 +80,7 @@ TEST_P(Notices, ATryIsCountedAndThoseWhoHaveHeardAreRemembered) {
   EXPECT_GT(later.next_ms, 50000U);
 }
 
-TEST_P(Notices, SettledIsGoneAndGivenUpIsReported) {
+TEST_P(Notices, SettledNoticeIsRemovedAndFailureReported) {
   submit(1, kTargets);
   submit(2, kTargets);
   run_all();
@@ -93,7 +93,7 @@ TEST_P(Notices, SettledIsGoneAndGivenUpIsReported) {
   EXPECT_EQ(due(10, 0).next_ms, 0U);
 }
 
-TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
+TEST_P(Notices, ContextTargetsReceiveStandaloneJobs) {
   ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"notify", kTargets}}).has_value());
   submit(1, "");
   submit(2, "", [](Job& j) { j.unknown.emplace_back("notice_of", "job:12:1"); });
@@ -107,7 +107,7 @@ TEST_P(Notices, OfAContextHearOfJobsThatStandAlone) {
   EXPECT_FALSE(cancelled.notices[0].finished);
 }
 
-TEST_P(Notices, RetentionLeavesTheRecordUntilItsNoticeWasSent) {
+TEST_P(Notices, RetentionKeepsTheRecordUntilItsNoticeIsSent) {
   submit(1, kTargets);
   run_all();
   TickRequest request;
@@ -129,7 +129,7 @@ TEST_P(Notices, RetentionLeavesTheRecordUntilItsNoticeWasSent) {
   }));
 }
 
-TEST_P(Notices, RecordWhoseNoticeWasSentWaitsForNoOther) {
+TEST_P(Notices, RecordWithASentNoticeWaitsForNoOther) {
   submit(1, kTargets);
   submit(2, kTargets);
   run_all();
@@ -141,7 +141,7 @@ TEST_P(Notices, RecordWhoseNoticeWasSentWaitsForNoOther) {
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict");
 }
 
-TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
+TEST_P(Notices, FailedAttemptIsNotAnEnd) {
   submit(1, kTargets, [](Job& j) { j.retries = 1; });
   const auto claimed = claim(1);
   ASSERT_EQ(claimed.size(), 1U);
@@ -152,7 +152,7 @@ TEST_P(Notices, AnAttemptThatFailedIsNoEnd) {
   EXPECT_THAT(due().notices, IsEmpty());
 }
 
-TEST_P(Notices, OthersMayHaveWrittenAnything) {
+TEST_P(Notices, InvalidEntriesAreDroppedAsAnomalies) {
   bench_->plain(1, {"ZADD", "mj:notices", "1", "nonsense"});
   bench_->plain(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
   bench_->plain(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
@@ -168,7 +168,7 @@ TEST_P(Notices, OthersMayHaveWrittenAnything) {
   EXPECT_FALSE(store_->notices_due(1, 10, 1).has_value());
 }
 
-TEST_P(Notices, CoordinatorsLookAtPrerequisitesWhereThereAreAny) {
+TEST_P(Notices, CoordinatorsCheckPrerequisitesIfConfigured) {
   submit(1, "", [](Job& j) { j.prerequisites = {"redis:ready"}; });
   EXPECT_THAT(claim(64), IsEmpty());
   const auto first = store_->prerequisites_due(1, 10, 0, Looker::agent).value();

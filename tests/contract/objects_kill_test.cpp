@@ -87,7 +87,7 @@ class ObjectsKilled : public StoreContract {
   }
 };
 
-TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
+TEST_P(ObjectsKilled, KilledWriterLeavesNothingHalfWritten) {
   submit(1);
   const ClaimRef claim = claim_one(600000).ref;
   const std::string url = TestRedis::instance().url();
@@ -120,7 +120,7 @@ TEST_P(ObjectsKilled, AWriterAtAnyMomentAndNothingIsHalfWritten) {
   }
 }
 
-TEST_P(ObjectsKilled, TheServerAtAnyMomentAndNothingIsHalfWritten) {
+TEST_P(ObjectsKilled, KilledServerLeavesNothingHalfWritten) {
   const TempFolder folder;
   const std::string url = EmbeddedRedis::url(folder.path());
   std::mt19937 random(11);

@@ -67,7 +67,7 @@ class Objects : public StoreContract {
 
 class ObjectsOfRedis : public Objects {};  // tests with commands that only a real server supports
 
-TEST_P(Objects, WhatIsPutIsGotWithItsIdVersionAndTimes) {
+TEST_P(Objects, StoredObjectHasIdVersionAndTimes) {
   const auto first = write({put("a", R"({"title":"one","n":1.5})")}).value();
   ASSERT_EQ(first.stamps.size(), 1U);
   EXPECT_EQ(first.stamps[0].version, 1U);
@@ -98,7 +98,7 @@ TEST_P(Objects, VersionsAreChecked) {
   EXPECT_EQ(outcome(write({remove("a")})), "not_found");
 }
 
-TEST_P(Objects, AWriteOfSeveralIsAllOrNothing) {
+TEST_P(Objects, WriteOfSeveralObjectsIsAtomic) {
   declare({"n"});
   ASSERT_TRUE(write({put("a", R"({"n":1})"), put("b", R"({"n":1})"), put("c", R"({"n":1})")}));
   const auto refused = write({put("a", R"({"n":2})"), remove("b"), put("d", R"({"n":2})"), check("c", 7)});
@@ -115,13 +115,13 @@ TEST_P(Objects, AWriteOfSeveralIsAllOrNothing) {
   expect_sound();
 }
 
-TEST_P(Objects, AnObjectMayStandInOneOperationOnly) {
+TEST_P(Objects, ObjectMayAppearInOneOperationOnly) {
   const auto refused = write({put("a", "{}"), check("b", 0), remove("a")});
   EXPECT_EQ(outcome(refused), "invalid");
   EXPECT_THAT(refused.error().message, HasSubstr("operations[2]: todo \"a\" is that of operations[0]"));
 }
 
-TEST_P(Objects, ARepeatedWriteIsAnsweredAsItWasAndDoneOnce) {
+TEST_P(Objects, RepeatedWriteIsDoneOnceWithTheSameAnswer) {
   const std::vector<ObjectOp> ops{put("a", "{}")};
   const auto first = objects_->write(writer_, "call-1", ops).value();
   const auto again = objects_->write(writer_, "call-1", ops).value();
@@ -156,7 +156,7 @@ TEST_P(Objects, DeclaredFieldsAreFoundByValue) {
   expect_sound();
 }
 
-TEST_P(Objects, NumbersAreFoundByRangeInTheirOrder) {
+TEST_P(Objects, NumbersAreFoundByRangeInOrder) {
   declare({"n"});
   const std::vector<double> numbers{-1e300, -2, -1.5, 0, 0.001, 1, 2, 10, 1e300};
   std::vector<ObjectOp> ops{put("text", R"({"n":"5"})")};
@@ -182,7 +182,7 @@ TEST_P(Objects, NumbersAreFoundByRangeInTheirOrder) {
   EXPECT_EQ(outcome(objects_->find(1, kTodo, {"n", {}, 1, 2}, "nonsense", 2)), "invalid");
 }
 
-TEST_P(Objects, TextsOfAnySortAreFoundExactly) {
+TEST_P(Objects, StringsAreFoundExactly) {
   declare({"t"});
   const std::string longer(600, 'x');
   std::vector<std::string> texts{"",      "a",        "a\\u0000b", "a\\u0001",   "%41",       "A",
@@ -224,7 +224,7 @@ TEST_P(Objects, WordsOfDeclaredTextsAreFound) {
   expect_sound();
 }
 
-TEST_P(Objects, ASearchOfSeveralWordsGoesThroughManyInSteps) {
+TEST_P(Objects, SearchForSeveralWordsScansInSteps) {
   declare({}, {"t"});
   for (int block = 0; block < 50; ++block) {
     std::vector<ObjectOp> ops;
@@ -249,7 +249,7 @@ TEST_P(Objects, ASearchOfSeveralWordsGoesThroughManyInSteps) {
   EXPECT_THAT(found, ElementsAre("02499"));
 }
 
-TEST_P(Objects, AFieldThatIsDeclaredLaterIndexesWhatIsThere) {
+TEST_P(Objects, LaterFieldIndexesExistingObjects) {
   for (int block = 0; block < 3; ++block) {
     std::vector<ObjectOp> ops;
     for (int i = 0; i < 100; ++i) ops.push_back(put(std::to_string(block * 100 + i), R"({"n":7,"t":"Some words"})"));
@@ -270,7 +270,7 @@ TEST_P(Objects, AFieldThatIsDeclaredLaterIndexesWhatIsThere) {
   expect_sound();
 }
 
-TEST_P(Objects, AnotherStoreThatKnowsOldFieldsIndexesByTheNewOnes) {
+TEST_P(Objects, StaleStoreIndexesByTheNewFields) {
   ASSERT_TRUE(write({put("a", R"({"n":1})")}));
   const auto other = bench_->stores().open_objects().value();
   ASSERT_TRUE(other->declare(writer_, kTodo, {"n"}, {}));
@@ -297,7 +297,7 @@ TEST_P(Objects, OneJobWritesAtATime) {
   EXPECT_EQ(objects_->get(1, kTodo, "a").value().version, 3U);
 }
 
-TEST_P(Objects, AJobWhoseTurnCameAndWhoWasRefusedIsInNobodysWay) {
+TEST_P(Objects, RejectedWriterBlocksNoOther) {
   const Claimed second = claim_new(2), third = claim_new(3);
   ASSERT_TRUE(write({put("a", "{}")}));
   EXPECT_NE(write_as(second.ref, {put("a", "{}", 7)}).value().busy, "");
@@ -307,7 +307,7 @@ TEST_P(Objects, AJobWhoseTurnCameAndWhoWasRefusedIsInNobodysWay) {
   EXPECT_EQ(write_as(third.ref, {put("b", "{}")}).value().busy, "") << "it has written nothing";
 }
 
-TEST_P(Objects, AWriterWhoseJobHasEndedIsInNobodysWay) {
+TEST_P(Objects, EndedWriterBlocksNoOther) {
   const Claimed second = claim_new(2);
   ASSERT_TRUE(write({put("a", "{}")}));
   EXPECT_NE(write_as(second.ref, {put("a", "{}")}).value().busy, "");
@@ -316,7 +316,7 @@ TEST_P(Objects, AWriterWhoseJobHasEndedIsInNobodysWay) {
   EXPECT_EQ(outcome(write({put("a", "{}")})), "stale_claim");
 }
 
-TEST_P(Objects, AJobThatWasOvertakenWritesNothing) {
+TEST_P(Objects, OutdatedRunWritesNothing) {
   ASSERT_TRUE(write({put("a", "{}")}));
   ASSERT_TRUE(report(Release{writer_, "lost"}));
   EXPECT_EQ(outcome(write({put("a", "{}")})), "stale_claim");
@@ -351,7 +351,7 @@ TEST_P(Objects, ListsAreInPagesByIdAndBytes) {
   EXPECT_NE(bounded.after, "");
 }
 
-TEST_P(Objects, KindsTellWhatTheyDeclare) {
+TEST_P(Objects, KindsListTheirDeclarations) {
   ASSERT_TRUE(write({put("a", "{}"), put("b", "{}", {}, {"shop", "order"})}));
   declare({"n", "city"}, {"note"});
   const auto kinds = objects_->kinds(1).value();
@@ -384,7 +384,7 @@ TEST_P(Objects, LimitsAreNamed) {
   expect_sound();
 }
 
-TEST_P(ObjectsOfRedis, KeysThatAnotherClientTookAreClearErrorsAndNothingIsHalfWritten) {
+TEST_P(ObjectsOfRedis, ForeignKeysAreErrorsAndNothingIsHalfWritten) {
   declare({"n"}, {"t"});
   ASSERT_TRUE(write({put("a", R"({"n":1,"t":"word"})")}));
   for (const std::string key : {"mj:osis:object:default:todo:a", "mj:osis:ids:default:todo",
@@ -402,7 +402,7 @@ TEST_P(ObjectsOfRedis, KeysThatAnotherClientTookAreClearErrorsAndNothingIsHalfWr
   }
 }
 
-TEST_P(Objects, NonsenseInAnObjectIsAClearErrorAndCanBeReplaced) {
+TEST_P(Objects, InvalidObjectIsAnErrorAndCanBeReplaced) {
   ASSERT_TRUE(write({put("a", "{}"), put("b", "{}")}));
   bench_->plain(1,
                 {"HSET", "mj:osis:object:default:todo:a", "json", "{\"x\":", "entries", "\2\3\3\2", "version", "-4"});
@@ -414,7 +414,7 @@ TEST_P(Objects, NonsenseInAnObjectIsAClearErrorAndCanBeReplaced) {
   expect_sound();
 }
 
-TEST_P(Objects, VerifyTellsAndReindexMends) {
+TEST_P(Objects, VerifyReportsAndReindexRepairs) {
   declare({"n"}, {"t"});
   for (int i = 0; i < 150; ++i) ASSERT_TRUE(write({put(std::to_string(i), R"({"n":1,"t":"one two"})")}));
   expect_sound();

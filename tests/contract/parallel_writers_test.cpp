@@ -172,7 +172,7 @@ TEST_P(ParallelWriters, GrantsMakeOneContextRecord) {
   EXPECT_EQ(read_context(second, *store_)->admins.size(), static_cast<std::size_t>(kWriters));
 }
 
-TEST_P(ParallelWriters, RevokeHoldsBesideGrants) {
+TEST_P(ParallelWriters, RevokeHoldsDespiteConcurrentGrants) {
   for (int round = 0; round < kRounds; ++round) {
     const RoleChange again[] = {role("admin", 50)};
     ASSERT_TRUE(change_roles(by_, *store_, true, again));
@@ -224,7 +224,7 @@ TEST_P(ParallelWriters, ContextIsDeletedOnce) {
   EXPECT_EQ(outcomes([&](Writer& w, int) { return delete_context(by_, w.stores()); }), once_and("not_found"));
 }
 
-TEST_P(ParallelWriters, ChangedContextIsNotDeletedByItsFormerRevision) {
+TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
   const std::function<void()> changes[] = {
       [&] { submitted(1); },
       [&] { EXPECT_TRUE(create_job(by_, *store_, 12, job(2))); },
@@ -307,7 +307,7 @@ TEST_P(ParallelWriters, ActorsAndRunnersAreDeletedOnce) {
 }
 
 // At each moment one of two contexts names the actor; which one changes between the checks of the deletions.
-TEST_P(ParallelWriters, ActorThatAlwaysHasARoleIsNeverDeleted) {
+TEST_P(ParallelWriters, ActorWithARoleIsNeverDeleted) {
   ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
   const std::vector<Id> contexts{1, 2};
   const auto change = [&](Store& store, Id context, bool grant) {
@@ -329,7 +329,7 @@ TEST_P(ParallelWriters, ActorThatAlwaysHasARoleIsNeverDeleted) {
 }
 
 // A change that comes between the check and the deletion.
-TEST_P(ParallelWriters, ActorIsNotDeletedByRolesAsTheyWere) {
+TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
   ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
   const std::vector<ExpectedContext> expected{{1, {{"readers", ""}}}, {2, {{"readers", ""}}}};
   const Caller second{2, 1, WayIn::command, true};
@@ -544,7 +544,7 @@ TEST_P(ParallelWriters, ReplaysAreFlowsOfTheirOwn) {
   EXPECT_EQ(made.size(), static_cast<std::size_t>(kWriters + 1));
 }
 
-TEST_P(ParallelWriters, ScheduleIsChangedByOneOfThoseWhoReadIt) {
+TEST_P(ParallelWriters, ScheduleIsChangedByOneOfItsReaders) {
   Schedule schedule;
   schedule.name = "nightly";
   schedule.caller = 12;

@@ -110,7 +110,7 @@ class Pipeline : public VerifyContract {
 
 // ---- routing ----
 
-TEST_P(Pipeline, WhatIsPutOutWaitsOldestFirstUntilItIsRouted) {
+TEST_P(Pipeline, OutboxIsRoutedOldestFirst) {
   write(101);
   write(102);
   ASSERT_TRUE(store_->put_out(1, message_key(101)));
@@ -123,7 +123,7 @@ TEST_P(Pipeline, WhatIsPutOutWaitsOldestFirstUntilItIsRouted) {
   EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(102)));
 }
 
-TEST_P(Pipeline, RubbishOnMsgOutHoldsNobodyUp) {
+TEST_P(Pipeline, InvalidOutboxEntriesBlockNothing) {
   write();
   for (const char* each : {"nonsense", "message:0:1", "message:12", "job:12:1", "message:12:101 "})
     bench_->push(1, "msg_out", each);
@@ -138,7 +138,7 @@ TEST_P(Pipeline, RubbishOnMsgOutHoldsNobodyUp) {
   EXPECT_THAT(last_anomaly(), HasSubstr("message:12:8"));
 }
 
-TEST_P(Pipeline, AnEntryWithoutARecordIsLookedForAgainAndThenForgotten) {
+TEST_P(Pipeline, EntryWithoutARecordIsRetriedAndThenDropped) {
   bench_->push(1, "msg_out", kMessage);
   bench_->push(1, "msg_out", message_key(102));
   EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
@@ -152,7 +152,7 @@ TEST_P(Pipeline, AnEntryWithoutARecordIsLookedForAgainAndThenForgotten) {
   EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
 }
 
-TEST_P(Pipeline, AMessageIsRoutedOnce) {
+TEST_P(Pipeline, MessageIsRoutedOnce) {
   route({job(1), job(2)});
   EXPECT_THAT(entries(), ElementsAre("send message:12:101"));
   EXPECT_EQ(status(1), "waiting_for_prerequisites away");
@@ -168,7 +168,7 @@ TEST_P(Pipeline, AMessageIsRoutedOnce) {
   EXPECT_TRUE(claim(10).empty());
 }
 
-TEST_P(Pipeline, AJobThatIsInAQueueHereCannotLeave) {
+TEST_P(Pipeline, QueuedJobCannotBeSent) {
   submit(1);
   write();
   EXPECT_EQ(outcome(store_->route_message(1, leaving({job(2), job(1)}))), "conflict");
@@ -178,7 +178,7 @@ TEST_P(Pipeline, AJobThatIsInAQueueHereCannotLeave) {
   EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1)}))), "conflict") << "it has run here";
 }
 
-TEST_P(Pipeline, AJobThatAnotherClientHasPushedOrEndedCannotLeave) {
+TEST_P(Pipeline, JobPushedOrEndedByAClientCannotBeSent) {
   write();
   Fields bare{{"id", "1"}, {"caller_id", "12"}, {"context_id", "1"}, {"script", "print(1)"}, {"script_type", "python"}};
   ASSERT_TRUE(store_->save(1, key(1), bare));
@@ -191,7 +191,7 @@ TEST_P(Pipeline, AJobThatAnotherClientHasPushedOrEndedCannotLeave) {
   EXPECT_EQ(outcome(store_->route_message(1, leaving({job(2)}))), "conflict");
 }
 
-TEST_P(Pipeline, JobsOfAMessageThatAreOddKeepAllOfItHere) {
+TEST_P(Pipeline, InvalidJobsKeepTheirMessageLocal) {
   write();
   ASSERT_TRUE(store_->create_job(job(2, "print('first')")));
   EXPECT_EQ(outcome(store_->route_message(1, leaving({job(1), job(2)}))), "conflict") << "other content";
@@ -203,13 +203,13 @@ TEST_P(Pipeline, JobsOfAMessageThatAreOddKeepAllOfItHere) {
   bench_->erase(1, key(2));  // its record was never pushed; verify would report bare-unqueued
 }
 
-TEST_P(Pipeline, AJobWhoseRecordIsThereWithTheSameContentLeaves) {
+TEST_P(Pipeline, JobWithAMatchingRecordIsSent) {
   ASSERT_TRUE(store_->create_job(job(1)));
   route({job(1)});
   EXPECT_EQ(status(1), "waiting_for_prerequisites away");
 }
 
-TEST_P(Pipeline, AMessageThatIsRefusedIsNotRoutedLater) {
+TEST_P(Pipeline, RejectedMessageIsNotRoutedLater) {
   write();
   ASSERT_TRUE(store_->put_out(1, kMessage));
   ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
@@ -223,7 +223,7 @@ TEST_P(Pipeline, AMessageThatIsRefusedIsNotRoutedLater) {
 
 // ---- delivery ----
 
-TEST_P(Pipeline, MailIsGivenOutInItsOrderAndOnceInAHold) {
+TEST_P(Pipeline, MailIsLeasedInOrderAndOnce) {
   route({job(1)});
   write(102);
   ASSERT_TRUE(store_->route_message(1, leaving({}, 102)));
@@ -242,7 +242,7 @@ TEST_P(Pipeline, MailIsGivenOutInItsOrderAndOnceInAHold) {
   EXPECT_LE(none.next_ms, kHold);
 }
 
-TEST_P(Pipeline, WhatWaitsForATimeOfAClockThatWentBackIsDue) {
+TEST_P(Pipeline, WaitIsDueAfterTheClockWentBack) {
   route({job(1)});
   const std::string in_20_minutes = std::to_string(due().now_ms + 1200000);
   for (const std::string each : {"send ", "expire "}) plain({"ZADD", "mj:outbox", in_20_minutes, each + kMessage});
@@ -252,13 +252,13 @@ TEST_P(Pipeline, WhatWaitsForATimeOfAClockThatWentBackIsDue) {
   EXPECT_EQ(found.out[0].kind, "send");
 }
 
-TEST_P(Pipeline, WhatWasGivenOutAndNotSettledIsGivenOutAgain) {
+TEST_P(Pipeline, UnsettledMailIsLeasedAgain) {
   route({job(1)});
   ASSERT_EQ(due(1).out.size(), 1U);
   EXPECT_TRUE(eventually([&] { return due(1).out.size() == 1; }));
 }
 
-TEST_P(Pipeline, OddEntriesOfTheOutboxGo) {
+TEST_P(Pipeline, InvalidOutboxEntriesAreRemoved) {
   for (const char* each : {"send message:12:999", "nonsense", "send job:12:1"}) plain({"ZADD", "mj:outbox", "1", each});
   plain({"ZADD", "mj:inbox", "1", "message:12:999"});
   const DueMail found = due();
@@ -267,7 +267,7 @@ TEST_P(Pipeline, OddEntriesOfTheOutboxGo) {
   EXPECT_EQ(due().next_ms, 0U);
 }
 
-TEST_P(Pipeline, WhatIsDeliveredIsAcknowledged) {
+TEST_P(Pipeline, DeliveredMessageIsAcknowledged) {
   RouteMessage wanted = leaving({job(1)});
   wanted.result_ms = 50000;
   write();
@@ -281,7 +281,7 @@ TEST_P(Pipeline, WhatIsDeliveredIsAcknowledged) {
   EXPECT_THAT(entries(), ElementsAre("expire message:12:101"));
 }
 
-TEST_P(Pipeline, WhatComesLaterCountsItsTries) {
+TEST_P(Pipeline, DeferredMailCountsItsAttempts) {
   route({job(1)});
   settle("send", {What::later, 40000, "", "nobody answers"});
   settle("send", {What::later, 40000, "", "nobody answers", {{"told", "3"}}});
@@ -293,7 +293,7 @@ TEST_P(Pipeline, WhatComesLaterCountsItsTries) {
   EXPECT_THAT(due().out, IsEmpty());
 }
 
-TEST_P(Pipeline, WhatFailsEndsItsJobs) {
+TEST_P(Pipeline, FailedMessageEndsItsJobs) {
   route({job(1), job(2)});
   settle("send", {What::failed, 0, "refused", "not known there"});
   EXPECT_EQ(status(1), "error refused");
@@ -310,7 +310,7 @@ TEST_P(Pipeline, WhatFailsEndsItsJobs) {
   EXPECT_EQ(field(kMessage, "error"), "not known there");
 }
 
-TEST_P(Pipeline, WhatTimesOutIsAskedToBeCancelledThere) {
+TEST_P(Pipeline, TimedOutMessageIsCancelledAtTheRecipient) {
   RouteMessage wanted = leaving({job(1)});
   wanted.result_ms = 1;
   write();
@@ -325,7 +325,7 @@ TEST_P(Pipeline, WhatTimesOutIsAskedToBeCancelledThere) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_P(Pipeline, ACancelThatIsRefusedEndsNothingElse) {
+TEST_P(Pipeline, RejectedCancelEndsNothingElse) {
   route({job(1), job(2)});
   deliver();
   ASSERT_TRUE(store_->cancel(1, key(1)));
@@ -343,7 +343,7 @@ TEST_P(Pipeline, ACancelThatIsRefusedEndsNothingElse) {
 
 // ---- arrival ----
 
-TEST_P(Pipeline, AMessageArrivesOnce) {
+TEST_P(Pipeline, MessageArrivesOnce) {
   arrive();
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
   EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {{"origin", "7:5"}}}, record()).value(), Arrival::other);
@@ -358,20 +358,20 @@ TEST_P(Pipeline, AMessageArrivesOnce) {
   EXPECT_THAT(due().arrived, IsEmpty()) << "held";
 }
 
-TEST_P(Pipeline, ARecordOfAnotherMessageIsNotOverwritten) {
+TEST_P(Pipeline, RecordOfAnotherMessageIsNotOverwritten) {
   write();
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
 }
 
-TEST_P(Pipeline, WhatHasLeftFromHereDoesNotComeHere) {
+TEST_P(Pipeline, SentJobsCannotBeReceived) {
   route({job(1)});
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   ASSERT_TRUE(answer({ended(1)}));
   EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), {}).value(), Arrival::other);
 }
 
-TEST_P(Pipeline, OneForItsOwnContextArrivesAndLeavesItsList) {
+TEST_P(Pipeline, MessageToItsOwnContextArrives) {
   write();
   for (int again = 0; again < 2; ++again) {
     ASSERT_TRUE(store_->put_out(1, kMessage));
@@ -387,7 +387,7 @@ TEST_P(Pipeline, OneForItsOwnContextArrivesAndLeavesItsList) {
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
 
-TEST_P(Pipeline, AFullInboxTakesNoMore) {
+TEST_P(Pipeline, FullInboxAcceptsNoMore) {
   std::vector<std::string> many{"ZADD", "mj:inbox"};
   for (int i = 0; i < 100000; ++i) {
     many.emplace_back("1");
@@ -400,7 +400,7 @@ TEST_P(Pipeline, AFullInboxTakesNoMore) {
 }
 
 // A busy sender does not delay other senders.
-TEST_P(Pipeline, SendersTakeTurnsHoweverManyTheyHaveSent) {
+TEST_P(Pipeline, SendersAreServedInTurn) {
   Id number = 0;
   const auto come = [&](Id caller) {
     Message one;
@@ -420,7 +420,7 @@ TEST_P(Pipeline, SendersTakeTurnsHoweverManyTheyHaveSent) {
   EXPECT_LT(place("message:13:202"), place("message:13:203"));
 }
 
-TEST_P(Pipeline, OfOneSenderNotMoreThanATenthOfAllWait) {
+TEST_P(Pipeline, OneSenderFillsAtMostATenthOfTheInbox) {
   const std::string now = std::to_string(store_->now_ms().value());
   plain({"ZADD", "mj:inbox", now, "message:12:1"});
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 10000.0 / 1024)});
@@ -433,7 +433,7 @@ TEST_P(Pipeline, OfOneSenderNotMoreThanATenthOfAllWait) {
       << "a turn of a clock that went back";
 }
 
-TEST_P(Pipeline, ALargeMessageCountsAsSeveral) {
+TEST_P(Pipeline, LargeMessageCountsAsSeveral) {
   const std::uint64_t now = store_->now_ms().value();
   plain({"ZADD", "mj:inbox", std::to_string(now), "message:12:1"});
   // Leaves capacity for twenty more messages.
@@ -452,7 +452,7 @@ TEST_P(Pipeline, ALargeMessageCountsAsSeveral) {
       << "that is nobody else's loss";
 }
 
-TEST_P(Pipeline, WhatAnotherClientHasPushedOntoMsgInHasArrived) {
+TEST_P(Pipeline, MessagePushedToMsgInHasArrived) {
   write();
   bench_->push(1, "msg_in", "nonsense");
   bench_->push(1, "msg_in", message_key(999));
@@ -465,7 +465,7 @@ TEST_P(Pipeline, WhatAnotherClientHasPushedOntoMsgInHasArrived) {
   EXPECT_EQ(message_status(), "processed");
 }
 
-TEST_P(Pipeline, WhatIsTakenRunsOnceAndIsAnswered) {
+TEST_P(Pipeline, AcceptedMessageRunsOnceAndIsAnswered) {
   arrive();
   EXPECT_THAT(take({job(1), job(2)}).value().job_keys, ElementsAre(key(1), key(2)));
   EXPECT_EQ(message_status(), "acknowledged");
@@ -488,7 +488,7 @@ TEST_P(Pipeline, WhatIsTakenRunsOnceAndIsAnswered) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_P(Pipeline, WhatAnotherClientWritesOnARecordDoesNotKeepItFromBeingTaken) {
+TEST_P(Pipeline, ForeignFieldsOnARecordDoNotBlockIt) {
   arrive();
   ASSERT_TRUE(store_->save(1, kMessage, {{"status", "processed"}}));
   EXPECT_FALSE(take({job(1)}).value().repeated);
@@ -496,7 +496,7 @@ TEST_P(Pipeline, WhatAnotherClientWritesOnARecordDoesNotKeepItFromBeingTaken) {
   EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
 }
 
-TEST_P(Pipeline, TheLinesOfItsJobsAreSentWhileTheyRun) {
+TEST_P(Pipeline, LogLinesAreSentDuringTheRun) {
   arrive({{"stream", "1"}});
   ASSERT_TRUE(take({job(1)}));
   EXPECT_THAT(entries(), ElementsAre("logs message:12:101"));
@@ -506,7 +506,7 @@ TEST_P(Pipeline, TheLinesOfItsJobsAreSentWhileTheyRun) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_P(Pipeline, AFlowAnswersWhenItEnds) {
+TEST_P(Pipeline, FlowAnswersAtItsEnd) {
   arrive();
   plain({"HSET", "mj:flow:7", "state", "active"});
   ASSERT_TRUE(take({}, 7));
@@ -516,7 +516,7 @@ TEST_P(Pipeline, AFlowAnswersWhenItEnds) {
   EXPECT_THAT(entries(), IsEmpty());
 }
 
-TEST_P(Pipeline, AFlowThatHasEndedBeforeItWasTakenAnswersAtOnce) {
+TEST_P(Pipeline, FlowEndedBeforeItsAcceptanceAnswersAtOnce) {
   arrive();
   plain({"HSET", "mj:flow:7", "state", "ended"});
   plain({"HSET", "flow:7", "status", "error", "error", "node b failed: exit 3"});
@@ -526,7 +526,7 @@ TEST_P(Pipeline, AFlowThatHasEndedBeforeItWasTakenAnswersAtOnce) {
   EXPECT_THAT(entries(), ElementsAre("answer message:12:101"));
 }
 
-TEST_P(Pipeline, ALineForPeopleStaysInMsgInAndIsAnswered) {
+TEST_P(Pipeline, TextMessageStaysInMsgInAndIsAnswered) {
   arrive();
   ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
   EXPECT_EQ(message_status(), "processed");
@@ -536,14 +536,14 @@ TEST_P(Pipeline, ALineForPeopleStaysInMsgInAndIsAnswered) {
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
 
-TEST_P(Pipeline, ALineToOneselfStandsInMsgInOnce) {
+TEST_P(Pipeline, MessageToItselfIsInMsgInOnce) {
   write();
   ASSERT_EQ(store_->arrive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(), Arrival::stored);
   ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
 
-TEST_P(Pipeline, WhatIsRefusedOnceItHasArrivedIsAnswered) {
+TEST_P(Pipeline, RejectedArrivalIsAnswered) {
   arrive();
   ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, "no runner has that topic"));
   EXPECT_EQ(message_status(), "error");
@@ -553,7 +553,7 @@ TEST_P(Pipeline, WhatIsRefusedOnceItHasArrivedIsAnswered) {
   EXPECT_TRUE(take({job(1)}).value().repeated);
 }
 
-TEST_P(Pipeline, WhatHasArrivedIsAnsweredThoughItsRecordIsGone) {
+TEST_P(Pipeline, ArrivalWithADeletedRecordIsAnswered) {
   arrive();
   bench_->erase(1, kMessage);
   ASSERT_EQ(outcome(take({job(1)})), "not_found");
@@ -563,7 +563,7 @@ TEST_P(Pipeline, WhatHasArrivedIsAnsweredThoughItsRecordIsGone) {
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found") << "and no stump of one is left";
 }
 
-TEST_P(Pipeline, JobsAnswerThoughTheRecordOfTheirMessageIsGone) {
+TEST_P(Pipeline, JobsAnswerAfterTheirMessageRecordIsDeleted) {
   arrive();
   ASSERT_TRUE(take({job(1)}));
   bench_->erase(1, kMessage);
@@ -574,7 +574,7 @@ TEST_P(Pipeline, JobsAnswerThoughTheRecordOfTheirMessageIsGone) {
 
 // ---- answers ----
 
-TEST_P(Pipeline, AnAnswerEndsTheJobs) {
+TEST_P(Pipeline, AnswerEndsTheJobs) {
   route({job(1), job(2)});
   deliver();
   ASSERT_TRUE(answer({ended(1), ended(2)}));
@@ -588,7 +588,7 @@ TEST_P(Pipeline, AnAnswerEndsTheJobs) {
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
 
-TEST_P(Pipeline, AnAnswerMayOvertakeItsAcknowledgement) {
+TEST_P(Pipeline, AnswerMayOvertakeItsAcknowledgement) {
   route({job(1)});
   ASSERT_TRUE(answer({ended(1)}));
   EXPECT_THAT(entries(), IsEmpty());
@@ -596,7 +596,7 @@ TEST_P(Pipeline, AnAnswerMayOvertakeItsAcknowledgement) {
   EXPECT_EQ(message_status(), "processed");
 }
 
-TEST_P(Pipeline, AnAnswerMayComeInParts) {
+TEST_P(Pipeline, AnswerMayArriveInParts) {
   route({job(1), job(2)});
   ASSERT_TRUE(answer({ended(1)}, false));
   ASSERT_TRUE(answer({ended(1)}, false)) << "its reply was lost";
@@ -609,7 +609,7 @@ TEST_P(Pipeline, AnAnswerMayComeInParts) {
 }
 
 // Other clients can write to the record, so a waiter for a carried job reads the mark.
-TEST_P(Pipeline, WhatTheRouterHearsStandsInTheMarkAlone) {
+TEST_P(Pipeline, RouterStateIsOnlyInTheMark) {
   write();
   RouteMessage carrying = leaving({});
   carrying.mark.more.emplace_back("carried", "1");
@@ -623,14 +623,14 @@ TEST_P(Pipeline, WhatTheRouterHearsStandsInTheMarkAlone) {
   EXPECT_EQ(field(kMessage, "carried_answer"), "");
 }
 
-TEST_P(Pipeline, JobsThatAnAnswerDoesNotNameAreLost) {
+TEST_P(Pipeline, JobsMissingFromAnAnswerAreLost) {
   route({job(1), job(2)});
   ASSERT_TRUE(answer({ended(1)}));
   EXPECT_EQ(status(2), "error lost");
   EXPECT_EQ(message_status(), "error");
 }
 
-TEST_P(Pipeline, AnAnswerEndsNoJobsOfOthers) {
+TEST_P(Pipeline, AnswerEndsNoForeignJobs) {
   submit(5);
   route({job(1)});
   ASSERT_TRUE(answer({ended(5), ended(1)}));
@@ -638,14 +638,14 @@ TEST_P(Pipeline, AnAnswerEndsNoJobsOfOthers) {
   EXPECT_EQ(status(1), "finished ok");
 }
 
-TEST_P(Pipeline, AnAnswerToNothingIsNone) {
+TEST_P(Pipeline, AnswerToAnUnknownMessageIsIgnored) {
   EXPECT_FALSE(answer({ended(1)}));
   route({job(1)});
   EXPECT_FALSE(store_->answer_message(1, {kMessage, "decaf", "", {}, {ended(1)}, true, ""}).value());
   EXPECT_EQ(status(1), "waiting_for_prerequisites away");
 }
 
-TEST_P(Pipeline, AnAnswerAfterTheTimeOutChangesNothing) {
+TEST_P(Pipeline, AnswerAfterTheTimeoutChangesNothing) {
   route({job(1)});
   deliver();
   plain({"ZADD", "mj:outbox", "1", "expire message:12:101"});
@@ -655,7 +655,7 @@ TEST_P(Pipeline, AnAnswerAfterTheTimeOutChangesNothing) {
   EXPECT_EQ(message_status(), "error");
 }
 
-TEST_P(Pipeline, AnAnswerWakesWhatWaitsForItsJobs) {
+TEST_P(Pipeline, AnswerWakesWaitersOfItsJobs) {
   Job after = job(9);
   after.dependends = {1};
   ASSERT_TRUE(store_->submit(after));
@@ -665,7 +665,7 @@ TEST_P(Pipeline, AnAnswerWakesWhatWaitsForItsJobs) {
   run(9);
 }
 
-TEST_P(Pipeline, LinesComeInOrderAndOnce) {
+TEST_P(Pipeline, LinesArriveInOrderAndOnce) {
   route({job(1)});
   const auto line = [](std::uint64_t seq) { return Log{1000 + seq, seq, LogStream::out, std::to_string(seq)}; };
   const auto follow = [&](const std::vector<Log>& lines, const char* content = kContent) {
@@ -687,7 +687,7 @@ TEST_P(Pipeline, LinesComeInOrderAndOnce) {
 
 // ---- miscellaneous ----
 
-TEST_P(Pipeline, ReservedJobsAreNobodyElses) {
+TEST_P(Pipeline, ReservedJobsCannotBeUsedByOthers) {
   ASSERT_TRUE(store_->submit(job(3)));
   EXPECT_EQ(store_->reserve_jobs(1, 12, 2).value(), 1U);
   EXPECT_EQ(store_->reserve_jobs(1, 12, 2).value(), 4U) << "3 is taken";
@@ -696,7 +696,7 @@ TEST_P(Pipeline, ReservedJobsAreNobodyElses) {
   EXPECT_EQ(outcome(store_->reserve_jobs(1, 12, 10)), "too_large");
 }
 
-TEST_P(Pipeline, ACancelOfAJobThatIsAwayIsSentThere) {
+TEST_P(Pipeline, CancelOfARemoteJobIsSent) {
   route({job(1)});
   ASSERT_TRUE(store_->cancel(1, key(1)));
   EXPECT_EQ(status(1), "error cancelled");
@@ -705,7 +705,7 @@ TEST_P(Pipeline, ACancelOfAJobThatIsAwayIsSentThere) {
   EXPECT_EQ(mark("state"), "away");
 }
 
-TEST_P(Pipeline, AMessageThatLivesIsNotDeleted) {
+TEST_P(Pipeline, ActiveMessageIsNotDeleted) {
   route({job(1)});
   EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict");
   ASSERT_TRUE(store_->cancel(1, key(1)));
@@ -716,7 +716,7 @@ TEST_P(Pipeline, AMessageThatLivesIsNotDeleted) {
   EXPECT_THAT(entries_of("msg_in"), IsEmpty());
 }
 
-TEST_P(Pipeline, AMessageIsDeletedOnceItIsAnsweredAndDoesNotComeOnceMore) {
+TEST_P(Pipeline, AnsweredMessageIsDeletedAndNotAcceptedAgain) {
   const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
   arrive({{"fresh_until", fresh}});
   EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict");
@@ -741,7 +741,7 @@ TEST_P(Pipeline, RetentionKeepsJobsUntilTheirMessageIsAnswered) {
   EXPECT_TRUE(eventually([&] { return store_->tick(1, retire_all()).value().retired == 1; }));
 }
 
-TEST_P(Pipeline, MessagesLeaveOnceTheyHaveEndedAndAreAnswered) {
+TEST_P(Pipeline, MessagesAreRemovedAfterEndAndAnswer) {
   arrive();
   const auto retired = [&] { return store_->retire_messages(1, 1, 100).value(); };
   EXPECT_EQ(retired(), 0U);
@@ -759,7 +759,7 @@ TEST_P(Pipeline, MessagesLeaveOnceTheyHaveEndedAndAreAnswered) {
   EXPECT_EQ(plain({"EXISTS", "mj:came"}).number(), 0U);
 }
 
-TEST_P(Pipeline, AMessageThatMightComeOnceMoreIsRemembered) {
+TEST_P(Pipeline, MessageThatMayBeResentIsRemembered) {
   const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
   arrive({{"fresh_until", fresh}});
   ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
@@ -829,7 +829,7 @@ class PipelineHostile : public Pipeline {
 };
 
 // With arbitrary data in a key, a step completes or returns an error without any change.
-TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
+TEST_P(PipelineHostile, FailedStepChangesNothing) {
   const std::vector<std::string> keys{kMessage,
                                       kMessageMark,
                                       "mj:outbox",
@@ -875,7 +875,7 @@ TEST_P(PipelineHostile, AStepThatFailsHasChangedNothing) {
 }
 
 // The end of a job must not depend on the indexes of messages, which another client can damage.
-TEST_P(PipelineHostile, AJobEndsThoughTheOutboxIsNone) {
+TEST_P(PipelineHostile, JobEndsDespiteAnInvalidOutbox) {
   arrive();
   ASSERT_TRUE(take({job(1)}));
   bench_->put_text(1, "mj:outbox", "mine");

@@ -53,7 +53,7 @@ class Rebuild : public VerifyContract {
   }
 };
 
-TEST_P(Rebuild, F02AllIndexesAreDerivedAgain) {
+TEST_P(Rebuild, F02IndexesAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites", "mj:held",
               "mj:holding", "mj:running", "mj:ended", "mj:queues", "mj:overdue"});
@@ -67,7 +67,7 @@ TEST_P(Rebuild, F02AllIndexesAreDerivedAgain) {
   EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "what waits for it is known again";
 }
 
-TEST_P(Rebuild, F02QueuesAreDerivedAgain) {
+TEST_P(Rebuild, F02QueuesAreRebuilt) {
   erase_keys({"queue:"});
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
@@ -79,7 +79,7 @@ TEST_P(Rebuild, F02QueuesAreDerivedAgain) {
       << "by priority, what was given back, as they came, what nobody knows of";
 }
 
-TEST_P(Rebuild, AllClaimsAreDerivedAgain) {
+TEST_P(Rebuild, ClaimsAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:"});
   EXPECT_THAT(rules(), Contains("claim-missing"));
@@ -90,7 +90,7 @@ TEST_P(Rebuild, AllClaimsAreDerivedAgain) {
   EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "the same end again";
 }
 
-TEST_P(Rebuild, ClaimsAndIndexesTogetherAreDerivedAgain) {
+TEST_P(Rebuild, ClaimsAndIndexesAreRebuiltTogether) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites",
               "mj:held", "mj:running", "mj:ended", "mj:queues"});
@@ -98,7 +98,7 @@ TEST_P(Rebuild, ClaimsAndIndexesTogetherAreDerivedAgain) {
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
 }
 
-TEST_P(Rebuild, ALiveClaimGetsAWholeLease) {
+TEST_P(Rebuild, LiveClaimGetsAFullLease) {
   erase_keys({"mj:leases"});
   set_claim(2, "until_ms", "5000");
   differences();
@@ -106,7 +106,7 @@ TEST_P(Rebuild, ALiveClaimGetsAWholeLease) {
   EXPECT_EQ(store_->renew(1, std::vector{claimed_[2].ref}, 60000).value().at(0), Renewal::renewed);
 }
 
-TEST_P(Rebuild, F22AnEndedJobStaysEnded) {
+TEST_P(Rebuild, F22EndedJobStaysEnded) {
   set_claim(3, "state", "live");
   plain({"ZREM", "mj:ended", key(3)});
   plain({"HSET", key(3), "status", "started", "detail", "claimed"});
@@ -117,7 +117,7 @@ TEST_P(Rebuild, F22AnEndedJobStaysEnded) {
   EXPECT_EQ(outcome(end(claimed_[3].ref, finished({{"other", "end"}}))), "conflict");
 }
 
-TEST_P(Rebuild, F16ARetryIsDueWhenItWas) {
+TEST_P(Rebuild, F16RetryKeepsItsDueTime) {
   const auto due = places().at(8).due_ms;
   ASSERT_TRUE(due.has_value());
   erase_keys({"mj:claim:" + key(9), "mj:delayed"});
@@ -125,7 +125,7 @@ TEST_P(Rebuild, F16ARetryIsDueWhenItWas) {
   EXPECT_EQ(places().at(8).due_ms, due);
 }
 
-TEST_P(Rebuild, AJobThatWasNeverPushedIsQueued) {
+TEST_P(Rebuild, JobThatWasNeverPushedIsQueued) {
   plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type", "v",
          "status", "dispatched"});
   EXPECT_THAT(differences(), Contains(HasSubstr("job:12:40")));
@@ -133,7 +133,7 @@ TEST_P(Rebuild, AJobThatWasNeverPushedIsQueued) {
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 
-TEST_P(Rebuild, AJobInAnotherQueueThanItsTypeNamesIsLeftThere) {
+TEST_P(Rebuild, JobInANonDefaultQueueStaysThere) {
   plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
          "python", "status", "dispatched"});
   bench_->push(1, "queue:v", "job:12:40");
@@ -141,13 +141,13 @@ TEST_P(Rebuild, AJobInAnotherQueueThanItsTypeNamesIsLeftThere) {
   EXPECT_EQ(store_->queue_length(1, "queue:v").value(), 1U);
 }
 
-TEST_P(Rebuild, ALiveJobWhoseRecordWasDeletedIsLeftToItsOwner) {
+TEST_P(Rebuild, LiveJobWithADeletedRecordStaysWithItsOwner) {
   plain({"DEL", key(2)});
   differences();
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "nobody else ends what may still run";
 }
 
-TEST_P(Rebuild, AQueuedJobWhoseRecordWasDeletedEndsAsADeadLetter) {
+TEST_P(Rebuild, QueuedJobWithADeletedRecordIsADeadLetter) {
   plain({"DEL", key(1)});
   differences();
   EXPECT_EQ(field(key(1), "status"), "error");
@@ -156,7 +156,7 @@ TEST_P(Rebuild, AQueuedJobWhoseRecordWasDeletedEndsAsADeadLetter) {
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 
-TEST_P(Rebuild, AMessageIsSettledAfterItsClaimsWereDerivedAgain) {
+TEST_P(Rebuild, MessageSettlesAfterItsClaimsAreRebuilt) {
   erase_keys({"mj:claim:"});
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
@@ -164,14 +164,14 @@ TEST_P(Rebuild, AMessageIsSettledAfterItsClaimsWereDerivedAgain) {
   EXPECT_EQ(field("message:9:1", "status"), "error");
 }
 
-TEST_P(Rebuild, WhatCannotBeReadIsReportedAndKept) {
+TEST_P(Rebuild, UnreadableKeysAreReportedAndKept) {
   add_fact(2, {"exploded"});
   EXPECT_THAT(differences(), Contains(HasSubstr("its claim is kept")));
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
 }
 
 // Only the revision shows that the fact was written since the read, because the claim does not list it.
-TEST_P(Rebuild, AFactThatWasNotReadForbidsARepair) {
+TEST_P(Rebuild, UnreadFactPreventsARepair) {
   const JobPlaces seen = places().at(1);
   const std::uint64_t head = store_->journal(1, "queue:python", 0, 100000).value().back().revision;
   const JobFix fix{JobFix::Kind::set_claim, JobFix::Place::none, {}, 0, {{"state", "queued"}}};
@@ -182,7 +182,7 @@ TEST_P(Rebuild, AFactThatWasNotReadForbidsARepair) {
   EXPECT_TRUE(store_->repair(1, key(2), {seen.seen, "queue:python", head + 1, {fix}}).value());
 }
 
-TEST_P(Rebuild, AnEmptyStoreIsRebuiltInNoTime) {
+TEST_P(Rebuild, EmptyStoreIsRebuiltAtOnce) {
   plain({"FLUSHDB"});
   EXPECT_THAT(differences(), IsEmpty());
   EXPECT_EQ(verified().jobs, 0U);
@@ -190,7 +190,7 @@ TEST_P(Rebuild, AnEmptyStoreIsRebuiltInNoTime) {
 
 // Damages all data at random except the journals, the records and other primary data. The derived data must be
 // restored.
-TEST_P(Rebuild, F36WhateverIsBrokenIsDerivedAgain) {
+TEST_P(Rebuild, F36AnyDamageIsRepaired) {
   const unsigned seed =
       std::getenv("MYCOJOBS_SEED") ? static_cast<unsigned>(std::stoul(std::getenv("MYCOJOBS_SEED"))) : 1;
   std::mt19937 random(seed);

@@ -10,7 +10,7 @@ namespace {
 
 class Records : public StoreContract {};
 
-TEST_P(Records, AChangeIsOfWhatIsThereAndOfNothingElse) {
+TEST_P(Records, UpdateAffectsOnlyExistingRecords) {
   ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {{"pubkey", "k"}, {"address", "[\"unix:/x\"]"}}}));
   const auto after = store_->change_record(0, "actor:12", {{"pubkey", "k2"}, {"address", ""}});
   ASSERT_TRUE(after) << after.error().message;
@@ -28,7 +28,7 @@ TEST_P(Records, AChangeIsOfWhatIsThereAndOfNothingElse) {
   EXPECT_EQ(outcome(store_->keys(0, "job:", 10)), "invalid");
 }
 
-TEST_P(Records, ManyAreLoadedInTheOrderOfTheirKeys) {
+TEST_P(Records, RecordsAreLoadedInTheOrderOfTheirKeys) {
   std::vector<std::string> keys;
   for (int i = 1; i <= 450; ++i) {
     keys.push_back("message:1:" + std::to_string(i));
@@ -50,7 +50,7 @@ TEST_P(Records, ManyAreLoadedInTheOrderOfTheirKeys) {
   EXPECT_TRUE(store_->load_some(1, {}, kAsked)->empty());
 }
 
-TEST_P(Records, WhatIsDeletedLeavesNothing) {
+TEST_P(Records, DeleteLeavesNothing) {
   ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {}}));
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "not_found");
@@ -81,7 +81,7 @@ TEST_P(Records, DeletedMessageForgetsItsContent) {
   EXPECT_EQ(bench_->plain(1, {"HKEYS", "mj:came"}).at(0).text(), "d");
 }
 
-TEST_P(Records, ChangeFailsIfAnExpectedValueIsAnother) {
+TEST_P(Records, UpdateFailsIfAnExpectedValueDiffers) {
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 20, {{"topic", "t"}}}));
   EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"topic", "s"}})), "conflict");
   EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:20", {{"topic", "u"}}, {{"type", "x"}})), "conflict");
@@ -91,7 +91,7 @@ TEST_P(Records, ChangeFailsIfAnExpectedValueIsAnother) {
   EXPECT_EQ(outcome(change_record_if(*store_, 1, "runner:21", {{"detail", "lost"}}, {})), "not_found");
 }
 
-TEST_P(Records, AKeyIsOfOneActor) {
+TEST_P(Records, KeyBelongsToOneActor) {
   ASSERT_TRUE(store_->create_record(0, {"actor:", "actor", 12, {{"pubkey", "k"}}}));
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 13, {{"pubkey", "k"}}})), "conflict");
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 0, {{"pubkey", "k"}}})), "conflict");
@@ -114,7 +114,7 @@ TEST_P(Records, AKeyIsOfOneActor) {
 }
 
 // The index is built from existing records. Records of plain clients do not take a key from its owner.
-TEST_P(Records, AKeyThatTwoRecordsNameIsNobodys) {
+TEST_P(Records, KeyOfTwoRecordsBelongsToNoActor) {
   bench_->plain(0, {"HSET", "actor:12", "pubkey", "k"});
   bench_->plain(0, {"HSET", "actor:7", "pubkey", "k"});
   bench_->plain(0, {"HSET", "actor:8", "pubkey", "l"});

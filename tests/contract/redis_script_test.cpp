@@ -22,7 +22,7 @@ class HostileKeys : public StoreContract {
 };
 class RedisScript : public HostileKeys {};  // tests that need a real server
 
-TEST_P(RedisScript, AServerThatForgotTheScriptsLearnsThemAgain) {
+TEST_P(RedisScript, FlushedScriptsAreLoadedAgain) {
   submit(1);
   plain({"SCRIPT", "FLUSH"});
   const Claimed got = claim_one();
@@ -32,7 +32,7 @@ TEST_P(RedisScript, AServerThatForgotTheScriptsLearnsThemAgain) {
   EXPECT_EQ(known.at(0).number(), 1U) << "the digest that was computed when the program was built is right";
 }
 
-TEST_P(HostileKeys, OurSharedKeysWithAnotherTypeAreAClearErrorAndNoJobIsLost) {
+TEST_P(HostileKeys, SharedKeysOfAnotherTypeAreErrorsAndLoseNoJob) {
   for (const std::string key : {"mj:leases", "mj:dead", "mj:anomalies", "mj:missing", "mj:delayed", "mj:ended",
                                 "mj:prerequisites", "mj:overdue", "mj:queues", "mj:settling", "mj:paused"}) {
     plain({"FLUSHDB"});
@@ -47,7 +47,7 @@ TEST_P(HostileKeys, OurSharedKeysWithAnotherTypeAreAClearErrorAndNoJobIsLost) {
   }
 }
 
-TEST_P(HostileKeys, AClaimKeyWithAnotherTypeEndsThatJobAlone) {
+TEST_P(HostileKeys, ClaimKeyOfAnotherTypeEndsOnlyItsJob) {
   submit(1);
   submit(2);
   plain({"SET", "mj:claim:job:12:1", "planted"});
@@ -59,7 +59,7 @@ TEST_P(HostileKeys, AClaimKeyWithAnotherTypeEndsThatJobAlone) {
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "invalid");
 }
 
-TEST_P(HostileKeys, AClaimKeyThatIsOverwrittenMakesTheClaimStaleOrInvalid) {
+TEST_P(HostileKeys, OverwrittenClaimKeyMakesTheClaimInvalid) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "mj:claim:job:12:1", "planted"});
@@ -68,7 +68,7 @@ TEST_P(HostileKeys, AClaimKeyThatIsOverwrittenMakesTheClaimStaleOrInvalid) {
   EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "x"}}})), "stale_claim");
 }
 
-TEST_P(HostileKeys, ALogKeyWithAnotherTypeLosesLinesButNotTheEnd) {
+TEST_P(HostileKeys, LogKeyOfAnotherTypeLosesOnlyLines) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "mj:log:job:12:1", "planted"});
@@ -78,7 +78,7 @@ TEST_P(HostileKeys, ALogKeyWithAnotherTypeLosesLinesButNotTheEnd) {
   EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 0)), "invalid");
 }
 
-TEST_P(HostileKeys, ALogThatAnotherClientFilledLosesLinesButNotTheEnd) {
+TEST_P(HostileKeys, ForeignEntriesInALogLoseOnlyLines) {
   submit(1);
   const Claimed got = claim_one();
   plain({"XADD", "mj:log:job:12:1", "18446744073709551615-18446744073709551615", "text", "planted"});
@@ -87,7 +87,7 @@ TEST_P(HostileKeys, ALogThatAnotherClientFilledLosesLinesButNotTheEnd) {
   EXPECT_EQ(field("job:12:1", "status"), "finished");
 }
 
-TEST_P(HostileKeys, ARecordThatTurnsIntoAnotherTypeStillEnds) {
+TEST_P(HostileKeys, RecordOfAnotherTypeStillEnds) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "job:12:1", "planted"});
@@ -96,7 +96,7 @@ TEST_P(HostileKeys, ARecordThatTurnsIntoAnotherTypeStillEnds) {
   EXPECT_TRUE(store_->leases(1).value().empty());
 }
 
-TEST_P(HostileKeys, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
+TEST_P(HostileKeys, QueueOfAnotherTypeKeepsTheClaim) {
   submit(1);
   const Claimed got = claim_one();
   plain({"SET", "queue:python", "planted"});
@@ -106,7 +106,7 @@ TEST_P(HostileKeys, AQueueThatTurnsIntoAnotherTypeKeepsTheClaim) {
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
-TEST_P(HostileKeys, NonsenseInAClaimDoesNotStopAJob) {
+TEST_P(HostileKeys, InvalidClaimFieldDoesNotStopAJob) {
   submit(1);
   plain({"HSET", "mj:claim:job:12:1", "epoch", "nan", "deliveries", "-1", "attempt", "inf", "state", "?", "until_ms",
          "x"});
@@ -116,19 +116,19 @@ TEST_P(HostileKeys, NonsenseInAClaimDoesNotStopAJob) {
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
-TEST_P(HostileKeys, ALeaseThatBelongsToNoClaimIsRemoved) {
+TEST_P(HostileKeys, LeaseWithoutAClaimIsRemoved) {
   plain({"ZADD", "mj:leases", "5", "job:12:1"});
   EXPECT_FALSE(expire("job:12:1"));
   EXPECT_TRUE(store_->leases(1).value().empty());
 }
 
-TEST_P(HostileKeys, AnEpochGrowsPastALostTail) {
+TEST_P(HostileKeys, EpochGrowsAfterALostTail) {
   submit(1);
   plain({"HSET", "mj:claim:job:12:1", "epoch", "9000000000000000"});
   EXPECT_EQ(claim_one().epoch, 9000000000000001U);
 }
 
-TEST_P(RedisScript, ATokenIsNowhereInTheDatabase) {
+TEST_P(RedisScript, TokenIsNotInTheDatabase) {
   submit(1);
   const Claimed got = claim_one();
   const auto keys = store_->keys(1, "", 1000).value();
@@ -138,7 +138,7 @@ TEST_P(RedisScript, ATokenIsNowhereInTheDatabase) {
   }
 }
 
-TEST_P(HostileKeys, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
+TEST_P(HostileKeys, OtherKeysOfAnotherTypeAreErrors) {
   plain({"LPUSH", "mj:next:12", "x"});
   EXPECT_EQ(outcome(store_->submit(job(0))), "invalid");
   plain({"SET", "mj:hold:runner:20", "x"});
@@ -152,13 +152,13 @@ TEST_P(HostileKeys, OtherKeysOfOursWithAnotherTypeAreClearErrors) {
   EXPECT_EQ(outcome(store_->load(1, "message:12:1")), "not_found");
 }
 
-TEST_P(RedisScript, AMarkOfTheServerWithAnotherTypeIsAClearError) {
+TEST_P(RedisScript, ServerMarkOfAnotherTypeIsAnError) {
   plain({"DEL", "mj:server"});
   plain({"HSET", "mj:server", "x", "y"});
   EXPECT_EQ(outcome(bench_->stores().open().value()->leases(1)), "invalid");
 }
 
-TEST_P(RedisScript, EveryKeyOfOursIsInTheTable) {
+TEST_P(RedisScript, EveryKeyIsInTheTable) {
   const std::regex name("mj:[a-z_]+");
   std::set<std::string> known{"mj:wake", "mj:mail", "mj:router"};  // channels
   for (const OwnKey& key : own_keys()) {

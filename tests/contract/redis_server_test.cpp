@@ -79,7 +79,7 @@ class RedisServer : public testing::Test {
   std::unique_ptr<EmbeddedRedis> redis_;
 };
 
-TEST_F(RedisServer, WhatASilentServerWasSentIsNotDoneAfterItsSenderGaveUp) {
+TEST_F(RedisServer, CallToASilentServerIsNotRunAfterItsTimeout) {
   start();
   auto config = config_for(url());
   config.command_timeout_ms = 300;
@@ -101,7 +101,7 @@ TEST_F(RedisServer, WhatASilentServerWasSentIsNotDoneAfterItsSenderGaveUp) {
   }
 }
 
-TEST_F(RedisServer, AReaderGivesUpOnASilentServerBeforeAWriterDoes) {
+TEST_F(RedisServer, ReadTimeoutIsShorterThanWriteTimeout) {
   start();
   auto config = config_for(url());
   config.reader_timeout_ms = 300;
@@ -120,7 +120,7 @@ TEST_F(RedisServer, AReaderGivesUpOnASilentServerBeforeAWriterDoes) {
 
 // If the append-only file is cut within a step, Redis keeps half of the step at its end and executes that half at its
 // next start: a forgotten claim returns, and its revision is assigned twice.
-class CutFile : public RedisServer {
+class TruncatedAof : public RedisServer {
  protected:
   static constexpr Id kContext = 1;
   void restart_without(std::size_t bytes) {
@@ -162,7 +162,7 @@ class CutFile : public RedisServer {
   }
 };
 
-TEST_F(CutFile, IsTakenNoteOfAndLeavesNothingThatARebuildDoesNotHeal) {
+TEST_F(TruncatedAof, IsDetectedAndRepairedByARebuild) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
   auto agent = std::make_unique<RedisStore>(config_for(url()));
   Id first = 1;
@@ -189,7 +189,7 @@ TEST_F(CutFile, IsTakenNoteOfAndLeavesNothingThatARebuildDoesNotHeal) {
 }
 
 // A store of the time before the file was rewritten at each start. The damage is repaired, too.
-TEST_F(CutFile, WhoseHalfStepHasComeBackIsHealed) {
+TEST_F(TruncatedAof, WithARecoveredHalfStepIsRepaired) {
   bool disorder = false;
   for (std::size_t bytes = 20; bytes < 1500; bytes += 74) {
     start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
@@ -218,7 +218,7 @@ TEST_F(CutFile, WhoseHalfStepHasComeBackIsHealed) {
   EXPECT_TRUE(disorder) << "no cut has shown the fault: is this Redis another one?";
 }
 
-TEST_F(RedisServer, AKilledServerIsUnavailableAndThenWorksAgainWithItsData) {
+TEST_F(RedisServer, KilledServerIsUnavailableUntilItRestarts) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
   RedisStore store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
@@ -233,7 +233,7 @@ TEST_F(RedisServer, AKilledServerIsUnavailableAndThenWorksAgainWithItsData) {
   EXPECT_EQ(outcome(store.report(1, std::vector<Report>{EndReport{claimed.ref, end}}).value().at(0)), "ok");
 }
 
-TEST_F(RedisServer, ARestartGrantsEveryLiveClaimAWholeLease) {
+TEST_F(RedisServer, RestartGrantsEveryLiveClaimAFullLease) {
   start({.start_timeout_ms = 30000, .settings = {{"appendfsync", "always"}}});
   RedisStore store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
@@ -255,7 +255,7 @@ TEST_F(RedisServer, ARestartGrantsEveryLiveClaimAWholeLease) {
   EXPECT_EQ(another.leases(1).value()[1].until_ms, after[1].until_ms) << "granted once";
 }
 
-TEST_F(RedisServer, AWaiterSaysThatItIsAwayAndThenThatItIsBack) {
+TEST_F(RedisServer, WaiterReportsOutageAndRecovery) {
   start();
   auto waiter = make_redis_stores(config_for(url()))->open_waiter({{1, "queue:python"}}, "runner20").value();
   ASSERT_TRUE(waiter->wait(1, true));
@@ -285,7 +285,7 @@ TEST_F(RedisServer, AWaiterSaysThatItIsAwayAndThenThatItIsBack) {
   }));
 }
 
-TEST_F(RedisServer, AWaiterSurvivesThatItsConnectionsAreClosed) {
+TEST_F(RedisServer, WaiterSurvivesClosedConnections) {
   start();
   auto waiter = make_redis_stores(config_for(url()))->open_waiter({{1, "queue:python"}}, "runner20").value();
   ASSERT_TRUE(waiter->wait(1, true));
@@ -298,7 +298,7 @@ TEST_F(RedisServer, AWaiterSurvivesThatItsConnectionsAreClosed) {
   }));
 }
 
-TEST_F(RedisServer, AWrongPasswordIsDeniedAndNotRepeated) {
+TEST_F(RedisServer, WrongPasswordIsNotRetried) {
   start({.start_timeout_ms = 30000, .settings = {{"requirepass", ""}}});
   ASSERT_TRUE(command({"CONFIG", "SET", "requirepass", "right"}));
   RedisStore none = store();
@@ -326,7 +326,7 @@ TEST_F(RedisServer, TooFewDatabasesNamesTheSetting) {
   EXPECT_THAT(refused.error().message, HasSubstr("has 64"));
 }
 
-TEST_F(RedisServer, AFullMemoryIsAClearErrorAndLosesNothing) {
+TEST_F(RedisServer, FullMemoryIsAnErrorAndLosesNothing) {
   start();
   RedisStore store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
@@ -340,7 +340,7 @@ TEST_F(RedisServer, AFullMemoryIsAClearErrorAndLosesNothing) {
   EXPECT_EQ(store.claim(simple_request(60000)).value().jobs.size(), 1U);
 }
 
-TEST_F(RedisServer, AReplicaIsAClearError) {
+TEST_F(RedisServer, ReplicaIsAnError) {
   start();
   RedisStore store = this->store();
   ASSERT_TRUE(store.submit(simple_job(1)));
@@ -351,7 +351,7 @@ TEST_F(RedisServer, AReplicaIsAClearError) {
   EXPECT_TRUE(store.facts(0).value().replica);
 }
 
-TEST_F(RedisServer, ItsFactsAreReported) {
+TEST_F(RedisServer, ServerFactsAreReported) {
   start();
   const auto facts = store().facts(0).value();
   EXPECT_EQ(facts.product, "redis");
@@ -363,7 +363,7 @@ TEST_F(RedisServer, ItsFactsAreReported) {
   EXPECT_FALSE(facts.persistence_error || facts.cluster || facts.replica);
 }
 
-TEST_F(RedisServer, AContextMayHaveAServerOfItsOwn) {
+TEST_F(RedisServer, ContextMayHaveItsOwnServer) {
   start();
   TempFolder second_folder;
   auto second = EmbeddedRedis::start(second_folder.path()).value();
@@ -377,7 +377,7 @@ TEST_F(RedisServer, AContextMayHaveAServerOfItsOwn) {
   EXPECT_EQ(direct.queue_length(5, "queue:python").value(), 1U);
 }
 
-TEST_F(RedisServer, ALineBreakInAServersTextStaysOneLine) {
+TEST_F(RedisServer, LineBreaksInServerErrorsAreReplaced) {
   start();
   RedisStore store = this->store();
   ASSERT_TRUE(command({"SET", "job:12:1", "x"}, 1));
@@ -437,7 +437,7 @@ class FakeServer {
 
 std::string bulk(const std::string& text) { return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n"; }
 
-TEST(RedisAnswer, AnOldServerIsUnsupported) {
+TEST(RedisErrors, OldServerIsUnsupported) {
   const FakeServer server(bulk("# Server\r\nredis_version:6.0.16\r\nrun_id:abc\r\n"));
   const auto refused = server.store().now_ms();
   EXPECT_EQ(outcome(refused), "unsupported");
@@ -445,26 +445,26 @@ TEST(RedisAnswer, AnOldServerIsUnsupported) {
   EXPECT_THAT(refused.error().message, HasSubstr("7.0 or newer"));
 }
 
-TEST(RedisAnswer, WhatIsNoRedisIsUnavailable) {
+TEST(RedisErrors, OtherServerIsUnavailable) {
   const FakeServer server("HTTP/1.1 400 Bad Request\r\n\r\n");
   EXPECT_EQ(outcome(server.store().now_ms()), "unavailable");
 }
 
-TEST(RedisAnswer, SilenceIsUnavailableInTime) {
+TEST(RedisErrors, SilentServerIsUnavailableInTime) {
   const FakeServer server("");
   const auto refused = server.store().now_ms();
   EXPECT_EQ(outcome(refused), "unavailable");
   EXPECT_THAT(refused.error().message, HasSubstr("no answer in time"));
 }
 
-TEST(RedisAnswer, ALoadingServerIsUnavailable) {
+TEST(RedisErrors, LoadingServerIsUnavailable) {
   const FakeServer server("-LOADING Redis is loading the dataset in memory\r\n");
   const auto refused = server.store().now_ms();
   EXPECT_EQ(outcome(refused), "unavailable");
   EXPECT_THAT(refused.error().message, HasSubstr("reading its data"));
 }
 
-TEST(RedisAnswer, NobodyThereIsUnavailable) {
+TEST(RedisErrors, MissingServerIsUnavailable) {
   RedisStore tcp(config_for("redis://127.0.0.1:1"));
   EXPECT_EQ(outcome(tcp.now_ms()), "unavailable");
   RedisStore path(config_for("unix:///nonexistent/redis.sock"));
@@ -473,7 +473,7 @@ TEST(RedisAnswer, NobodyThereIsUnavailable) {
   EXPECT_THAT(refused.error().message, HasSubstr("/nonexistent/redis.sock"));
 }
 
-TEST(RedisUrl, SaysWhereAServerIs) {
+TEST(RedisUrl, ParsesServerAddresses) {
   const auto full = parse_redis_url("redis://me:p%40ss@[::1]:7000/3").value();
   EXPECT_EQ(full.host, "::1");
   EXPECT_EQ(full.port, 7000);
@@ -494,7 +494,7 @@ TEST(RedisUrl, SaysWhereAServerIs) {
   EXPECT_EQ(outcome(RedisStore(config_for("redis://h/3")).now_ms()), "invalid");
 }
 
-TEST(RedisAnswer, AWrongAddressNamesItsRemedy) {
+TEST(RedisErrors, WrongAddressNamesItsRemedy) {
   const auto error_of = [](RedisStore store) { return store.now_ms().error().message; };
   EXPECT_THAT(error_of(RedisStore(config_for("redis://127.0.0.1:1"))), HasSubstr("is the port of the redis url right"));
   EXPECT_THAT(error_of(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));

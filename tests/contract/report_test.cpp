@@ -18,7 +18,7 @@ class Reporting : public StoreContract {
   }
 };
 
-TEST_P(Reporting, AnEndWritesTheWholeRecord) {
+TEST_P(Reporting, EndWritesTheWholeRecord) {
   submit(1);
   const Claimed got = claim_one();
   ASSERT_TRUE(store_->save(
@@ -42,7 +42,7 @@ TEST_P(Reporting, AnEndWritesTheWholeRecord) {
   EXPECT_TRUE(store_->leases(1).value().empty());
 }
 
-TEST_P(Reporting, TheSameEndIsAnsweredAlikeAndAnotherIsRefused) {
+TEST_P(Reporting, RepeatedEndIsAcceptedAndAnotherIsRejected) {
   submit(1);
   const Claimed got = claim_one();
   ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
@@ -73,7 +73,7 @@ Result<void> in_halves(Store& store, Report report, bool has_halves) {
   return answers->size() == 1 ? answers->front() : fail(Code::internal, "not one answer");
 }
 
-TEST_P(Reporting, InTwoHalvesIsAsInOne) {
+TEST_P(Reporting, ReportInTwoPartsEqualsOneReport) {
   const bool is_redis = std::string_view(GetParam()) == "redis";
   submit(1), submit(2), submit(3);
   const auto got = claim(3);
@@ -119,7 +119,7 @@ TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
   EXPECT_TRUE(rest.lines.empty());
 }
 
-TEST_P(Reporting, LogsOfASecondDeliveryGoOnBehindThoseOfTheFirst) {
+TEST_P(Reporting, LogsOfASecondDeliveryFollowTheFirst) {
   submit(1);
   const Claimed first = claim_one();
   ASSERT_EQ(outcome(report(LogAppend{first.ref, {{.ts_ms = 1, .seq = 1, .text = "a"}, {1, 2, LogStream::out, "b"}}})),
@@ -131,7 +131,7 @@ TEST_P(Reporting, LogsOfASecondDeliveryGoOnBehindThoseOfTheFirst) {
   EXPECT_EQ(texts(2), (std::vector<std::string>{"c"}));
 }
 
-TEST_P(Reporting, OneTripKeepsTheOrderAndAnswersEach) {
+TEST_P(Reporting, BatchKeepsTheOrderAndAnswersEachReport) {
   submit(1);
   submit(2);
   const auto jobs = claim(2);
@@ -152,7 +152,7 @@ TEST_P(Reporting, OneTripKeepsTheOrderAndAnswersEach) {
   EXPECT_EQ(texts(), (std::vector<std::string>{"last words"}));
 }
 
-TEST_P(Reporting, MoreThanOneScriptCallCanHoldKeepsTheOrder) {
+TEST_P(Reporting, LargeBatchKeepsTheOrder) {
   submit(1);
   const Claimed got = claim_one();
   std::vector<Report> all;
@@ -167,7 +167,7 @@ TEST_P(Reporting, MoreThanOneScriptCallCanHoldKeepsTheOrder) {
 }
 
 // Regression test: a client that requested one line at a time received the end of the first run repeatedly.
-TEST_P(Reporting, EndsOfEarlierRunsAreNoLinesHoweverFewAreAskedFor) {
+TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
   submit(1);
   const Claimed got = claim_one();
   JobEnd error;
@@ -194,14 +194,14 @@ TEST_P(Reporting, EndsOfEarlierRunsAreNoLinesHoweverFewAreAskedFor) {
   EXPECT_TRUE(store_->logs(1, "job:12:1", 7, 10, 0).value().lines.empty()) << "it is not after itself";
 }
 
-TEST_P(Reporting, AMegabyteResultIsKeptWhole) {
+TEST_P(Reporting, MegabyteResultIsStoredCompletely) {
   submit(1);
   const std::string large(1U << 20, 'r');
   ASSERT_EQ(outcome(end(claim_one().ref, finished({{"big", large}}))), "ok");
   EXPECT_EQ(field("job:12:1", "result"), "{\"big\":\"" + large + "\"}");
 }
 
-TEST_P(Reporting, AFollowerSeesLinesAsTheyCome) {
+TEST_P(Reporting, FollowerReceivesLinesAsTheyAreWritten) {
   submit(1);
   const Claimed got = claim_one();
   std::vector<std::string> seen;
@@ -222,13 +222,13 @@ TEST_P(Reporting, AFollowerSeesLinesAsTheyCome) {
   EXPECT_EQ(seen, (std::vector<std::string>{"1", "2", "3", "4", "5"}));
 }
 
-TEST_P(Reporting, TheLogOfAJobThatIsNotThereIsNotFound) {
+TEST_P(Reporting, LogOfAMissingJobIsNotFound) {
   EXPECT_EQ(outcome(store_->logs(1, "job:12:1", 0, 10, 0)), "not_found");
   ASSERT_TRUE(store_->save(1, "job:12:2", {{"script", "x"}, {"status", "error"}}));
   EXPECT_TRUE(store_->logs(1, "job:12:2", 0, 10, 0).value().ended) << "ended by another client";
 }
 
-TEST_P(Reporting, AnEndIsReportedFromWhatOthersWriteToItsRecord) {
+TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
   using Record = EndedJob::Record;
   submit(1);
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
@@ -263,7 +263,7 @@ TEST_P(Reporting, AnEndIsReportedFromWhatOthersWriteToItsRecord) {
   EXPECT_EQ(outcome(store_->ended_job(1, "job:12:9")), "not_found");
 }
 
-TEST_P(Reporting, AnEndOfTheSystemIsReportedFromWhatOthersWriteToo) {
+TEST_P(Reporting, SystemEndIsWrittenOverForeignFields) {
   submit(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
@@ -275,7 +275,7 @@ TEST_P(Reporting, AnEndOfTheSystemIsReportedFromWhatOthersWriteToo) {
   EXPECT_EQ(look().record, EndedJob::Record::changed);
 }
 
-TEST_P(Reporting, ARecordAloneIsNoEndThatHolds) {
+TEST_P(Reporting, RecordAloneIsNotAnEnd) {
   bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "status", "finished",
                     "idempotency_key", "tuesday", "runner_id", "8"});
   const EndedJob bare = store_->ended_job(1, "job:12:1").value();

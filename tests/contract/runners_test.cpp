@@ -27,7 +27,7 @@ class Runners : public StoreContract {
   }
 };
 
-TEST_P(Runners, AreListedByIdHoweverTheyWereWritten) {
+TEST_P(Runners, AreListedById) {
   write_plainly(100);  // before the index exists
   hold(20);
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 3, {{"topic", "t"}}}));
@@ -59,7 +59,7 @@ TEST_P(Runners, RecordKeepsItsTopicQueuesAndKey) {
   ASSERT_EQ(hold_with("first", true, "aa"), "ok");
 }
 
-TEST_P(Runners, ThatOthersWriteLaterAreListedWhenAllKeysAreLookedThroughAgain) {
+TEST_P(Runners, ForeignRecordsAreListedAfterAKeyScan) {
   hold(20);
   EXPECT_THAT(listed(), ElementsAre(20));
   write_plainly(21);
@@ -71,7 +71,7 @@ TEST_P(Runners, ThatOthersWriteLaterAreListedWhenAllKeysAreLookedThroughAgain) {
 
 // Each agent makes this query once per lease. Regression test: with a million queued jobs, a scan of the keys took 1.5
 // seconds of Redis.
-TEST_P(Runners, ThatAreHeldAreListedWithoutALookThroughTheKeys) {
+TEST_P(Runners, HeldRunnersAreListedWithoutAKeyScan) {
   hold(20);
   hold(21);
   write_plainly(22);
@@ -85,7 +85,7 @@ TEST_P(Runners, ThatAreHeldAreListedWithoutALookThroughTheKeys) {
   EXPECT_FALSE(bench_->plain(1, {"ZSCORE", "mj:runners", "*"}).nil());
 }
 
-TEST_P(Runners, WhoseRecordWasDeletedLeaveTheIndexUntilTheirNextHeartbeat) {
+TEST_P(Runners, RunnerWithADeletedRecordReturnsAtItsHeartbeat) {
   hold(20);
   hold(21);
   EXPECT_THAT(listed(), ElementsAre(20, 21));
@@ -96,7 +96,7 @@ TEST_P(Runners, WhoseRecordWasDeletedLeaveTheIndexUntilTheirNextHeartbeat) {
   EXPECT_THAT(listed(), ElementsAre(20, 21));
 }
 
-TEST_P(Runners, NonsenseInTheIndexIsPassedOver) {
+TEST_P(Runners, InvalidIndexMembersAreSkipped) {
   hold(20);
   bench_->plain(1, {"ZADD", "mj:runners", "0", "x", "0", "", "0", "020", "0", "-1", "0", "4294967296", "0", "21"});
   bench_->put_text(1, "runner:22", "no record");

@@ -77,7 +77,7 @@ class ScriptSteps : public testing::Test {
   std::unique_ptr<FlowStore> flows_ = redis_.open_flows().value();
 };
 
-TEST_F(ScriptSteps, AreBoundedHoweverMuchTheStoreHolds) {
+TEST_F(ScriptSteps, AreBoundedForAnyStoreSize) {
   const auto held = [](Job& job) { job.concurrency_key = "db"; };
   submit(1);
   submit(2);
@@ -129,7 +129,7 @@ TEST_F(ScriptSteps, AreBoundedHoweverMuchTheStoreHolds) {
 }
 
 // A flow of 100 nodes in a store with as many ids.
-TEST_F(ScriptSteps, OfAFlowAreBoundedHoweverMuchTheStoreHolds) {
+TEST_F(ScriptSteps, OfAFlowAreBoundedForAnyStoreSize) {
   auto snapshot = redis_.snapshot();
   add_ids(snapshot.databases[1], "job:12:", kIds);
   add_ids(snapshot.databases[1], "flow:", kIds / 20);

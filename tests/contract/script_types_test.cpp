@@ -1,5 +1,5 @@
 // Every server-side script with keys that another client has overwritten with each wrong type. The keys are recorded
-// from the commands of the script, so a new key is tested automatically. A new script fails EveryScriptIsPlayed until a
+// from the commands of the script, so a new key is tested automatically. A new script fails EveryScriptIsTested until a
 // scenario of the recorder calls it.
 #include <gmock/gmock.h>
 
@@ -249,7 +249,7 @@ class ScriptTypes : public testing::Test {
 ScriptRecorder* ScriptTypes::recorder_ = nullptr;
 std::map<std::string, std::string> ScriptTypes::problems_;
 
-TEST_F(ScriptTypes, EveryScriptIsPlayed) {
+TEST_F(ScriptTypes, EveryScriptIsTested) {
   std::set<std::string_view> played;
   for (const ScriptCall& call : recorder_->calls()) played.insert(call.script->name);
   for (const Script* script : scripts::all) {
@@ -257,7 +257,7 @@ TEST_F(ScriptTypes, EveryScriptIsPlayed) {
   }
 }
 
-TEST_F(ScriptTypes, WrongTypesAreRefusedOrReported) {
+TEST_F(ScriptTypes, WrongTypesAreRejectedOrReported) {
   std::size_t trials = 0;
   problems_.clear();
   for_each_wrong_type([&](const ScriptCall& call, const ScriptRecorder::Outcome& normal, const std::string& key,

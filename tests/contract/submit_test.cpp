@@ -25,7 +25,7 @@ TEST_P(Submit, WritesTheRecordAndItsEntry) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
-TEST_P(Submit, WithoutAnIdTheNextFreeOneIsTaken) {
+TEST_P(Submit, MissingIdBecomesTheNextFreeOne) {
   submit(2);
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
   EXPECT_EQ(store_->submit(job(0)).value().id, 3U);
@@ -39,12 +39,12 @@ TEST_P(Submit, NextFreeIdFollowsTheLastUsedOneDirectly) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 12U);
 }
 
-TEST_P(Submit, NegativeCounterOfIdsCountsAsNone) {
+TEST_P(Submit, NegativeIdCounterIsZero) {
   bench_->put_text(1, "mj:next:12", "-7");
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
 }
 
-TEST_P(Submit, IdOfADeletedJobIsNotGivenAgain) {
+TEST_P(Submit, IdOfADeletedJobIsNotReused) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   ASSERT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
@@ -60,7 +60,7 @@ TEST_P(Submit, CreatedJobThatAPlainClientPushedIsClaimedOnce) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
 }
 
-TEST_P(Submit, TheSameIdWithTheSameContentIsTheSameJob) {
+TEST_P(Submit, SameIdWithTheSameContentIsTheSameJob) {
   submit(1);
   const Claimed got = claim_one();
   EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::started);
@@ -73,7 +73,7 @@ TEST_P(Submit, TheSameIdWithTheSameContentIsTheSameJob) {
   EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::finished);
 }
 
-TEST_P(Submit, AnIdWhoseRecordWasDeletedAfterItsEndIsRefused) {
+TEST_P(Submit, IdOfAnEndedJobWithADeletedRecordIsRejected) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   bench_->erase(1, "job:12:1");
@@ -81,7 +81,7 @@ TEST_P(Submit, AnIdWhoseRecordWasDeletedAfterItsEndIsRefused) {
   EXPECT_EQ(store_->submit(job(0)).value().id, 2U);
 }
 
-TEST_P(Submit, WhatCannotRunIsRefused) {
+TEST_P(Submit, InvalidJobIsRejected) {
   Job wrong = job(1);
   wrong.caller_id = 0;
   EXPECT_EQ(outcome(store_->submit(wrong)), "invalid");
@@ -93,7 +93,7 @@ TEST_P(Submit, WhatCannotRunIsRefused) {
   EXPECT_EQ(outcome(store_->submit(wrong)), "invalid");
 }
 
-TEST_P(Submit, FieldsOfAClaimCannotBeSmuggledIn) {
+TEST_P(Submit, ClaimFieldsCannotBeSubmitted) {
   Job forged = job(1);
   forged.status = JobStatus::finished;
   forged.epoch = 99;
@@ -105,7 +105,7 @@ TEST_P(Submit, FieldsOfAClaimCannotBeSmuggledIn) {
   EXPECT_EQ(claim_one().deliveries, 1U);
 }
 
-TEST_P(Submit, OntoAKeyOfAnotherTypeIsRefusedAndChangesNothing) {
+TEST_P(Submit, KeyOfAnotherTypeIsRejectedUnchanged) {
   bench_->put_text(1, "job:12:1", "x");
   EXPECT_EQ(outcome(store_->submit(job(1))), "invalid");
   bench_->put_text(1, "queue:python", "x");
@@ -113,7 +113,7 @@ TEST_P(Submit, OntoAKeyOfAnotherTypeIsRefusedAndChangesNothing) {
   EXPECT_EQ(outcome(store_->load(1, "job:12:2")), "not_found");
 }
 
-TEST_P(Submit, ACancelledQueuedJobEndsAtOnceAndNeverRuns) {
+TEST_P(Submit, CancelledQueuedJobEndsAtOnceAndNeverRuns) {
   submit(1);
   submit(2);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
@@ -129,7 +129,7 @@ TEST_P(Submit, ACancelledQueuedJobEndsAtOnceAndNeverRuns) {
   EXPECT_THAT(last_anomaly(), HasSubstr("has ended already"));
 }
 
-TEST_P(Submit, ACancelOfWhatIsOverOrMissing) {
+TEST_P(Submit, CancelOfAnEndedOrMissingJobChangesNothing) {
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "not_found");
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");

@@ -6,7 +6,7 @@
 namespace mycojobs {
 namespace {
 
-class Surveys : public StoreContract {
+class QueueSurvey : public StoreContract {
  protected:
   Survey survey(const std::vector<std::string>& queues = {"queue:python"}) {
     auto read = store_->survey(1, queues);
@@ -20,7 +20,7 @@ class Surveys : public StoreContract {
   }
 };
 
-TEST_P(Surveys, AnEmptyContextHoldsNothing) {
+TEST_P(QueueSurvey, EmptyContextHoldsNothing) {
   const Survey all = survey();
   ASSERT_EQ(all.queues.size(), 1U);
   EXPECT_EQ(all.queues[0].length, 0U);
@@ -29,7 +29,7 @@ TEST_P(Surveys, AnEmptyContextHoldsNothing) {
   EXPECT_EQ(all.live + all.delayed + all.prerequisites + all.ended + all.dead_letters + all.active_flows, 0U);
 }
 
-TEST_P(Surveys, JobsAreCountedWhereTheyAre) {
+TEST_P(QueueSurvey, JobsAreCountedByState) {
   for (Id id = 1; id <= 4; ++id) submit(id);
   Job later = job(5);
   later.run_at_ms = *store_->now_ms() + 3600000;
@@ -50,7 +50,7 @@ TEST_P(Surveys, JobsAreCountedWhereTheyAre) {
   EXPECT_EQ(all.delayed, 1U);
 }
 
-TEST_P(Surveys, TheNextOneSaysHowLongItHasWaited) {
+TEST_P(QueueSurvey, NextJobHasItsWaitingTime) {
   submit(1);
   const std::uint64_t queued = std::stoull(field("job:12:1", "queued_ms"));
   ASSERT_TRUE(eventually([&] { return *store_->now_ms() >= queued + 30; }));
@@ -60,7 +60,7 @@ TEST_P(Surveys, TheNextOneSaysHowLongItHasWaited) {
   EXPECT_LT(all.queues.at(0).waiting_ms, 60000U);
 }
 
-TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesReported) {
+TEST_P(QueueSurvey, QueuesWithAJournalAreFoundAndPausesReported) {
   Job other = job(1);
   other.script_type = "lua_of_ours";
   ASSERT_TRUE(store_->submit(other));
@@ -76,7 +76,7 @@ TEST_P(Surveys, QueuesWithAJournalAreFoundAndPausesReported) {
   EXPECT_FALSE(find(all, "queue:python")->paused);
 }
 
-TEST_P(Surveys, WhatRunnersServeIsKnown) {
+TEST_P(QueueSurvey, ServedTypesOfRunnersAreKnown) {
   Runner runner;
   runner.id = 7;
   runner.local = true;
@@ -89,13 +89,13 @@ TEST_P(Surveys, WhatRunnersServeIsKnown) {
   EXPECT_THAT(known->types, testing::ElementsAre("ours", "python"));
 }
 
-TEST_P(Surveys, AtMostAPageOfQueuesIsLookedAt) {
+TEST_P(QueueSurvey, AtMostAPageOfQueuesIsRead) {
   std::vector<std::string> many;
   for (std::size_t i = 0; i < QueueStore::kMostSurveyed + 50; ++i) many.push_back("queue:t" + std::to_string(i));
   EXPECT_EQ(survey(many).queues.size(), QueueStore::kMostSurveyed);
 }
 
-TEST_P(Surveys, WhoSaysNotSinceWhenItWaitsHasNoAge) {
+TEST_P(QueueSurvey, JobWithoutATimestampHasNoAge) {
   bench_->push(1, "queue:python", "job:12:77");
   const Survey all = survey();
   EXPECT_EQ(all.queues.at(0).length, 1U);
@@ -103,7 +103,7 @@ TEST_P(Surveys, WhoSaysNotSinceWhenItWaitsHasNoAge) {
   EXPECT_EQ(survey({"queue:v"}).queues.at(0).waiting_ms, 0U) << "empty";
 }
 
-TEST_P(Surveys, WhatOtherClientsPutThereIsPassedOver) {
+TEST_P(QueueSurvey, ForeignEntriesAreSkipped) {
   EXPECT_TRUE(store_->known_queues(1));
   survey();  // a new connection reads some of these keys, so connect before they are overwritten
   for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
@@ -118,7 +118,7 @@ TEST_P(Surveys, WhatOtherClientsPutThereIsPassedOver) {
   EXPECT_FALSE(all.queues[1].waiting_ms);
 }
 
-MJ_BOTH_STORES(Surveys);
+MJ_BOTH_STORES(QueueSurvey);
 
 }  // namespace
 }  // namespace mycojobs

@@ -197,12 +197,12 @@ class TransportSuite : public ::testing::TestWithParam<Kind> {
   std::unique_ptr<Transport> transport_ = wire_->transport();
 };
 class AnyTransport : public TransportSuite {};
-class FarTransport : public TransportSuite {};
+class RemoteTransport : public TransportSuite {};
 INSTANTIATE_TEST_SUITE_P(Local, AnyTransport, ::testing::Values(kind<LocalWire>("local")), kNameOfKind);
 INSTANTIATE_TEST_SUITE_P(Http, AnyTransport, ::testing::Values(kind<HttpWire>("http")), kNameOfKind);
 INSTANTIATE_TEST_SUITE_P(Mycelium, AnyTransport, ::testing::Values(kind<MyceliumWire>("mycelium")), kNameOfKind);
-INSTANTIATE_TEST_SUITE_P(Http, FarTransport, ::testing::Values(kind<HttpWire>("http")), kNameOfKind);
-INSTANTIATE_TEST_SUITE_P(Mycelium, FarTransport, ::testing::Values(kind<MyceliumWire>("mycelium")), kNameOfKind);
+INSTANTIATE_TEST_SUITE_P(Http, RemoteTransport, ::testing::Values(kind<HttpWire>("http")), kNameOfKind);
+INSTANTIATE_TEST_SUITE_P(Mycelium, RemoteTransport, ::testing::Values(kind<MyceliumWire>("mycelium")), kNameOfKind);
 
 TEST_P(AnyTransport, CarriesARequestAndItsAnswer) {
   EXPECT_EQ(transport_->name(), GetParam().name);
@@ -220,7 +220,7 @@ TEST_P(AnyTransport, CarriesARequestAndItsAnswer) {
   EXPECT_EQ(other_.seen().size(), 3U);
 }
 
-TEST_P(AnyTransport, CarriesAnErrorAsTheOtherOneNamesIt) {
+TEST_P(AnyTransport, CarriesTheErrorOfThePeer) {
   other_.answers([](std::string_view request) {
     return dump_json({{"jsonrpc", "2.0"},
                       {"id", (*parse_json(request))["id"]},
@@ -232,7 +232,7 @@ TEST_P(AnyTransport, CarriesAnErrorAsTheOtherOneNamesIt) {
   EXPECT_EQ(answer.error().message, "not yours");
 }
 
-TEST_P(AnyTransport, LargeOnesPassUpToTheLimitAndNotBeyond) {
+TEST_P(AnyTransport, CarriesMessagesUpToTheLimit) {
   const auto request_of = [](std::size_t bytes) { return json(std::string(bytes - rpc_request("m", "").size(), 'x')); };
   const json largest = request_of(kMaxRequestBytes);
   const auto answer = ask(largest);
@@ -260,7 +260,7 @@ TEST_P(AnyTransport, AnswersHaveTheSameLimit) {
   EXPECT_EQ(code_of(ask({})), Code::too_large);
 }
 
-TEST_P(AnyTransport, TwoAtOnceGetEachItsOwn) {
+TEST_P(AnyTransport, ConcurrentRequestsGetTheirOwnAnswers) {
   const auto speak = [this](int who) {
     const auto transport = wire_->transport();
     for (int i = 0; i < 20; ++i) {
@@ -275,7 +275,7 @@ TEST_P(AnyTransport, TwoAtOnceGetEachItsOwn) {
   EXPECT_EQ(other_.seen().size(), 40U);
 }
 
-TEST_P(AnyTransport, WhatIsSentAgainArrivesAgain) {
+TEST_P(AnyTransport, RetransmissionArrivesAgain) {
   EXPECT_TRUE(ask({{"n", 1}}));
   EXPECT_TRUE(ask({{"n", 1}}));
   EXPECT_EQ(other_.seen(), (std::vector<json>{{{"n", 1}}, {{"n", 1}}}));
@@ -290,7 +290,7 @@ TEST_P(AnyTransport, GarbageIsNoResult) {
   EXPECT_TRUE(ask({}));
 }
 
-TEST_P(FarTransport, RefusesAnAddressOfAnotherKind) {
+TEST_P(RemoteTransport, RejectsAnAddressOfAnotherKind) {
   for (const char* address : {"", "ftp://127.0.0.1/", "redis://127.0.0.1"}) {
     EXPECT_FALSE(transport_->is_address(address));
     const auto answer = transport_->exchange(address, rpc_request("m", {}), kLong);
@@ -299,7 +299,7 @@ TEST_P(FarTransport, RefusesAnAddressOfAnotherKind) {
   }
 }
 
-TEST_P(FarTransport, WhereNobodyIsItIsUnavailableInTime) {
+TEST_P(RemoteTransport, MissingPeerIsUnavailableInTime) {
   const auto begun = std::chrono::steady_clock::now();
   const auto answer = transport_->exchange(wire_->nowhere(), rpc_request("m", {}), kShort);
   ASSERT_FALSE(answer);
@@ -309,7 +309,7 @@ TEST_P(FarTransport, WhereNobodyIsItIsUnavailableInTime) {
   EXPECT_TRUE(ask({})) << "others are reached";
 }
 
-TEST_P(FarTransport, AnAnswerThatIsLateIsLostAndNotTakenForTheNext) {
+TEST_P(RemoteTransport, LateAnswerIsNotMatchedToTheNextRequest) {
   std::mutex mutex;
   std::condition_variable changed;
   bool go = false;
@@ -331,7 +331,7 @@ TEST_P(FarTransport, AnAnswerThatIsLateIsLostAndNotTakenForTheNext) {
   EXPECT_EQ(other_.seen().size(), 2U);
 }
 
-TEST_P(FarTransport, GoesOnAfterARestartOfWhatCarriesIt) {
+TEST_P(RemoteTransport, ResumesAfterACarrierRestart) {
   ASSERT_TRUE(ask({}));
   const bool done = wire_->restart([this] { EXPECT_EQ(code_of(ask({}, kShort)), Code::unavailable); });
   if (!done) GTEST_SKIP() << "MYCELIUM_URL names a real node, which a test does not restart";
@@ -355,7 +355,7 @@ class Mycelium : public ::testing::Test {
   MyceliumTransport transport_{mesh_[0].rest};
 };
 
-TEST_F(Mycelium, AddressesAreKeysAndIpAddressesWithOrWithoutAScheme) {
+TEST_F(Mycelium, AddressesAreKeysOrIpsWithOptionalScheme) {
   listen();
   std::string upper = mesh_[1].key;
   for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -377,7 +377,7 @@ TEST_F(Mycelium, AddressesAreKeysAndIpAddressesWithOrWithoutAScheme) {
   }
 }
 
-TEST_F(Mycelium, EitherApiOfANodeWillDo) {
+TEST_F(Mycelium, BothNodeApisAreSupported) {
   MyceliumListener listener(mesh_[1].rpc, [this](std::string_view request) { return other_(request); });
   MyceliumTransport by_rpc(mesh_[0].rpc);
   for (MyceliumTransport* each : {&by_rpc, &transport_}) {
@@ -394,7 +394,7 @@ TEST_F(Mycelium, EitherApiOfANodeWillDo) {
   })) << why;
 }
 
-TEST_F(Mycelium, WhatIsNoNodeIsReportedWithTheRemedy) {
+TEST_F(Mycelium, NonNodeIsReportedWithTheRemedy) {
   Other other;
   HttpWire server(other);
   MyceliumTransport transport(server.address());
@@ -428,7 +428,7 @@ TEST_F(Mycelium, AnswersOfOthersAreIgnoredAndCounted) {
   EXPECT_EQ(*by_ip, "true");
 }
 
-TEST_F(Mycelium, NothingMoreIsQueuedForAPeerThatIsAway) {
+TEST_F(Mycelium, NothingIsQueuedForAnUnreachablePeer) {
   listen();
   mesh_.tell(1, "offline");
   for (int i = 0; i < 3; ++i) {
@@ -445,7 +445,7 @@ TEST_F(Mycelium, NothingMoreIsQueuedForAPeerThatIsAway) {
   EXPECT_EQ(other_.seen().size(), 2U);
 }
 
-TEST_F(Mycelium, AfterItsNodeHasGivenUpItIsSentAgain) {
+TEST_F(Mycelium, RequestIsResentAfterTheNodeGaveUp) {
   MyceliumMesh mesh(2, 1);
   MyceliumTransport transport(mesh[0].rest);
   mesh.tell(1, "offline");
@@ -454,7 +454,7 @@ TEST_F(Mycelium, AfterItsNodeHasGivenUpItIsSentAgain) {
   EXPECT_EQ(mesh.counts(0).pushed, 2U);
 }
 
-TEST_F(Mycelium, ALostRequestAndALostAnswerAreHarmless) {
+TEST_F(Mycelium, LostRequestAndLostAnswerAreHarmless) {
   listen();
   mesh_.tell(1, "lose");
   const auto lost = ask(transport_, {{"n", 1}}, kShort);
@@ -468,7 +468,7 @@ TEST_F(Mycelium, ALostRequestAndALostAnswerAreHarmless) {
   EXPECT_EQ(other_.seen().size(), 2U);
 }
 
-TEST_F(Mycelium, ARequestThatArrivesTwiceIsAnsweredTwiceAndOneCounts) {
+TEST_F(Mycelium, DuplicateRequestIsAnsweredTwiceAndCountsOnce) {
   listen();
   mesh_.tell(1, "double");
   EXPECT_TRUE(ask(transport_, {{"n", 1}}));
@@ -478,7 +478,7 @@ TEST_F(Mycelium, ARequestThatArrivesTwiceIsAnsweredTwiceAndOneCounts) {
   EXPECT_EQ(transport_.ignored(), 1U);
 }
 
-TEST_F(Mycelium, ANodeThatHasForgottenTheRequestGetsItAgain) {
+TEST_F(Mycelium, RequestIsResentToANodeThatForgotIt) {
   listen();
   mesh_.tell(1, "offline");
   Result<json> answer = json();
@@ -493,7 +493,7 @@ TEST_F(Mycelium, ANodeThatHasForgottenTheRequestGetsItAgain) {
   EXPECT_EQ(mesh_.counts(0).pushed, 2U);
 }
 
-TEST_F(Mycelium, AClientThatWaitsForAReplyGetsOne) {
+TEST_F(Mycelium, ClientThatWaitsForAReplyReceivesOne) {
   listen();
   HttpClient http;
   HttpPost post;
@@ -509,7 +509,7 @@ TEST_F(Mycelium, AClientThatWaitsForAReplyGetsOne) {
   EXPECT_EQ(*read_rpc_answer(*payload), json({{"n", 1}}));
 }
 
-TEST_F(Mycelium, AListenerNeverAnswersAnAnswer) {
+TEST_F(Mycelium, ListenerNeverAnswersAnAnswer) {
   listen();
   mesh_.forge(1, 0, std::string(kSupervisorTopic), dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"result", 7}}));
   mesh_.forge(1, 0, std::string(kSupervisorTopic), dump_json({{"id", nullptr}, {"error", json::object()}}));
@@ -520,7 +520,7 @@ TEST_F(Mycelium, AListenerNeverAnswersAnAnswer) {
   EXPECT_TRUE(eventually([this] { return mesh_.counts(1).pushed == 1; })) << "but garbage: by an error";
 }
 
-TEST_F(Mycelium, AListenerSaysOnceThatItsNodeIsAwayAndOnceThatItIsBack) {
+TEST_F(Mycelium, ListenerReportsOutageAndRecoveryOnce) {
   ::testing::internal::CaptureStderr();
   init_log(LogLevel::info, LogFormat::json);
   mesh_.tell(1, "stop");
@@ -542,7 +542,7 @@ TEST_F(Mycelium, AListenerSaysOnceThatItsNodeIsAwayAndOnceThatItIsBack) {
   EXPECT_EQ(count(mesh_[1].key), 1U) << output;
 }
 
-TEST_F(Mycelium, AMessageOverTheLimitOfTheNodeIsTooLarge) {
+TEST_F(Mycelium, MessageOverTheNodesLimitIsTooLarge) {
   MyceliumNode node(mesh_[0].rest);
   const auto sent = node.push({mesh_[1].key, {}}, "t", std::string(1600 << 10, 'x'), kLong);
   ASSERT_FALSE(sent);
@@ -551,7 +551,7 @@ TEST_F(Mycelium, AMessageOverTheLimitOfTheNodeIsTooLarge) {
 }
 
 // The test nodes must have the pitfalls of real nodes; otherwise the tests above prove nothing.
-TEST_F(Mycelium, TheNodesOfTheTestsHaveTheTrapsOfRealOnes) {
+TEST_F(Mycelium, FakeNodesHaveTheQuirksOfRealNodes) {
   HttpClient http;
   const auto get = [&](std::size_t node, const std::string& path) {
     HttpPost call;
@@ -642,7 +642,7 @@ TEST_F(Mycelium, RepliesOfAnyLengthArrive) {
   }
 }
 
-TEST_F(Mycelium, OthersPassARequestThatIsStuck) {
+TEST_F(Mycelium, StuckRequestDoesNotBlockOthers) {
   listen();
   for (int i = 0; i < 3; ++i) {
     mesh_.tell(1, "stick");
@@ -663,7 +663,7 @@ TEST_F(Mycelium, OthersPassARequestThatIsStuck) {
 }
 
 // 400 requests of one node are queued before the request of another.
-TEST_F(Mycelium, APeerThatSendsVeryMuchKeepsNoOtherOneWaiting) {
+TEST_F(Mycelium, BusyPeerDoesNotBlockOthers) {
   static constexpr int kFlood = 400, kEachMs = 20;
   other_.answers([](std::string_view request) {
     std::this_thread::sleep_for(std::chrono::milliseconds(kEachMs));
@@ -684,7 +684,7 @@ TEST_F(Mycelium, APeerThatSendsVeryMuchKeepsNoOtherOneWaiting) {
   EXPECT_GT(flood, 0U) << "it has its turns, too";
 }
 
-TEST(MyceliumTurns, EachPeerHasItsTurnAndItsShareOfTheRoom) {
+TEST(MyceliumFairness, EachPeerIsServedInTurnWithItsShare) {
   MyceliumTurns turns({.of_peer = 3, .bytes_of_peer = 10000, .bytes = 20000});
   const auto message = [](const std::string& from, const std::string& id, std::size_t bytes = 1) {
     return MyceliumMessage{id, {from, {}}, {}, std::string(bytes, 'x')};
@@ -712,7 +712,7 @@ TEST(MyceliumTurns, EachPeerHasItsTurnAndItsShareOfTheRoom) {
   EXPECT_EQ(next(), "none");
 }
 
-TEST_F(Mycelium, ANodeThatSendsToItselfIsServedToo) {
+TEST_F(Mycelium, NodeThatSendsToItselfIsServed) {
   MyceliumListener listener(mesh_[0].rest, [this](std::string_view request) { return other_(request); });
   const auto answer = transport_.exchange(mesh_[0].key, rpc_request("m", {{"n", 1}}), kLong).and_then(read_rpc_answer);
   ASSERT_TRUE(answer) << answer.error().message;

@@ -36,7 +36,7 @@ class VerifyActors : public StoreContract {
   std::vector<std::string> rebuild(bool dry_run = false) { return rebuild_actors(*store_, dry_run).value(); }
 };
 
-TEST_P(VerifyActors, FindsAKeyThatTheIndexDoesNotHave) {
+TEST_P(VerifyActors, FindsAKeyMissingFromTheIndex) {
   bench_->plain(0, {"HDEL", kIndex, "key5"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:5 has a public key that")));
   EXPECT_EQ(rebuild(true).size(), 1U);
@@ -46,28 +46,28 @@ TEST_P(VerifyActors, FindsAKeyThatTheIndexDoesNotHave) {
   EXPECT_EQ(store_->owner_of_key("key5")->id, 5U);
 }
 
-TEST_P(VerifyActors, FindsAnEntryOfAnother) {
+TEST_P(VerifyActors, FindsAnIndexEntryOfAnotherActor) {
   bench_->plain(0, {"HSET", kIndex, "key5", "7"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:5 has a public key that")));
   EXPECT_EQ(rebuild().size(), 1U);
   EXPECT_THAT(found(), IsEmpty());
 }
 
-TEST_P(VerifyActors, FindsAKeyThatNoActorHas) {
+TEST_P(VerifyActors, FindsAKeyWithoutAnActor) {
   bench_->plain(0, {"HSET", kIndex, "gone", "9"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("a public key of actor:9 that no actor has")));
   EXPECT_EQ(rebuild().size(), 1U);
   EXPECT_THAT(found(), IsEmpty());
 }
 
-TEST_P(VerifyActors, TwoActorsOfOneKeyAreForPeopleToMend) {
+TEST_P(VerifyActors, SharedKeyNeedsAManualRepair) {
   bench_->plain(0, {"HSET", "actor:7", "pubkey", "key6"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:6 and actor:7 have the same public key")));
   EXPECT_THAT(rebuild(), ElementsAre(HasSubstr("(cannot be mended)")));
   EXPECT_EQ(found().size(), 1U);
 }
 
-TEST_P(VerifyActors, AnIndexOfAnotherTypeIsNamed) {
+TEST_P(VerifyActors, IndexOfAnotherTypeIsNamed) {
   bench_->plain(0, {"DEL", kIndex});
   bench_->plain(0, {"SET", kIndex, "x"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("delete that key")));

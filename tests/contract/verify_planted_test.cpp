@@ -49,23 +49,23 @@ TEST_P(Planted, FindsAWaitingJobThatWaitsForNothing) {
   plain({"DEL", "mj:waits:" + key(5)});
   expect_found("no-place", true);
 }
-TEST_P(Planted, FindsAJobThatNobodyAsksPrerequisitesOf) {
+TEST_P(Planted, FindsAJobWithoutAPrerequisiteCheck) {
   plain({"ZREM", "mj:prerequisites", key(6)});
   expect_found("no-place", true);
 }
-TEST_P(Planted, FindsAHeldJobThatIsNotHeld) {
+TEST_P(Planted, FindsAHeldJobWithoutItsEntry) {
   plain({"DEL", "mj:held:db"});
   expect_found("no-place", true);
 }
-TEST_P(Planted, FindsAnEndedJobThatRetentionForgets) {
+TEST_P(Planted, FindsAnEndedJobMissingFromRetention) {
   plain({"ZREM", "mj:ended", key(3)});
   expect_found("no-place", true);
 }
-TEST_P(Planted, FindsAJobThatNoListShows) {
+TEST_P(Planted, FindsAJobMissingFromTheJobList) {
   plain({"ZREM", "mj:jobs", key(2), key(3)});
   expect_found("not-listed", true);
 }
-TEST_P(Planted, FindsThatTheListOfJobsIsGone) {
+TEST_P(Planted, FindsAMissingJobList) {
   plain({"DEL", "mj:jobs"});
   expect_found("not-listed", true);
 }
@@ -77,7 +77,7 @@ TEST_P(Planted, FindsALiveJobAmongTheEnded) {
   plain({"ZADD", "mj:ended", "5", key(2)});
   expect_found("two-places", true);
 }
-TEST_P(Planted, FindsALeaseOfNothing) {
+TEST_P(Planted, FindsALeaseWithoutAClaim) {
   plain({"ZADD", "mj:leases", "4102444800000", "job:12:77"});
   expect_found("lease-index", true);
 }
@@ -93,7 +93,7 @@ TEST_P(Planted, FindsALeaseThatIsIndexedWrongly) {
   plain({"ZADD", "mj:leases", "4102444800000", key(2)});
   expect_found("lease-index", true);
 }
-TEST_P(Planted, FindsALeaseThatNobodyRecovers) {
+TEST_P(Planted, FindsALeaseMissingFromRecovery) {
   set_claim(2, "until_ms", "5000");
   plain({"ZADD", "mj:leases", "5000", key(2)});
   EXPECT_EQ(rules(), std::set<std::string>{"lease-overdue"});
@@ -108,7 +108,7 @@ TEST_P(Planted, FindsTheDeletedClaimOfAnEndedJob) {
   plain({"DEL", claim_key(3)});
   expect_found("claim-missing", true);
 }
-TEST_P(Planted, FindsAClaimThatIsNone) {
+TEST_P(Planted, FindsAnInvalidClaim) {
   plain({"DEL", claim_key(3)});
   bench_->put_text(1, claim_key(3), "mine");
   expect_found("claim-type", true);
@@ -125,7 +125,7 @@ TEST_P(Planted, FindsALiveJobThatAClientEnded) {
   set_claim(2, "state", "ended");
   expect_found("claim-facts", true);
 }
-TEST_P(Planted, FindsAStateThatNobodyKnows) {
+TEST_P(Planted, FindsAnUnknownState) {
   set_claim(1, "state", "lost");
   expect_found("claim-facts", true);
 }
@@ -174,7 +174,7 @@ TEST_P(Planted, FindsAFactOfNoKind) {
   add_fact(2, {"exploded", "c", claim_id(2)});
   expect_found("fact-kind", true);
 }
-TEST_P(Planted, FindsDeliveriesThatDoNotFollow) {
+TEST_P(Planted, FindsInconsistentDeliveries) {
   add_fact(10, {"claimed", "c", "x", "t", "h", "e", "9007199254740991", "a", "1", "d", "9", "r", "20", "l", "1"});
   expect_found("fact-count", true);
 }
@@ -186,7 +186,7 @@ TEST_P(Planted, FindsAFactThatIsNotListed) {
   add_fact(2, {"heartbeat", "c", claim_id(2)}, false);
   expect_found("fact-unlisted", true);
 }
-TEST_P(Planted, FindsAListOfOthersFacts) {
+TEST_P(Planted, FindsAListOfForeignFacts) {
   const std::string revisions(plain({"HGET", claim_key(2), "revs"}).text());
   set_claim(2, "revs", revisions + ' ' + std::to_string(last_revision(3)));
   expect_found("claim-facts", true);
@@ -195,7 +195,7 @@ TEST_P(Planted, FindsADeletedFact) {
   delete_fact(last_revision(20));
   expect_found("fact-missing", true);
 }
-TEST_P(Planted, FindsTheDeletedEndOfAJobWhichARebuildDoesNotReopen) {
+TEST_P(Planted, FindsADeletedEndThatARebuildDoesNotReopen) {
   delete_fact(last_revision(3));
   expect_found("fact-missing", true);
   EXPECT_EQ(field(key(3), "status"), "finished");
@@ -205,7 +205,7 @@ TEST_P(Planted, FindsAFactInAnotherQueue) {
   plain({"SADD", "mj:queues", "queue:v"});
   expect_found("fact-elsewhere", false);
 }
-TEST_P(Planted, FindsASlotThatNobodyUses) {
+TEST_P(Planted, FindsAnUnusedSlot) {
   plain({"SADD", "mj:running:db", key(8)});
   EXPECT_THAT(rules(), testing::Contains("slot-stray"));
   differences();
@@ -217,7 +217,7 @@ TEST_P(Planted, FindsALiveJobWithoutItsSlot) {
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
-TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
+TEST_P(Planted, FindsAHeldJobWithAFreeSlot) {
   ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");
   ASSERT_EQ(rules(), std::set<std::string>{});
   claimed_.clear();
@@ -231,7 +231,7 @@ TEST_P(Planted, FindsAHeldJobWhoseSlotIsFree) {
   expect_found("held-free", true);
 }
 // The job is held under its old key even if its record has another key. The old key releases it.
-TEST_P(Planted, FindsNothingWrongWithAHeldJobWhoseKeyWasEdited) {
+TEST_P(Planted, AcceptsAHeldJobWithAnEditedKey) {
   for (const char* name : {"tape", ""}) {
     plain({"HSET", key(8), "concurrency_key", name});
     EXPECT_EQ(rules(), std::set<std::string>{}) << name;
@@ -241,7 +241,7 @@ TEST_P(Planted, FindsNothingWrongWithAHeldJobWhoseKeyWasEdited) {
   EXPECT_EQ(rules(), std::set<std::string>{});
   EXPECT_EQ(std::string(plain({"HGET", claim_key(8), "state"}).text()), "queued");
 }
-TEST_P(Planted, FindsThatAHeldJobWhoseKeyWasEditedIsNotHeldByAnother) {
+TEST_P(Planted, FindsAnEditedKeyThatDoesNotHoldTheJob) {
   plain({"HSET", key(8), "concurrency_key", "tape"});
   plain({"SREM", "mj:running:db", key(7)});
   EXPECT_THAT(rules(), testing::IsSupersetOf({"slot-missing", "held-free"})) << "of db, which holds it";
@@ -249,7 +249,7 @@ TEST_P(Planted, FindsThatAHeldJobWhoseKeyWasEditedIsNotHeldByAnother) {
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 // The entry under the old key is lost, so the job is restored under the key in its record.
-TEST_P(Planted, FindsAHeldJobThatIsNotHeldAndWhoseKeyWasEdited) {
+TEST_P(Planted, FindsAnUnheldJobWithAnEditedKey) {
   plain({"HSET", key(8), "concurrency_key", "tape"});
   plain({"SADD", "mj:running:tape", "job:12:99"});
   plain({"DEL", "mj:held:db"});
@@ -257,17 +257,17 @@ TEST_P(Planted, FindsAHeldJobThatIsNotHeldAndWhoseKeyWasEdited) {
   differences();
   EXPECT_THAT(rules(), testing::Not(testing::Contains("no-place")));
 }
-TEST_P(Planted, FindsAJobThatWaitsForOneThatHasEnded) {
+TEST_P(Planted, FindsAJobThatWaitsForAnEndedJob) {
   plain({"SADD", "mj:waits:" + key(5), key(3)});
   expect_found("waiting-ended", true);
 }
-TEST_P(Planted, FindsAJobThatALostWakeUpLeft) {
+TEST_P(Planted, FindsALostWakeUp) {
   submit(31);
   plain({"HSET", key(31), "dependends", "[3]"});
   ASSERT_FALSE(claim(64).empty());  // job 3 has finished, so 31 runs
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
-TEST_P(Planted, FindsARecordThatSaysStarted) {
+TEST_P(Planted, FindsARecordWronglyMarkedStarted) {
   plain({"HSET", key(1), "status", "started"});
   expect_found("started-unclaimed", true);
 }
@@ -275,22 +275,22 @@ TEST_P(Planted, FindsAHigherEpochOnTheRecord) {
   plain({"HSET", key(2), "epoch", "9007199254740991"});
   expect_found("record-epoch", false);
 }
-TEST_P(Planted, FindsAMessageThatCountsWrongly) {
+TEST_P(Planted, FindsAWrongMessageCounter) {
   plain({"HSET", "mj:message:message:9:1", "left", "4"});
   expect_found("message-count", false);
 }
 
-TEST_P(Planted, FindsAMessageThatCountsJobsOfNobody) {
+TEST_P(Planted, FindsAMessageThatCountsUnknownJobs) {
   plain({"HSET", "mj:message:message:9:7", "state", "taken", "left", "2", "taken_ms", "5"});
   expect_found("message-count", false);
 }
-TEST_P(Planted, FindsAMessageThatNobodySends) {
+TEST_P(Planted, FindsAnUnsentMessage) {
   send_away();
   plain({"ZREM", "mj:outbox", "send message:12:5"});
   expect_found("message-outbox", true);
   EXPECT_EQ(store_->mail_due(1, 10, 1000, false).value().out.size(), 1U);
 }
-TEST_P(Planted, FindsAMessageWhoseTimeNobodySeesEnd) {
+TEST_P(Planted, FindsAMessageWithoutATimeoutEntry) {
   send_away();
   const OutboxEntry sent{"send message:12:5", "send", "message:12:5", {}};
   ASSERT_TRUE(store_->settle_mail(1, sent, {MailAfter::What::delivered, 0, "", ""}));
@@ -298,25 +298,25 @@ TEST_P(Planted, FindsAMessageWhoseTimeNobodySeesEnd) {
   expect_found("message-outbox", true);
   EXPECT_TRUE(store_->mail_due(1, 10, 1000, false).value().out.empty()) << "its time has not come";
 }
-TEST_P(Planted, FindsAMessageThatNobodyTakes) {
+TEST_P(Planted, FindsAMessageThatIsNeverAccepted) {
   come_in();
   plain({"DEL", "mj:inbox"});
   expect_found("message-inbox", true);
   EXPECT_THAT(store_->mail_due(1, 10, 1000, false).value().arrived, testing::ElementsAre("message:12:5"));
 }
-TEST_P(Planted, FindsAnAnswerThatNobodyGives) {
+TEST_P(Planted, FindsAMissingAnswer) {
   come_in();
   ASSERT_TRUE(store_->close_message(1, "msg_in", "message:12:5", "no"));
   plain({"DEL", "mj:outbox"});
   expect_found("message-outbox", true);
 }
-TEST_P(Planted, FindsLinesThatNobodySends) {
+TEST_P(Planted, FindsUnsentLines) {
   come_in();
   ASSERT_TRUE(store_->take_message(1, {"msg_in", "message:12:5", {{job(50), "queue:python"}}, 0, {"job:7:1"}}));
   plain({"ZREM", "mj:outbox", "logs message:12:5"});
   expect_found("message-outbox", true);
 }
-TEST_P(Planted, FindsAnOutboxThatIsNone) {
+TEST_P(Planted, FindsAnInvalidOutbox) {
   send_away();
   plain({"DEL", "mj:outbox"});
   bench_->put_text(1, "mj:outbox", "mine");
@@ -326,11 +326,11 @@ TEST_P(Planted, FindsAnOutboxThatIsNone) {
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
-TEST_P(Planted, FindsAJournalThatIsGone) {
+TEST_P(Planted, FindsAMissingJournal) {
   plain({"DEL", "mj:journal:queue:python"});
   expect_found("fact-missing", true);
 }
-TEST_P(Planted, FindsAQueueThatIsNone) {
+TEST_P(Planted, FindsAnInvalidQueue) {
   plain({"DEL", "queue:python"});
   bench_->put_text(1, "queue:python", "mine");
   EXPECT_EQ(rules(), (std::set<std::string>{"no-place", "bare-unqueued", "queue-type"}));

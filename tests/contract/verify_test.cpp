@@ -22,7 +22,7 @@ class Verify : public VerifyContract {
   }
 };
 
-TEST_P(Verify, AStoreWithEveryKindOfFactIsClean) {
+TEST_P(Verify, StoreWithEveryKindOfFactIsClean) {
   std::set<std::string> kinds;
   const auto facts = store_->journal(1, "queue:python", 0, 10000).value();
   for (const Fact& fact : facts) kinds.insert(fact.kind);
@@ -51,7 +51,7 @@ TEST_P(Verify, ChangesNothing) {
   EXPECT_EQ(snapshot(), before);
 }
 
-TEST_P(Verify, NotesWhatClientsMayDo) {
+TEST_P(Verify, NotesPermittedClientChanges) {
   plain({"HSET", key(3), "status", "dispatched"});
   EXPECT_EQ(rules(), std::set<std::string>{"record-words"});
   bench_->push(1, "queue:python", key(2));
@@ -83,7 +83,7 @@ TEST_P(Verify, KeysOfOtherSystemsAreNoViolation) {
   for (const QueueInfo& each : queues) EXPECT_NE(each.queue, "queue:python:meta");
 }
 
-TEST_P(Verify, AQueuesKeyThatHoldsSomethingElseIsNamed) {
+TEST_P(Verify, QueueKeyOfAnotherTypeIsNamed) {
   bench_->put_text(1, "queue:sal", "foo");
   const auto report = verified();
   ASSERT_EQ(report.findings.size(), 1U);
@@ -101,7 +101,7 @@ TEST_P(Verify, AQueuesKeyThatHoldsSomethingElseIsNamed) {
   EXPECT_THAT(length.error().message, HasSubstr("queue:sal: redis: WRONGTYPE"));
 }
 
-TEST_P(Verify, NotesJobsThatWaitForEachOther) {
+TEST_P(Verify, NotesCyclicDependencies) {
   for (const Id id : {50U, 51U, 52U}) {
     plain({"HSET", key(id), "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", "pass",
            "script_type", "python", "status", "dispatched", "dependends",
@@ -117,7 +117,7 @@ TEST_P(Verify, NotesJobsThatWaitForEachOther) {
               HasSubstr("job:12:50 waits for job:12:51 waits for job:12:52 waits for job:12:50"));
 }
 
-TEST_P(Verify, RetiredJobsAreNoFinding) {
+TEST_P(Verify, RetiredJobsAreNoViolation) {
   TickRequest request;
   request.retention_count = 1;
   ASSERT_TRUE(eventually([&] { return store_->tick(1, request).value().retired == 0; }));
@@ -127,7 +127,7 @@ TEST_P(Verify, RetiredJobsAreNoFinding) {
 
 // The remaining dependencies are known. The retired dependency cannot be restored and does not matter, because that job
 // will never end again.
-TEST_P(Verify, AJobThatHasWaitedForOneThatIsRetiredWaitsForTheOthers) {
+TEST_P(Verify, JobWithARetiredDependencyWaitsForTheOthers) {
   Job patient = job(60);
   patient.dependends = {2, 4};
   ASSERT_TRUE(store_->submit(patient).has_value());
@@ -146,7 +146,7 @@ TEST_P(Verify, AJobThatHasWaitedForOneThatIsRetiredWaitsForTheOthers) {
 }
 
 // The retired job has neither facts nor a claim that could show its change of state.
-TEST_P(Verify, AJobThatIsRetiredAfterItsQueueWasReadIsNoFinding) {
+TEST_P(Verify, JobRetiredDuringTheCheckIsNoViolation) {
   Job other = job(50);
   other.script_type = "v";
   ASSERT_TRUE(store_->submit(other).has_value());
@@ -200,7 +200,7 @@ void work(Store& store, const ClaimRequest& request, const std::function<Job(Id)
   EXPECT_TRUE(store.tick(1, time).has_value());
 }
 
-TEST_P(Verify, JobsThatMoveMeanwhileAreNoFindings) {
+TEST_P(Verify, JobsMovedDuringTheCheckAreNoViolation) {
   std::atomic<bool> over = false;
   std::atomic<int> rounds = 0;
   std::thread moving([&] {
@@ -218,7 +218,7 @@ TEST_P(Verify, JobsThatMoveMeanwhileAreNoFindings) {
   EXPECT_EQ(rules(), std::set<std::string>{});
 }
 
-TEST(VerifyRules, HaveAMeaningEach) {
+TEST(VerifyRules, EachHaveAMeaning) {
   std::set<std::string_view> names;
   for (const VerifyRule& rule : verify_rules()) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;

@@ -17,7 +17,7 @@ class Waiting : public StoreContract {
   }
 };
 
-TEST_P(Waiting, APushWakesAndTheJobStays) {
+TEST_P(Waiting, PushWakesAndTheJobStays) {
   auto waiter = this->waiter();
   EXPECT_FALSE(waiter->wait(1, true).value().work);
   std::thread client([&] { bench_->push(2, "queue:python", "job:12:1"); });
@@ -27,7 +27,7 @@ TEST_P(Waiting, APushWakesAndTheJobStays) {
   EXPECT_EQ(store_->queue_length(2, "queue:python").value(), 1U);
 }
 
-TEST_P(Waiting, OnlyIfForWork) {
+TEST_P(Waiting, WakesForWorkOnlyIfRequested) {
   auto waiter = this->waiter();
   bench_->push(1, "queue:python", "job:12:1");
   EXPECT_FALSE(waiter->wait(20, false).value().work);
@@ -35,7 +35,7 @@ TEST_P(Waiting, OnlyIfForWork) {
   EXPECT_FALSE(waiter->wait(20, false).value().work);
 }
 
-TEST_P(Waiting, WakeFromAnotherThreadIsRememberedOnce) {
+TEST_P(Waiting, WakeFromAnotherThreadIsStoredOnce) {
   auto waiter = this->waiter();
   waiter->wake();
   ASSERT_TRUE(waiter->wait(600000, true));
@@ -44,7 +44,7 @@ TEST_P(Waiting, WakeFromAnotherThreadIsRememberedOnce) {
   other.join();
 }
 
-TEST_P(Waiting, AHintComesWithItsText) {
+TEST_P(Waiting, HintContainsItsText) {
   auto waiter = this->waiter();
   ASSERT_TRUE(waiter->wait(0, false));
   bench_->publish("runner20", "message:12:101");
@@ -58,14 +58,14 @@ TEST_P(Waiting, AHintComesWithItsText) {
   EXPECT_THAT(hints, testing::ElementsAre("message:12:101"));
 }
 
-TEST_P(Waiting, ASentMessageIsAHint) {
+TEST_P(Waiting, SentMessageIsAHint) {
   auto waiter = this->waiter();
   ASSERT_TRUE(waiter->wait(0, true));
   ASSERT_TRUE(store_->topic_send(1, "runner20", "message:12:5", {{"id", "5"}}));
   EXPECT_TRUE(eventually([&] { return !waiter->wait(1000, true).value().hints.empty(); }));
 }
 
-TEST_P(Waiting, AQueueOfAnotherTypeDoesNotDisturbTheOthers) {
+TEST_P(Waiting, QueueOfAnotherTypeDoesNotAffectOthers) {
   bench_->put_text(1, "queue:v", "x");
   auto waiter = this->waiter();
   EXPECT_FALSE(waiter->wait(20, true).value().work);
@@ -73,7 +73,7 @@ TEST_P(Waiting, AQueueOfAnotherTypeDoesNotDisturbTheOthers) {
   EXPECT_TRUE(waiter->wait(30000, true).value().work);
 }
 
-TEST_P(Waiting, APausedQueueIsNotWaitedOnUntilItGoesOn) {
+TEST_P(Waiting, PausedQueueIsNotWatchedUntilResumed) {
   auto waiter = this->waiter();
   bench_->push(1, "queue:python", "job:12:1");
   waiter->set_paused(1, {"queue:python", "queue:unknown"});
@@ -87,7 +87,7 @@ TEST_P(Waiting, APausedQueueIsNotWaitedOnUntilItGoesOn) {
   EXPECT_TRUE(waiter->wait(30000, true).value().work) << "those that are not named any more";
 }
 
-TEST_P(Waiting, AnAnnouncementOfWorkBesideTheListsWakes) {
+TEST_P(Waiting, AnnouncementWakesTheWaiter) {
   auto waiter = this->waiter();
   EXPECT_FALSE(waiter->wait(1, true).value().work);
   std::thread client([&] { bench_->publish("mj:wake", "queue:python"); });
@@ -98,14 +98,14 @@ TEST_P(Waiting, AnAnnouncementOfWorkBesideTheListsWakes) {
   EXPECT_FALSE(waiter->wait(20, true).value().work) << "it was told once";
 }
 
-TEST_P(Waiting, AnAnnouncementBetweenTwoWaitsIsNotLost) {
+TEST_P(Waiting, AnnouncementBetweenTwoWaitsIsNotLost) {
   auto waiter = this->waiter();
   EXPECT_FALSE(waiter->wait(1, true).value().work);
   bench_->publish("mj:wake", "queue:python");
   EXPECT_TRUE(waiter->wait(30000, true).value().work);
 }
 
-TEST_P(Waiting, EveryWaiterIsWokenAndEachJobGoesToOne) {
+TEST_P(Waiting, EveryWaiterWakesAndEachJobIsClaimedOnce) {
   constexpr std::size_t kJobs = 100;
   std::mutex mutex;
   std::multiset<std::string> taken;

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class Worlds : public StoreContract {
+class DeploymentStore : public StoreContract {
  protected:
   static constexpr const char* kWorld = "acme/order@1";
   void SetUp() override {
@@ -50,7 +50,7 @@ class Worlds : public StoreContract {
   std::unique_ptr<WorkflowStore> worlds_;
 };
 
-TEST_P(Worlds, ACommitAppendsAtTheHeightThatItExpects) {
+TEST_P(DeploymentStore, CommitAppendsAtItsExpectedHeight) {
   EXPECT_EQ(read().height, 0U);
   ASSERT_TRUE(worlds_->commit(commit(0, {"a", std::string("b\0b", 3)})));
   EXPECT_EQ(read().height, 2U);
@@ -60,7 +60,7 @@ TEST_P(Worlds, ACommitAppendsAtTheHeightThatItExpects) {
   EXPECT_THAT(read(2).facts, IsEmpty());
 }
 
-TEST_P(Worlds, WhoWasSlowerChangesNothing) {
+TEST_P(DeploymentStore, OutdatedCommitChangesNothing) {
   ASSERT_TRUE(post("1"));
   ASSERT_TRUE(worlds_->commit(commit(0, {"a"})));
   WorldCommit late = commit(0, {"x"});
@@ -78,7 +78,7 @@ TEST_P(Worlds, WhoWasSlowerChangesNothing) {
   EXPECT_EQ(read().manifest, "");
 }
 
-TEST_P(Worlds, MailLeavesWithTheFactsThatItBecame) {
+TEST_P(DeploymentStore, CommitRemovesTheInboxEntriesItConsumed) {
   ASSERT_TRUE(post("1"));
   ASSERT_TRUE(post("2"));
   const auto waiting = mail();
@@ -98,7 +98,7 @@ TEST_P(Worlds, MailLeavesWithTheFactsThatItBecame) {
   EXPECT_THAT(due(), IsEmpty());
 }
 
-TEST_P(Worlds, MailIsReadUpToSoManyBytesAndOneEntryAtLeast) {
+TEST_P(DeploymentStore, InboxIsReadByBytesButAtLeastOneEntry) {
   const std::string large(4U << 20, 'x');
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(post(large));
   ASSERT_TRUE(post("the last"));
@@ -121,7 +121,7 @@ TEST_P(Worlds, MailIsReadUpToSoManyBytesAndOneEntryAtLeast) {
   EXPECT_THAT(worlds_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
 }
 
-TEST_P(Worlds, InboxIsMeasuredWhereItsCountIsAtTheLimit) {
+TEST_P(DeploymentStore, InboxIsMeasuredAgainAtItsLimit) {
   const std::string head = std::string("mj:world-head:") + kWorld;
   ASSERT_TRUE(post("1"));
   bench_->plain(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
@@ -135,14 +135,14 @@ TEST_P(Worlds, InboxIsMeasuredWhereItsCountIsAtTheLimit) {
   EXPECT_GT(bytes, 1U << 20);
 }
 
-TEST_P(Worlds, MailNamesWhomItIsFor) {
+TEST_P(DeploymentStore, InboxEntriesNameTheirInstance) {
   PostRules rules;
   rules.targets = {{"acme/order@1 01", "order[1]"}, {"acme/ledger@1 ", "ledger"}};
   ASSERT_TRUE(post("1", rules));
   EXPECT_EQ(field_of(mail().at(0).fields, "to"), "acme/order@1 01,acme/ledger@1 ");
 }
 
-TEST_P(Worlds, AnInboxOfAnotherTypeIsNamed) {
+TEST_P(DeploymentStore, InboxOfAnotherTypeIsNamed) {
   bench_->plain(1, {"SET", "mj:world-in:acme/order@1", "text"});
   const auto found = worlds_->mail(1, kWorld, 1);
   ASSERT_FALSE(found);
@@ -150,7 +150,7 @@ TEST_P(Worlds, AnInboxOfAnotherTypeIsNamed) {
   EXPECT_THAT(found.error().message, HasSubstr("mj:world-in:acme/order@1"));
 }
 
-TEST_P(Worlds, AWorldIsDueWhenItsTimeHasCome) {
+TEST_P(DeploymentStore, DeploymentIsDueAtItsTime) {
   const std::uint64_t now = worlds_->now_ms().value();
   WorldCommit wanted = commit(0, {"a"});
   wanted.due_ms = now + 60000;
@@ -165,7 +165,7 @@ TEST_P(Worlds, AWorldIsDueWhenItsTimeHasCome) {
   EXPECT_THAT(due(), ElementsAre(kWorld));
 }
 
-TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
+TEST_P(DeploymentStore, EventCheckedByAnotherManifestIsRejected) {
   WorldCommit first = commit(0, {"a"});
   first.manifest = "h1";
   ASSERT_TRUE(worlds_->commit(first));
@@ -175,7 +175,7 @@ TEST_P(Worlds, AnEventThatWasCheckedByAnotherManifestIsRefused) {
   EXPECT_EQ(mail().size(), 1U);
 }
 
-TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
+TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
   const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
   WorldCommit full = commit(0, {"a"});
   full.full = std::vector<std::string>{seven.instance};
@@ -194,7 +194,7 @@ TEST_P(Worlds, AFullInstanceGetsNoMoreUntilACommitSaysSo) {
   EXPECT_TRUE(post("1", {"", {seven}}));
 }
 
-TEST_P(Worlds, TheSameAgainWithItsKeyIsPostedOnce) {
+TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
   const PostRules with{"", {}, "12 tuesday", "aa"};
   const auto first = post("1", with);
   ASSERT_TRUE(first) << first.error().message;
@@ -216,7 +216,7 @@ TEST_P(Worlds, TheSameAgainWithItsKeyIsPostedOnce) {
   EXPECT_NE(post("2")->id, post("2")->id) << "without a key there is no second time";
 }
 
-TEST_P(Worlds, KeysAreForgottenByAgeAndByNumber) {
+TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
   const std::string keys = "mj:world-keys:" + std::string(kWorld), ages = "mj:world-key-ages:" + std::string(kWorld);
   const auto kept = [&] { return bench_->plain(1, {"HLEN", keys}).number(); };
   ASSERT_TRUE(post("1", {"", {}, "12 old", "aa"}));
@@ -243,7 +243,7 @@ TEST_P(Worlds, KeysAreForgottenByAgeAndByNumber) {
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
-TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {
+TEST_P(DeploymentStore, ExclusiveCommitWaitsForAnEmptyInbox) {
   ASSERT_TRUE(post("1"));
   WorldCommit wanted = commit(0, {"a"});
   wanted.alone = true;
@@ -257,20 +257,20 @@ TEST_P(Worlds, WhoWantsToBeAloneWaitsForTheInbox) {
   EXPECT_TRUE(worlds_->commit(wanted));
 }
 
-TEST_P(Worlds, NobodyPostsToAWorldThatIsNotThere) {
+TEST_P(DeploymentStore, MissingDeploymentReceivesNoEvents) {
   EXPECT_EQ(outcome(worlds_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
   EXPECT_THAT(worlds_->worlds(1).value(), ElementsAre(kWorld));
 }
 
-TEST_P(Worlds, AManifestHasOneTextForItsHash) {
+TEST_P(DeploymentStore, ManifestHasOneTextForItsHash) {
   EXPECT_TRUE(worlds_->put_manifest(1, kWorld, "h1", "text"));
   EXPECT_EQ(outcome(worlds_->put_manifest(1, kWorld, "h1", "other")), "conflict");
   EXPECT_EQ(worlds_->manifest(1, kWorld, "h1").value(), "text");
   EXPECT_EQ(outcome(worlds_->manifest(1, kWorld, "h2")), "not_found");
 }
 
-TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
+TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   WorldCommit first = commit(0, {"a"});
   first.manifest = "h1";
   first.snapshot = "s";
@@ -316,7 +316,7 @@ TEST_P(Worlds, ALookSaysWhereItStandsAndARepairIsOneStep) {
   EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
 }
 
-TEST_P(Worlds, AGlanceTellsOfManyWorldsWhatHasWaited) {
+TEST_P(DeploymentStore, OverviewReportsWaitingWorkOfManyDeployments) {
   const Claimed ended = claim_effect("1 acme/gone@1");
   ASSERT_EQ(outcome(end(ended.ref, finished())), "ok");
   const Claimed running = claim_effect("1 acme/gone@1", 2);
@@ -335,7 +335,7 @@ TEST_P(Worlds, AGlanceTellsOfManyWorldsWhatHasWaited) {
   EXPECT_THAT(seen[1].ended, IsEmpty());
 }
 
-TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {
+TEST_P(DeploymentStore, BlobsAreCollectedAtOneHeightOnly) {
   WorldCommit wanted = commit(0, {"a"});
   wanted.blobs = {{"old", "1"}, {"new", std::string("\0\xff", 2)}};
   wanted.snapshot = "new";
@@ -350,7 +350,7 @@ TEST_P(Worlds, BlobsAreCollectedAtOneHeightOnly) {
   EXPECT_EQ(worlds_->blob(1, kWorld, "new").value(), std::string("\0\xff", 2));
 }
 
-TEST_P(Worlds, TheEndOfAJobThatCarriesAnEffectStandsInTheInbox) {
+TEST_P(DeploymentStore, EndOfAnEffectsJobIsInTheInbox) {
   const Claimed claimed = claim_effect("1 " + std::string(kWorld));
   EXPECT_THAT(mail(), IsEmpty());
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
@@ -362,14 +362,14 @@ TEST_P(Worlds, TheEndOfAJobThatCarriesAnEffectStandsInTheInbox) {
   EXPECT_THAT(due(), ElementsAre(kWorld));
 }
 
-TEST_P(Worlds, AWorldThatIsGoneHoldsNoJobUp) {
+TEST_P(DeploymentStore, MissingDeploymentBlocksNoJob) {
   const Claimed claimed = claim_effect("1 acme/none@1");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
 }
 
-TEST_P(Worlds, AnInboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
+TEST_P(DeploymentStore, InboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
   const Claimed claimed = claim_effect("1 " + std::string(kWorld));
   bench_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
@@ -380,7 +380,7 @@ TEST_P(Worlds, AnInboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
   EXPECT_EQ(read().height, 0U);
 }
 
-TEST_P(Worlds, LongJournalsAreReadInPages) {
+TEST_P(DeploymentStore, LongJournalsAreReadInPages) {
   const std::string large(1U << 20, 'x');
   for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
   const auto first = read();
@@ -389,14 +389,14 @@ TEST_P(Worlds, LongJournalsAreReadInPages) {
   EXPECT_EQ(first.facts.size() + read(first.facts.size()).facts.size(), 12U);
 }
 
-TEST_P(Worlds, FactsAreReadUpToSoManyBytes) {
+TEST_P(DeploymentStore, FactsAreReadUpToAByteLimit) {
   const std::string large(5U << 20, 'x');
   for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
   EXPECT_EQ(read().facts.size(), 2U);
   EXPECT_EQ(read(5).facts.size(), 1U);
 }
 
-MJ_BOTH_STORES(Worlds);
+MJ_BOTH_STORES(DeploymentStore);
 
 }  // namespace
 }  // namespace mycojobs
