@@ -83,7 +83,7 @@ class Access : public Operator {
 };
 
 // Tests with a Redis that has an aclfile.
-class AccessOrder : public ::testing::Test {
+class AccessSetup : public ::testing::Test {
  protected:
   std::string as_admin(std::vector<std::string> words, const std::string& input = "") const {
     words.insert(words.begin(), {"--user", "admin", "--pass", "secret", "--no-auth-warning"});
@@ -291,7 +291,7 @@ bool is_refusal(const std::string& answer) {
          answer.starts_with("ERR ACL failure in script: ");
 }
 
-TEST_F(Access, EachRoleIsRefusedWhatItMustNotDo) {
+TEST_F(Access, EachRoleIsDeniedForbiddenCommands) {
   std::size_t tried = 0;
   for (const auto& [role, own] : kOfRole) {
     std::vector<Words> all = kNobody;
@@ -306,7 +306,7 @@ TEST_F(Access, EachRoleIsRefusedWhatItMustNotDo) {
   EXPECT_EQ(redis_.cli(0, {"INFO", "keyspace"}).find("db"), std::string::npos) << "nothing of it was done";
 }
 
-TEST_F(Access, APlainClientMayWhatTheProtocolTellsIt) {
+TEST_F(Access, PlainClientHasTheAccessOfTheProtocolPage) {
   EXPECT_EQ(as("submitter", {"HSET", "job:12:1", "script", "pass"}), "1");
   EXPECT_EQ(as("submitter", {"HGETALL", "job:12:1"}), "script\npass");
   EXPECT_EQ(as("submitter", {"LPUSH", "queue:python", "job:12:1"}), "1");
@@ -333,7 +333,7 @@ TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
 }
 
 // The steps of docs/operations.md, followed by a restart of Redis.
-TEST_F(AccessOrder, OfTheManualLocksNobodyOutAndSurvivesARestart) {
+TEST_F(AccessSetup, IsSafeInTheOrderOfTheManual) {
   const Finished printed =
       run(folder_, {program(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});
   ASSERT_EQ(printed.code, 0) << printed.err;
@@ -353,7 +353,7 @@ TEST_F(AccessOrder, OfTheManualLocksNobodyOutAndSurvivesARestart) {
   EXPECT_EQ(as_admin({"ACL", "WHOAMI"}), "admin");
 }
 
-TEST_F(Access, ALineWithoutAPasswordIsRefusedByRedis) {
+TEST_F(Access, LineWithoutAPasswordIsRejectedByRedis) {
   const Finished printed = mycojobs_({"context", "acl", "7", "--role", "agent"});
   EXPECT_EQ(printed.code, 0) << printed.err;
   EXPECT_EQ(std::count(printed.out.begin(), printed.out.end(), '\n'), 1) << printed.out;
@@ -364,7 +364,7 @@ TEST_F(Access, ALineWithoutAPasswordIsRefusedByRedis) {
   EXPECT_EQ(redis_.cli(0, {}, as_user), "OK");
 }
 
-TEST_F(Access, UsersOfSeveralContextsSelectTheirDatabasesAlone) {
+TEST_F(Access, UsersOfSeveralContextsSelectOnlyTheirDatabases) {
   const auto users = mycojobs_.json({"context", "acl", "--context", "2,5", "--role", "reader", "--passwords"});
   ASSERT_EQ(users.size(), 1U) << users;
   EXPECT_EQ(users[0].value("user", ""), "mycojobs-reader-2-5");

@@ -50,7 +50,7 @@ a = mycojobs.artifacts
 (a / "deep" / "er" / "bytes").write_bytes(bytes(range(256)) * 2000)
 )";
 
-TEST_F(ArtifactsE2e, AJobLeavesFilesAndItsDependentReadsThem) {
+TEST_F(ArtifactsE2e, JobLeavesFilesAndItsDependentReadsThem) {
   Process agent = serve();
   const std::string key = finished(kLeaves, {"--name", "build"});
   const std::string id = key.substr(key.rfind(':') + 1);
@@ -75,7 +75,7 @@ TEST_F(ArtifactsE2e, AJobLeavesFilesAndItsDependentReadsThem) {
   expect_says(mycojobs_({"job", "show", key}), 0, "text.txt (6 B)");
 }
 
-TEST_F(ArtifactsE2e, LinksOnTheWayOutAreNotFollowed) {
+TEST_F(ArtifactsE2e, OutputLinksAreNotFollowed) {
   Process agent = serve();
   const std::string key = finished(kLeaves);
   fs::create_directories(folder_ / "out");
@@ -87,7 +87,7 @@ TEST_F(ArtifactsE2e, LinksOnTheWayOutAreNotFollowed) {
   EXPECT_TRUE(fs::is_empty(folder_ / "elsewhere"));
 }
 
-TEST_F(ArtifactsE2e, ADamagedFileIsNotGivenOut) {
+TEST_F(ArtifactsE2e, DamagedFileIsNotReturned) {
   Process agent = serve();
   const std::string key = finished(kLeaves);
   for (const auto& entry : fs::directory_iterator(state() + "/contexts/1/objects"))
@@ -96,7 +96,7 @@ TEST_F(ArtifactsE2e, ADamagedFileIsNotGivenOut) {
   EXPECT_FALSE(fs::exists(folder_ / "text"));
 }
 
-TEST_F(ArtifactsE2e, WhatIsNoFileIsNotKeptAndTheLogSaysSo) {
+TEST_F(ArtifactsE2e, NonFileIsDroppedWithALogLine) {
   Process agent = serve({"--job-max-artifact-bytes", "1MiB"});
   const std::string key = finished(R"(
 import mycojobs, os
@@ -179,7 +179,7 @@ TEST_F(ArtifactsE2e, SparseFilesOfManyJobsStayWithinTheQuota) {
   EXPECT_NE(dropped_of(4), "") << "the count holds over a restart";
 }
 
-TEST_F(ArtifactsE2e, ScriptsBeyondTheQuotaAreRefused) {
+TEST_F(ArtifactsE2e, ScriptsBeyondTheQuotaAreRejected) {
   const std::string large = folder_.write("large.py", "#" + std::string(1 << 20, 'x') + "\n");
   for (int i = 0; i < 3; ++i)
     ASSERT_EQ(mycojobs_({"job", "submit", large, "--quota-caller-bytes", "4MiB"}).code, 0) << i;
@@ -187,7 +187,7 @@ TEST_F(ArtifactsE2e, ScriptsBeyondTheQuotaAreRefused) {
   EXPECT_EQ(mycojobs_({"job", "submit", large, "--quota-caller-bytes", "4MiB", "--caller", "2"}).code, 0);
 }
 
-TEST_F(ArtifactsE2e, AFolderThatCannotBeReadAnyMoreStandsInTheLog) {
+TEST_F(ArtifactsE2e, UnreadableFolderIsReportedInTheLog) {
   Process agent = serve();
   const std::string key = finished(R"(
 import mycojobs, os
@@ -198,7 +198,7 @@ os.chmod(mycojobs.artifacts, 0o300)
   EXPECT_NE(log.find("the folder of artifacts: not kept: cannot be opened"), std::string::npos) << log;
 }
 
-TEST_F(ArtifactsE2e, TenThousandFilesAreAThousand) {
+TEST_F(ArtifactsE2e, OnlyAThousandOfManyFilesAreStored) {
   Process agent = serve();
   const std::string key =
       finished("import mycojobs\nfor i in range(10000): (mycojobs.artifacts / f'f{i}').write_text('x')");
@@ -206,13 +206,13 @@ TEST_F(ArtifactsE2e, TenThousandFilesAreAThousand) {
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
-TEST_F(ArtifactsE2e, ArtifactsGoWithTheRecord) {
+TEST_F(ArtifactsE2e, ArtifactsAreRemovedWithTheRecord) {
   Process agent = serve({"--retention", "1s"});
   const std::string key = finished(kLeaves);
   EXPECT_TRUE(eventually([&] { return files_in("objects") + files_in("jobs") == 0; })) << agent.err();
 }
 
-TEST_F(ArtifactsE2e, AKilledAgentLeavesNothingBehindThatTheNextOneDoesNotTakeAway) {
+TEST_F(ArtifactsE2e, LeftoversOfAKilledAgentAreRemovedByTheNext) {
   {
     Process agent = serve();
     const std::string slow = mycojobs_.submit(
@@ -254,7 +254,7 @@ class SecretsE2e : public ArtifactsE2e {
   std::string policy(const std::string& names) { return folder_.write("policy.toml", "secrets = [" + names + "]\n"); }
 };
 
-TEST_F(SecretsE2e, ValuesReachTheJobByteByByteAndAreInNothingThatItHandsOut) {
+TEST_F(SecretsE2e, ValuesReachTheJobExactlyAndNoOutput) {
   Process agent = serve({"--config", config_});
   const std::string key = mycojobs_.submit(R"(
 import mycojobs, hashlib, sys
@@ -282,7 +282,7 @@ raise ValueError(s)
   EXPECT_NE(artifacts({key}).out.find("of [secret db]"), std::string::npos);
 }
 
-TEST_F(SecretsE2e, LinesOfAKeyAndBytesStayAsTheyAre) {
+TEST_F(SecretsE2e, MultiLineKeysAndBytesAreUnchanged) {
   Process agent = serve({"--config", config_});
   const std::string key = finished(
       "import hashlib\nfor n in ('key', 'bytes', 'db'): result[n] = "
@@ -311,7 +311,7 @@ time.sleep(60)
   EXPECT_EQ(mycojobs_.field(whole, "result"), R"({"a":"hunter2-of-the-test"})");
 }
 
-TEST_F(SecretsE2e, WhatTheCeilingDoesNotNameIsRefusedHereAndByTheAgent) {
+TEST_F(SecretsE2e, SecretOutsideTheCeilingIsRejectedTwice) {
   Process agent = serve({"--config", config_});
   expect_says(mycojobs_({"job", "submit", folder_.write("j.py", "pass"), "--config", config_, "--policy",
                          policy("\"unasked\"")}),
@@ -328,7 +328,7 @@ TEST_F(SecretsE2e, WhatTheCeilingDoesNotNameIsRefusedHereAndByTheAgent) {
   EXPECT_NE(field(redis_, absent, "error").find("there is no secret"), std::string::npos);
 }
 
-TEST_F(SecretsE2e, ListAndCheckTellNamesAndStatesAndNoValues) {
+TEST_F(SecretsE2e, ListAndCheckShowNamesAndStatesOnly) {
   folder_.write("secrets/1/open", "value-that-all-read");
   ::chmod((folder_ / "secrets/1/open").c_str(), 0644);
   const Finished list = run(folder_, {program(), "secret", "list", "--config", config_});

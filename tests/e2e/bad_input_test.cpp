@@ -27,7 +27,7 @@ class BadInput : public ::testing::Test {
   std::string dead_letters() { return redis_.cli(1, {"XRANGE", "mj:dead", "-", "+"}); }
 };
 
-TEST_F(BadInput, RecordsThatCannotRunEndAsDeadLettersThatNameTheField) {
+TEST_F(BadInput, InvalidRecordsBecomeDeadLettersThatNameTheField) {
   struct Case {
     PlainJob job;
     std::string words;
@@ -64,7 +64,7 @@ TEST_F(BadInput, MissingTypeAndUnreadableScriptAreNamed) {
   expect_error(latin, "dead_letter", "UTF-8");
 }
 
-TEST_F(BadInput, ScriptOfTenMebibytesIsRefusedByTheLimitsName) {
+TEST_F(BadInput, TenMebibyteScriptIsRejectedByTheNamedLimit) {
   PlainJob job{.id = 1};
   redis_.cli(1, {"HSET", job.key(), "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python", "timeout",
                  "20"});
@@ -73,7 +73,7 @@ TEST_F(BadInput, ScriptOfTenMebibytesIsRefusedByTheLimitsName) {
   expect_error(job, "dead_letter", "max_script_bytes");
 }
 
-TEST_F(BadInput, ResultOfTenMebibytesFailsAndSaysSo) {
+TEST_F(BadInput, TenMebibyteResultFailsWithAReason) {
   PlainJob job{.script = "result['big'] = 'x' * (10 << 20)"};
   submit(redis_, job);
   expect_error(job, "result_too_large", "1048576");
@@ -107,7 +107,7 @@ TEST_F(BadInput, EntriesWithoutAUsableRecordBecomeDeadLetters) {
   }
 }
 
-TEST_F(BadInput, RecordThatComesAfterItsEntryStillRuns) {
+TEST_F(BadInput, LateRecordStillRuns) {
   redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});
   eventually([] { return false; }, Seconds(0.5));
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
@@ -144,7 +144,7 @@ TEST(BadServer, ContextAboveDatabasesNamesTheSetting) {
   EXPECT_NE(agent.err.find("databases"), std::string::npos) << agent.err;
 }
 
-TEST(BadServer, SecondAgentWithTheSameRunnerIdIsRefused) {
+TEST(BadServer, SecondAgentWithTheSameRunnerIdIsRejected) {
   TempDir folder;
   RedisServer redis(folder);
   Process first = start_agent(folder, redis, 5);

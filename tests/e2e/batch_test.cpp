@@ -43,7 +43,7 @@ class BatchE2e : public Operator {
   }
 };
 
-TEST_F(BatchE2e, EachLineIsAJobAndItsKeyTheAnswer) {
+TEST_F(BatchE2e, EachLineIsAJobAnsweredByItsKey) {
   const std::string path = file(
       "jobs.ndjson", kPassLine + "\r\n\n   \n" + R"({"script":"result['a']='b'","script_type":"python","priority":5})" +
                          "\n" + R"({"id":40,"payload":"pass","executor":"python"})");
@@ -57,14 +57,14 @@ TEST_F(BatchE2e, EachLineIsAJobAndItsKeyTheAnswer) {
   EXPECT_EQ(mycojobs_.field("job:1:2", "result"), R"({"a":"b"})");
 }
 
-TEST_F(BatchE2e, StandardInputAndPipesAreReadTwiceToo) {
+TEST_F(BatchE2e, StandardInputAndPipesAreReadTwice) {
   const Finished done = batch("-", {"--caller", "7"}, lines(700));
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_EQ(split(done.out).size(), 700U);
   EXPECT_EQ(mycojobs_.field("job:7:700", "name"), "699");
 }
 
-TEST_F(BatchE2e, InJsonEachLineSaysWhichItIsAndWhetherItWasThere) {
+TEST_F(BatchE2e, JsonReportsLineKeyAndWhetherItExisted) {
   const std::string path = file("jobs.ndjson", "\n" + kPassLine + "\n" + kPassLine + "\n");
   ASSERT_EQ(batch(path, {"--idempotency-key", "night"}).code, 0);
   const auto output = split(batch(path, {"--idempotency-key", "night", "--json"}).out);
@@ -74,13 +74,13 @@ TEST_F(BatchE2e, InJsonEachLineSaysWhichItIsAndWhetherItWasThere) {
   EXPECT_EQ(mycojobs_.field("job:1:2", "idempotency_key"), "night:3");
 }
 
-TEST_F(BatchE2e, WithoutItsKeyTheSameFileIsSubmittedAgain) {
+TEST_F(BatchE2e, FileWithoutAKeyIsSubmittedAgain) {
   const std::string path = file("jobs.ndjson", kPassLine + "\n");
   EXPECT_EQ(batch(path).out, "job:1:1\n");
   EXPECT_EQ(batch(path).out, "job:1:2\n");
 }
 
-TEST_F(BatchE2e, AFileThatHasChangedIsRefusedWhereItHas) {
+TEST_F(BatchE2e, ChangedFileIsRejectedAtTheChangedLine) {
   ASSERT_EQ(batch(file("jobs.ndjson", lines(3)), {"--idempotency-key", "k"}).code, 0);
   const std::string changed =
       kPassLine + "\n" + kPassLine + "\n" + R"({"script":"other","script_type":"python"})" + "\n";
@@ -90,7 +90,7 @@ TEST_F(BatchE2e, AFileThatHasChangedIsRefusedWhereItHas) {
   EXPECT_EQ(queued(), 3U);
 }
 
-TEST_F(BatchE2e, LinesThatAreWrongAreAllNamedAndNothingIsWritten) {
+TEST_F(BatchE2e, AllInvalidLinesAreNamedAndNothingIsWritten) {
   const Finished done = batch(file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
   EXPECT_EQ(done.code, 65);
   EXPECT_NE(done.err.find("line 1: not JSON at column 2"), std::string::npos) << done.err;
@@ -104,7 +104,7 @@ TEST_F(BatchE2e, LinesThatAreWrongAreAllNamedAndNothingIsWritten) {
   EXPECT_NE(all_wrong.err.find("lines behind it were not looked at"), std::string::npos);
 }
 
-TEST_F(BatchE2e, HostileLinesAreRefusedByLineAndField) {
+TEST_F(BatchE2e, HostileLinesAreRejectedByLineAndField) {
   expect_refused("[1]", "a job is an object");
   expect_refused("null", "a job is an object");
   expect_refused("{\"script\":\"x\xff\",\"script_type\":\"python\"}", "not JSON at column 13");
@@ -124,7 +124,7 @@ TEST_F(BatchE2e, HostileLinesAreRefusedByLineAndField) {
   expect_refused(R"({"script":")" + std::string(5U << 20, 'x') + R"(","script_type":"python"})", "script: ");
 }
 
-TEST_F(BatchE2e, ALineWithoutAnEndIsRefusedBeforeItFillsTheMemory) {
+TEST_F(BatchE2e, EndlessLineIsRejectedInBoundedMemory) {
   const std::string path = folder_ / "endless.ndjson";
   {
     std::ofstream out(path, std::ios::binary);
@@ -136,7 +136,7 @@ TEST_F(BatchE2e, ALineWithoutAnEndIsRefusedBeforeItFillsTheMemory) {
   EXPECT_NE(done.err.find("line 1: has more than the 16777216 bytes"), std::string::npos) << done.err;
 }
 
-TEST_F(BatchE2e, FlagsOfOneScriptAreRefused) {
+TEST_F(BatchE2e, FlagsOfOneScriptAreRejected) {
   const std::string path = file("jobs.ndjson", kPassLine);
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--retries", "3"}, {"--follow"}, {"--type", "python"}, {"--env", "A=b"}}) {
@@ -149,7 +149,7 @@ TEST_F(BatchE2e, FlagsOfOneScriptAreRefused) {
   expect_says(batch(path, {"--idempotency-key", std::string(300, 'k')}), 65, "is longer than 230 bytes");
 }
 
-TEST_F(BatchE2e, KilledInTheMiddleAndRepeatedNothingIsLostAndNothingComesTwice) {
+TEST_F(BatchE2e, KilledBatchIsRepeatedWithoutLossOrDuplicates) {
   constexpr std::size_t kMany = 30000;
   const std::string path = file("jobs.ndjson", lines(kMany));
   const auto words = mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"});
@@ -172,7 +172,7 @@ TEST_F(BatchE2e, KilledInTheMiddleAndRepeatedNothingIsLostAndNothingComesTwice) 
   EXPECT_EQ(std::set<std::string>(entries.begin(), entries.end()).size(), kMany);
 }
 
-TEST_F(BatchE2e, LinesThatWantDifferentJobsUnderOneIdAreRefusedBeforeAnyIsSubmitted) {
+TEST_F(BatchE2e, ConflictingLinesOfOneIdAreRejectedFirst) {
   const std::string one = R"({"id":9,"script":"1","script_type":"python"})";
   const std::string other = R"({"id":9,"script":"2","script_type":"python"})";
   expect_says(batch(file("twice", one + "\n" + one + "\n" + other + "\n")), 65,
@@ -182,7 +182,7 @@ TEST_F(BatchE2e, LinesThatWantDifferentJobsUnderOneIdAreRefusedBeforeAnyIsSubmit
   EXPECT_EQ(queued(), 1U);
 }
 
-TEST_F(BatchE2e, ALineThatTheStoreRefusesCanBeLeftOutWithoutAnyTwice) {
+TEST_F(BatchE2e, LineRejectedByTheStoreCanBeSkipped) {
   const std::string line = kPassLine + std::string("\n");
   ASSERT_EQ(batch(file("first", R"({"id":9,"script":"1","script_type":"python"})")).code, 0);
   const std::string taken = R"({"id":9,"script":"2","script_type":"python"})"
@@ -195,7 +195,7 @@ TEST_F(BatchE2e, ALineThatTheStoreRefusesCanBeLeftOutWithoutAnyTwice) {
   EXPECT_EQ(queued(), 3U);
 }
 
-TEST_F(BatchE2e, AStopSignalSaysHowFarItCame) {
+TEST_F(BatchE2e, StopSignalReportsTheProgress) {
   const std::string path = file("jobs.ndjson", lines(200000));
   Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
   ASSERT_TRUE(eventually([&] { return queued() > 0; }));
@@ -209,7 +209,7 @@ TEST_F(BatchE2e, AStopSignalSaysHowFarItCame) {
   EXPECT_NE(done.err.find("--idempotency-key k submits the others"), std::string::npos) << done.err;
 }
 
-TEST_F(BatchE2e, RedisThatGoesAwayForAMomentCostsNothing) {
+TEST_F(BatchE2e, ShortRedisOutageLosesNothing) {
   const std::string path = file("jobs.ndjson", lines(60000));
   Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path}));
   ASSERT_TRUE(eventually([&] { return queued() > 0; }));
@@ -222,7 +222,7 @@ TEST_F(BatchE2e, RedisThatGoesAwayForAMomentCostsNothing) {
 }
 
 // The peak memory use of the program does not grow with the file.
-TEST_F(BatchE2e, AMillionLinesTakeNoMoreMemoryThanAFew) {
+TEST_F(BatchE2e, MemoryIsBoundedForAMillionLines) {
   const std::string path = folder_ / "million.ndjson";
   {
     std::ofstream out(path);

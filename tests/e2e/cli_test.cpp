@@ -19,7 +19,7 @@ std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string
   return words;
 }
 
-TEST(Run, NothingRunningBeforeGivesOutputResultAndReceipt) {
+TEST(Run, PrivateRedisGivesOutputResultAndReceipt) {
   TempDir folder;
   const std::string file = folder.write("hello.py", "import os\nprint('hello', os.environ['WHO'])\nresult['n'] = 3\n");
   Finished done = run(folder, mycojobs(folder, {"run", file, "--env", "WHO=you"}));
@@ -30,7 +30,7 @@ TEST(Run, NothingRunningBeforeGivesOutputResultAndReceipt) {
   EXPECT_NE(done.err.find("all layers"), std::string::npos);
 }
 
-TEST(Run, ExitCodeTellsHowTheJobEnded) {
+TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
   TempDir folder;
   Process dev(folder, mycojobs(folder, {"dev"}));
   struct Case {
@@ -55,7 +55,7 @@ TEST(Run, ExitCodeTellsHowTheJobEnded) {
   EXPECT_EQ(dev.wait().code, 0) << dev.err();
 }
 
-TEST(Run, AScriptThatDefinesMainAloneIsToldThatNothingHasCalledIt) {
+TEST(Run, ScriptWithOnlyMainGetsAHint) {
   TempDir folder;
   const auto told = [&](const std::string& script) {
     const Finished done = run(folder, mycojobs(folder, {"run", folder.write("main.py", script)}));
@@ -90,7 +90,7 @@ TEST(Run, InterruptCancelsTheJob) {
   EXPECT_EQ(running.wait().code, 130) << running.err();
 }
 
-TEST(Run, MistakesAreReportedBeforeAnythingStarts) {
+TEST(Run, ErrorsAreReportedBeforeAnythingStarts) {
   TempDir folder;
   const std::string file = folder.write("job.py", "pass");
   struct Case {
@@ -112,7 +112,7 @@ TEST(Run, MistakesAreReportedBeforeAnythingStarts) {
 }
 
 // The programs run in a network namespace of their own, in which no server answers.
-TEST(Run, AgentsAndCoordinatorsServeTheRedisOfThisHostWhereNoneIsNamed) {
+TEST(Run, ProgramsUseTheLocalRedisByDefault) {
   TempDir folder;
   for (const char* command : {"agent", "coordinator"}) {
     Process started(folder,
@@ -125,7 +125,7 @@ TEST(Run, AgentsAndCoordinatorsServeTheRedisOfThisHostWhereNoneIsNamed) {
   }
 }
 
-TEST(Jobs, ListShowAndLogsReadWhatRunLeftBehind) {
+TEST(Jobs, ListShowAndLogsReadTheEndedRun) {
   TempDir folder;
   ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('kept')"), "--name", "first"})).code, 0);
   ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("b.py", "1/0")})).code, 1);
@@ -141,7 +141,7 @@ TEST(Jobs, ListShowAndLogsReadWhatRunLeftBehind) {
   EXPECT_EQ(absent.code, 66);
 }
 
-TEST(Doctor, FindsEveryLayerHereAndSaysSoInJson) {
+TEST(Doctor, FindsEveryLayerAndReportsInJson) {
   TempDir folder;
   Finished done = run(folder, mycojobs(folder, {"doctor", "--json"}));
   const json findings = json::parse(done.out);
@@ -156,7 +156,7 @@ TEST(Doctor, FindsEveryLayerHereAndSaysSoInJson) {
   EXPECT_NE(by_area["executor"].find("python"), std::string::npos);
 }
 
-TEST(Examples, HelloJobsEndAsTheirListSays) {
+TEST(Examples, HelloJobsEndAsListed) {
   TempDir folder;
   Process dev(folder, mycojobs(folder, {"dev"}));
   std::istringstream rows(read_file(mj::test::source_path("examples/hello/jobs.txt")));
@@ -176,7 +176,7 @@ TEST(Examples, HelloJobsEndAsTheirListSays) {
   EXPECT_EQ(seen, 5);
 }
 
-TEST(Dev, NothingIsLeftBehindWhenItIsKilled) {
+TEST(Dev, LeavesNothingBehindWhenKilled) {
   TempDir folder;
   Process dev(folder, mycojobs(folder, {"dev"}));
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();

@@ -18,7 +18,7 @@ class Explain : public Operator {
   }
 };
 
-TEST_F(Explain, WhatNeverReachedAQueue) {
+TEST_F(Explain, JobThatWasNeverQueued) {
   expect_in(text("job:12:7", "no_such_job"), "nothing in context 1 knows job:12:7");
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass"});
   expect_in(text("job:12:7", "no_script_type"), "HSET job:12:7 script_type");
@@ -31,7 +31,7 @@ TEST_F(Explain, WhatNeverReachedAQueue) {
   expect_in(text("job:12:7", "wrong_type"), "redis-cli -n 1 DEL job:12:7");
 }
 
-TEST_F(Explain, WhatWasWrittenIntoTheDatabaseThatClientsBeginWith) {
+TEST_F(Explain, JobWrittenToTheDefaultDatabase) {
   redis_.cli(0, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
                  "python"});
   redis_.cli(0, {"LPUSH", "queue:python", "job:12:7"});
@@ -44,7 +44,7 @@ TEST_F(Explain, WhatWasWrittenIntoTheDatabaseThatClientsBeginWith) {
   EXPECT_TRUE(mycojobs_.becomes("job:12:7", "status", "finished"));
 }
 
-TEST_F(Explain, WhatNobodyServes) {
+TEST_F(Explain, JobWithoutAnExecutor) {
   const std::string key = mycojobs_.submit("pass", {"--type", "cobol"});
   expect_in(text(key, "no_runner"), "no runner of this context is alive");
   Process one = agent(20);
@@ -52,7 +52,7 @@ TEST_F(Explain, WhatNobodyServes) {
   expect_in(text(key, "no_runner"), "start an agent that runs cobol");
 }
 
-TEST_F(Explain, WhatWaitsInItsQueue) {
+TEST_F(Explain, QueuedJob) {
   Process one = agent(20, {"--slots", "1"});
   mycojobs_({"queue", "pause", "python"});
   const std::string first = mycojobs_.submit(kSleeps);
@@ -64,7 +64,7 @@ TEST_F(Explain, WhatWaitsInItsQueue) {
   expect_in(text(second, "slots_busy"), "position 1 of 1");
 }
 
-TEST_F(Explain, WhatARunnerHasAndLoses) {
+TEST_F(Explain, JobOnARunnerThatIsThenLost) {
   Process one = agent(20);
   const std::string key = mycojobs_.submit(kSleeps);
   expect_in(text(key, "running"), "its lease ends in");
@@ -76,7 +76,7 @@ TEST_F(Explain, WhatARunnerHasAndLoses) {
   one.signal(SIGCONT);
 }
 
-TEST_F(Explain, WhatIsCancelledWhileItRuns) {
+TEST_F(Explain, JobCancelledWhileRunning) {
   Process one = agent(20);
   const std::string key = mycojobs_.submit(kSleeps);
   text(key, "running");
@@ -87,14 +87,14 @@ TEST_F(Explain, WhatIsCancelledWhileItRuns) {
   expect_in(text(key, "cancelled"), "submit it anew");
 }
 
-TEST_F(Explain, WhatComesLater) {
+TEST_F(Explain, DelayedJob) {
   const std::string key = mycojobs_.submit("pass", {"--delay", "1h"});
   expect_in(text(key, "postponed"), "due in 59 min");
   const std::string due = mycojobs_.submit("pass", {"--delay", "2s"});  // the job is due as soon as it is stored
   expect_in(text(due, "due"), "no agent is alive to queue it");
 }
 
-TEST_F(Explain, WhatWaitsForItsNextAttempt) {
+TEST_F(Explain, JobBetweenAttempts) {
   Process one = agent(20, {"--retry-min", "1h", "--retry-max", "1h"});
   const std::string key = mycojobs_.submit("1/0", {"--retries", "3"});
   const std::string output = text(key, "retry_wait");
@@ -102,7 +102,7 @@ TEST_F(Explain, WhatWaitsForItsNextAttempt) {
   expect_in(output, "last error: ZeroDivisionError");
 }
 
-TEST_F(Explain, WhatWaitsForOtherJobs) {
+TEST_F(Explain, JobWaitingForDependencies) {
   Process one = agent(20);
   const std::string running = mycojobs_.submit(kSleeps);
   const std::string id = running.substr(running.rfind(':') + 1);
@@ -118,7 +118,7 @@ TEST_F(Explain, WhatWaitsForOtherJobs) {
   expect_in(text(after, "dependency_failed"), running);
 }
 
-TEST_F(Explain, WhatItsPrerequisitesHoldBack) {
+TEST_F(Explain, JobWaitingForPrerequisites) {
   const std::string key = mycojobs_.submit("pass", {"--prerequisite", "redis:ready"});
   Process one = agent(20);
   expect_in(text(key, "not_met"), "redis:ready");
@@ -126,7 +126,7 @@ TEST_F(Explain, WhatItsPrerequisitesHoldBack) {
   expect_in(text(key, "not_checked"), "start an agent");
 }
 
-TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
+TEST_F(Explain, JobHeldByItsConcurrencyKey) {
   Process one = agent(20);
   const std::string first = mycojobs_.submit(kSleeps, {"--concurrency-key", "db"});
   text(first, "running");
@@ -138,7 +138,7 @@ TEST_F(Explain, WhatItsConcurrencyKeyHoldsBack) {
   text(second, "finished");
 }
 
-TEST_F(Explain, HowItEnded) {
+TEST_F(Explain, EndedJob) {
   Process one = agent(20);
   expect_in(text(mycojobs_.submit("pass"), "finished"), "job show");
   expect_in(text(mycojobs_.submit("1/0"), "failed"), "mend the script and submit it anew; `mycojobs job retry");
@@ -150,7 +150,7 @@ TEST_F(Explain, HowItEnded) {
   expect_in(text("job:12:8", "record_never_came"), "queue dead --requeue");
 }
 
-TEST_F(Explain, WhatAnotherClientHasDone) {
+TEST_F(Explain, JobChangedByAnotherClient) {
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "script_type", "python", "status", "finished"});
   text("job:12:7", "ended_elsewhere");
   const std::string queued = mycojobs_.submit("pass");
@@ -160,7 +160,7 @@ TEST_F(Explain, WhatAnotherClientHasDone) {
   text(queued, "no_runner");
 }
 
-TEST_F(Explain, AFollowedJobSaysWhyItWaits) {
+TEST_F(Explain, FollowedJobReportsWhyItWaits) {
   Process running(folder_, mycojobs_.line({"run", folder_.write("x.v", "x")}));
   EXPECT_TRUE(eventually([&] { return running.err().find("no runner serves queue:v") != std::string::npos; }))
       << running.err();

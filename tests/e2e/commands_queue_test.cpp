@@ -27,7 +27,7 @@ class Queue : public Operator {
   }
 };
 
-TEST_F(Queue, ListShowsWhatWaitsAndWhoServesIt) {
+TEST_F(Queue, ListShowsWaitingJobsAndTheirRunners) {
   EXPECT_EQ(mycojobs_.json({"queue", "list"}), nlohmann::json::array());
   mycojobs_.submit("pass", {"--type", "v"});
   mycojobs_.submit("pass", {"--type", "v", "--priority", "3"});
@@ -42,7 +42,7 @@ TEST_F(Queue, ListShowsWhatWaitsAndWhoServesIt) {
   EXPECT_NE(mycojobs_({"queue", "list"}).out.find("none"), std::string::npos);
 }
 
-TEST_F(Queue, PausedNothingStartsUntilItIsResumed) {
+TEST_F(Queue, PausedQueueStartsNothingUntilResumed) {
   expect_says(mycojobs_({"queue", "pause", "python"}), 0, "warning");
   Process one = agent(20);
   const std::string key = mycojobs_.submit("pass");
@@ -56,7 +56,7 @@ TEST_F(Queue, PausedNothingStartsUntilItIsResumed) {
   expect_says(mycojobs_({"queue", "resume", "python"}), 0, "was not paused");
 }
 
-TEST_F(Queue, WrongNamesAreRefusedOrWarnedOf) {
+TEST_F(Queue, InvalidNamesAreRejectedOrWarnedOf) {
   for (const char* verb : {"pause", "resume", "purge"}) {
     expect_says(mycojobs_({"queue", verb, "job:1:1"}), 65, "queue list");
     expect_says(mycojobs_({"queue", verb}), 64, "QUEUE");
@@ -65,7 +65,7 @@ TEST_F(Queue, WrongNamesAreRefusedOrWarnedOf) {
   expect_says(mycojobs_({"queue", "purge", "pyhton", "--yes"}), 0, "is empty");
 }
 
-TEST_F(Queue, PurgeAsksAndThenCancelsWhatWaits) {
+TEST_F(Queue, PurgeAsksAndThenCancelsWaitingJobs) {
   std::string commands;
   for (int id = 1; id <= 1200; ++id) {
     const std::string key = "job:3:" + std::to_string(id);
@@ -84,7 +84,7 @@ TEST_F(Queue, PurgeAsksAndThenCancelsWhatWaits) {
   expect_says(mycojobs_({"verify"}), 0, "clean");
 }
 
-TEST_F(Queue, PurgeOnATerminalTakesYesForAnAnswer) {
+TEST_F(Queue, PurgeOnATerminalAcceptsYes) {
   const std::string key = mycojobs_.submit("pass");
   std::string line;
   for (const std::string& word : mycojobs_.line({"queue", "purge", "python"})) line += word + " ";
@@ -94,7 +94,7 @@ TEST_F(Queue, PurgeOnATerminalTakesYesForAnAnswer) {
   EXPECT_EQ(mycojobs_.field(key, "detail"), "cancelled");
 }
 
-TEST_F(Queue, PurgeLeavesWhatRunsAndWhatIsParked) {
+TEST_F(Queue, PurgeKeepsRunningAndParkedJobs) {
   Process one = agent(20, {"--slots", "1"});
   const std::string running = mycojobs_.submit(kSleeps);
   ASSERT_TRUE(mycojobs_.explains(running, "running"));
@@ -106,7 +106,7 @@ TEST_F(Queue, PurgeLeavesWhatRunsAndWhatIsParked) {
   EXPECT_EQ(mycojobs_.field(delayed, "detail"), "delayed");
 }
 
-TEST_F(Queue, ADeadLetterWithoutARecordRunsOnceItHasOne) {
+TEST_F(Queue, DeadLetterWithoutARecordRunsAfterRepair) {
   Process one = agent(20);
   push_bare("job:12:404");
   const std::string id = dead_id("job:12:404");
@@ -120,7 +120,7 @@ TEST_F(Queue, ADeadLetterWithoutARecordRunsOnceItHasOne) {
   EXPECT_EQ(mycojobs_.json({"queue", "dead"}).size(), 0U);
 }
 
-TEST_F(Queue, ABadRecordRunsOnceItIsMended) {
+TEST_F(Queue, InvalidRecordRunsAfterRepair) {
   Process one = agent(20);
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script_type", "python", "script",
                  "pass", "timeout", "0"});
@@ -132,7 +132,7 @@ TEST_F(Queue, ABadRecordRunsOnceItIsMended) {
   EXPECT_EQ(mycojobs_.json({"queue", "dead"}).size(), 0U) << "its dead letter is struck off";
 }
 
-TEST_F(Queue, DeadLettersAreSettledOneByOneOrAll) {
+TEST_F(Queue, DeadLettersAreSettledSinglyOrAll) {
   Process one = agent(20);
   for (const char* entry : {"no job", "job:12:1", "job:12:2"}) push_bare(entry);
   ASSERT_TRUE(eventually([&] { return mycojobs_.json({"queue", "dead"}).size() == 3; })) << one.err();
@@ -160,7 +160,7 @@ class Runners : public Operator {
   }
 };
 
-TEST_F(Runners, AreListedLiveSilentAndLeft) {
+TEST_F(Runners, ListShowsLiveSilentAndStopped) {
   Process one = agent(20);
   Process two = agent(21, {"--slots", "3"});
   EXPECT_EQ(state(20), "live");

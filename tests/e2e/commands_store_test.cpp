@@ -7,7 +7,7 @@ namespace mycojobs::test {
 namespace {
 
 class Verify : public Operator {};
-class DoctorOfRedis : public Operator {
+class DoctorRedisE2e : public Operator {
  protected:
   nlohmann::json check(const std::string& name) {
     for (const auto& each : mycojobs_.json({"doctor"})) {
@@ -17,7 +17,7 @@ class DoctorOfRedis : public Operator {
   }
 };
 
-TEST_F(Verify, IsCleanWhileAgentsWork) {
+TEST_F(Verify, StoreIsCleanWhileAgentsWork) {
   Process one = agent(20);
   Process two = agent(21);
   std::vector<std::string> keys;
@@ -34,7 +34,7 @@ TEST_F(Verify, IsCleanWhileAgentsWork) {
   expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "0 differences");
 }
 
-TEST_F(Verify, LooksAtEveryContextOfTheSettings) {
+TEST_F(Verify, ChecksEveryConfiguredContext) {
   mycojobs_.submit("pass");
   mycojobs_.submit("pass", {"--context", "3"});
   redis_.cli(3, {"RPOP", "queue:python"});
@@ -42,7 +42,7 @@ TEST_F(Verify, LooksAtEveryContextOfTheSettings) {
   expect_says(mycojobs_({"verify", "--context", "1,3"}), 1, "1 violation");
 }
 
-TEST_F(Verify, FindsWhatIsHurtAndTheRebuildMendsIt) {
+TEST_F(Verify, FindsDamageThatRebuildRepairs) {
   const std::string lost = mycojobs_.submit("pass");
   const std::string delayed = mycojobs_.submit("pass", {"--delay", "1h"});
   redis_.cli(1, {"RPOP", "queue:python"});
@@ -59,14 +59,14 @@ TEST_F(Verify, FindsWhatIsHurtAndTheRebuildMendsIt) {
   EXPECT_EQ(mycojobs_.json({"doctor", "--rebuild"})["differences"], 0);
 }
 
-TEST_F(Verify, SaysThatItCouldNotWhenRedisIsAway) {
+TEST_F(Verify, ReportsThatRedisIsUnavailable) {
   redis_.kill();
   const Finished away = mycojobs_({"verify"});
   EXPECT_EQ(away.code, 69) << away.out << away.err;
   EXPECT_EQ(away.out.find("clean"), std::string::npos);
 }
 
-TEST(VerifyAlone, StartsTheStoreThatItLooksAt) {
+TEST(VerifyPrivateRedis, StartsThePrivateStoreItChecks) {
   TempDir folder;
   const auto line = [&](std::vector<std::string> words) {
     words.insert(words.begin(), program());
@@ -79,7 +79,7 @@ TEST(VerifyAlone, StartsTheStoreThatItLooksAt) {
   expect_says(done, 0, "clean");
 }
 
-TEST_F(DoctorOfRedis, FailsOnAMemoryPolicyThatThrowsJobsAway) {
+TEST_F(DoctorRedisE2e, FailsOnAMemoryPolicyThatEvictsJobs) {
   EXPECT_EQ(check("maxmemory-policy")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
   EXPECT_EQ(check("maxmemory-policy")["state"], "missing");
@@ -87,7 +87,7 @@ TEST_F(DoctorOfRedis, FailsOnAMemoryPolicyThatThrowsJobsAway) {
 }
 
 // Regression test: doctor reported "ok" although no job could be claimed or ended.
-TEST_F(DoctorOfRedis, FailsOnAServerThatRefusesWrites) {
+TEST_F(DoctorRedisE2e, FailsOnAServerThatRejectsWrites) {
   ASSERT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(check("writes to context 1")["state"], "ok");
   redis_.cli(0, {"CONFIG", "SET", "maxmemory", "1"});
@@ -96,20 +96,20 @@ TEST_F(DoctorOfRedis, FailsOnAServerThatRefusesWrites) {
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0);
 }
 
-TEST_F(DoctorOfRedis, WarnsOfWhatACrashWouldLose) {
+TEST_F(DoctorRedisE2e, WarnsOfLossAfterACrash) {
   redis_.cli(0, {"CONFIG", "SET", "appendonly", "no"});
   EXPECT_EQ(check("appendonly")["state"], "warning");
   EXPECT_NE(check("appendfsync")["detail"].get<std::string>().find("without effect"), std::string::npos);
   EXPECT_EQ(mycojobs_({"doctor"}).code, 0) << "a warning is no failure";
 }
 
-TEST_F(DoctorOfRedis, ASettingThatItMayNotReadIsAWarning) {
+TEST_F(DoctorRedisE2e, UnreadableSettingIsAWarning) {
   redis_.cli(0, {"ACL", "SETUSER", "default", "-config"});
   EXPECT_EQ(check("maxmemory-policy")["state"], "warning");
   EXPECT_EQ(check("databases")["state"], "warning");
 }
 
-TEST_F(DoctorOfRedis, LooksAtTheServerOfEachContext) {
+TEST_F(DoctorRedisE2e, ChecksTheServerOfEachContext) {
   TempDir other_folder;
   RedisServer other(other_folder, {"--databases", "4"});
   other.cli(0, {"CONFIG", "SET", "maxmemory-policy", "volatile-ttl"});
@@ -125,7 +125,7 @@ TEST_F(DoctorOfRedis, LooksAtTheServerOfEachContext) {
   EXPECT_EQ(output.find("databases"), std::string::npos) << output;
 }
 
-TEST_F(DoctorOfRedis, AContextWithoutADatabaseIsNamed) {
+TEST_F(DoctorRedisE2e, ContextWithoutADatabaseIsNamed) {
   expect_says(mycojobs_({"doctor", "--context", "1,16"}), 69, "context 16");
   expect_says(mycojobs_({"doctor", "--dry-run"}), 65, "--rebuild");
 }

@@ -19,13 +19,13 @@ TEST_F(Submit, PrintsTheKeyOfAJobThatAnAgentThenRuns) {
   EXPECT_EQ(mycojobs_.field(key, "result"), R"({"who":"me"})");
 }
 
-TEST_F(Submit, FollowedItExitsAsTheJobDid) {
+TEST_F(Submit, FollowedSubmitExitsLikeTheJob) {
   Process one = agent(1);
   expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--follow"}, "print('seen')"), 0, "seen");
   expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--follow"}, "1/0"), 1, "ZeroDivisionError");
 }
 
-TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
+TEST_F(Submit, EveryFlagIsStoredInTheRecord) {
   mycojobs_.submit("pass", {"--id", "9"});
   const auto job = mycojobs_.json({"job",
                                    "submit",
@@ -72,7 +72,7 @@ TEST_F(Submit, EveryFlagGoesIntoTheRecord) {
   EXPECT_EQ(job["idempotency_key"], "once");
 }
 
-TEST_F(Submit, ATypeThatNobodyKnowsIsReportedAndSent) {
+TEST_F(Submit, UnknownTypeIsReportedAndSent) {
   const std::string script = folder_.write("x.py", "pass");
   const Finished done = mycojobs_({"job", "submit", script, "--type", "pyhton"});
   EXPECT_EQ(done.code, 0) << done.err;
@@ -88,7 +88,7 @@ TEST_F(Submit, DelayIsCountedByTheClockOfRedis) {
   EXPECT_EQ(job["detail"], "delayed");
 }
 
-TEST_F(Submit, MistakesAreReportedBeforeAnythingIsStored) {
+TEST_F(Submit, ErrorsAreReportedBeforeAnythingIsStored) {
   const std::string file = folder_.write("job.py", "pass");
   struct Case {
     std::vector<std::string> flags;
@@ -129,13 +129,13 @@ TEST_F(Submit, MistakesAreReportedBeforeAnythingIsStored) {
   EXPECT_EQ(redis_.cli(1, {"KEYS", "job:*"}), "");
 }
 
-TEST_F(Submit, DependingOnTheFirstJobIsNoMistake) {
+TEST_F(Submit, DependencyOnTheFirstJobIsValid) {
   const std::string first = mycojobs_.submit("pass");
   EXPECT_EQ(first, "job:1:1");
   EXPECT_EQ(mycojobs_.submit("pass", {"--depends", "1"}), "job:1:2");
 }
 
-TEST_F(Submit, TheSameIdOrKeyTwiceIsOneJob) {
+TEST_F(Submit, SameIdOrKeyIsOneJob) {
   EXPECT_EQ(mycojobs_.submit("pass", {"--id", "7"}), "job:1:7");
   EXPECT_EQ(mycojobs_.submit("pass", {"--id", "7"}), "job:1:7");
   expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--id", "7"}, "1/0"), 65, "other content");
@@ -149,7 +149,7 @@ TEST_F(Submit, TheSameIdOrKeyTwiceIsOneJob) {
 }
 
 // Redis has stored the job, but the submitter receives an error because no replica has acknowledged it.
-TEST_F(Submit, ALostReplyMakesNoSecondJob) {
+TEST_F(Submit, LostReplyCreatesNoSecondJob) {
   Process submitting(folder_,
                      mycojobs_.line({"job", "submit", folder_.write("x.py", "pass"), "--redis-wait-replicas", "1"}));
   ASSERT_TRUE(eventually([&] {
@@ -166,14 +166,14 @@ TEST_F(Submit, ALostReplyMakesNoSecondJob) {
   EXPECT_EQ(again.out, "job:1:1\n") << again.err;
 }
 
-TEST_F(Submit, AnAddressThatIsWrongIsReportedAtOnce) {
+TEST_F(Submit, InvalidAddressIsReportedAtOnce) {
   const std::string file = folder_.write("x.py", "pass");
   Finished done = run(folder_, {program(), "job", "submit", file, "--redis", "unix:" + (folder_ / "none.sock")});
   expect_says(done, 69, "none.sock");
   EXPECT_EQ(done.err.find("trying again"), std::string::npos) << done.err;
 }
 
-TEST(SubmitAlone, KeepsTheJobForTheNextRunOnTheSameFolder) {
+TEST(SubmitPrivateRedis, KeepsTheJobForTheNextRunOnTheSameFolder) {
   TempDir folder;
   const std::vector<std::string> state{"--state-dir", folder / "state"};
   const auto line = [&](std::vector<std::string> words) {
@@ -218,7 +218,7 @@ TEST_F(Job, ListShowsTheNewestOfAStatus) {
   EXPECT_EQ(mycojobs_.json({"job", "list"}).size(), 7U) << "a broken record hides no other";
 }
 
-TEST_F(Job, CancelEndsAQueuedAndARunningJobForEver) {
+TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
   const std::string queued = mycojobs_.submit("pass");
   expect_says(mycojobs_({"job", "cancel", "1"}), 0, "is cancelled");
   expect_says(mycojobs_({"job", "cancel", "1:1"}), 0, "is cancelled");
@@ -250,13 +250,13 @@ TEST_F(Job, RetryRunsAFailedJobAgainAsItsNextAttempt) {
   expect_says(mycojobs_({"job", "retry", key}), 65, "has finished");
 }
 
-TEST_F(Job, RetryRefusesWhatHasNotEnded) {
+TEST_F(Job, RetryRejectsActiveJobs) {
   const std::string queued = mycojobs_.submit("pass", {"--type", "v"});
   expect_says(mycojobs_({"job", "retry", queued}), 65, "has not ended");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:v"}), "1");
 }
 
-TEST_F(Job, WrongIdsAreNamed) {
+TEST_F(Job, InvalidIdsAreNamed) {
   for (const char* verb : {"cancel", "retry", "show", "logs"}) {
     expect_says(mycojobs_({"job", verb, "1:404"}), 66, "job:1:404");
     expect_says(mycojobs_({"job", verb, "one"}), 65, "CALLER:ID");
@@ -277,7 +277,7 @@ class AnyCommand : public Operator {
   }
 };
 
-TEST_F(AnyCommand, SettingsMayStandBeforeTheCommand) {
+TEST_F(AnyCommand, SettingsMayPrecedeTheCommand) {
   expect_says(run(folder_, {program(), "--redis", redis_.url(), "--context", "3", "context", "show", "3"}), 0,
               "context 3");
   expect_says(run(folder_, {program(), "--json", "version"}), 0, "{\"version\":");
@@ -288,14 +288,14 @@ TEST_F(AnyCommand, SettingsMayStandBeforeTheCommand) {
   EXPECT_EQ(run(folder_, {program(), "--verbose", "version"}).code, 64);
 }
 
-TEST_F(AnyCommand, AnAnswerThatCannotBeWrittenIsAnError) {
+TEST_F(AnyCommand, UnwritableOutputIsAnError) {
   expect_says(shell("key token --operator --api-tokens " + (folder_ / "tokens") + " >/dev/full"), 74, "ENOSPC");
   expect_says(shell("job list --json >/dev/full"), 74, "could not be written");
   expect_says(shell("job list >&-"), 74, "EBADF");
   EXPECT_EQ(shell("job list").code, 0);
 }
 
-TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsReportedWithThoseItDoes) {
+TEST_F(AnyCommand, InvalidFlagValueIsReportedWithValidOnes) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"runner", "create", "--queues", "true"},
                                                 {"runner", "create", "--type", "perl"},
                                                 {"context", "acl", "1", "--role", "agnt"}}) {
@@ -304,7 +304,7 @@ TEST_F(AnyCommand, AWordThatAFlagDoesNotKnowIsReportedWithThoseItDoes) {
   EXPECT_EQ(mycojobs_({"runner", "list"}).out.find("50"), std::string::npos);
 }
 
-TEST_F(AnyCommand, AFileThatIsNotThereIs66AndNamed) {
+TEST_F(AnyCommand, MissingFileIsNamedWithExitCode66) {
   const std::string script = folder_.write("job.py", "pass\n"), gone = folder_ / "gone.toml";
   for (const std::vector<std::string>& words : {std::vector<std::string>{"version", "--config", gone},
                                                 {"config", "check", gone},
@@ -317,7 +317,7 @@ TEST_F(AnyCommand, AFileThatIsNotThereIs66AndNamed) {
   expect_says(mycojobs_({"job", "submit", script, "--policy", folder_ / "gone"}), 66, "gone: no such file");
 }
 
-TEST_F(AnyCommand, AWrongCommandLineSaysWhatToTypeInstead) {
+TEST_F(AnyCommand, InvalidCommandLineSuggestsTheRightOne) {
   expect_says(mycojobs_({"flow", "schedule"}), 64, "name a command of flow schedule: `mycojobs flow schedule --help`");
   expect_says(mycojobs_({"job", "get", "1:1"}), 64, "did you mean \"show\"?");
   expect_says(mycojobs_({"context", "rm", "1"}), 64, "did you mean \"delete\"?");
@@ -326,7 +326,7 @@ TEST_F(AnyCommand, AWrongCommandLineSaysWhatToTypeInstead) {
   expect_says(mycojobs_({"runner", "create"}), 65, "name what it is: --address URL");
 }
 
-TEST_F(AnyCommand, WhatIsNotThereIsReportedWithWhatHelps) {
+TEST_F(AnyCommand, MissingObjectIsReportedWithAHint) {
   const Finished actor = mycojobs_({"actor", "show", "99"});
   expect_says(actor, 66, "actor:99 does not exist\n");
   const Finished context = mycojobs_({"context", "delete", "1"});
@@ -336,7 +336,7 @@ TEST_F(AnyCommand, WhatIsNotThereIsReportedWithWhatHelps) {
   expect_says(mycojobs_({"health", "--url", "http://127.0.0.1:9"}), 1, "health.listen");
 }
 
-TEST_F(AnyCommand, ConfigCheckRefusesWhatNoProgramWouldStartWith) {
+TEST_F(AnyCommand, ConfigCheckRejectsWhatProgramsReject) {
   const auto check = [&](const std::string& text) {
     return mycojobs_({"config", "check", folder_.write("config.toml", text)});
   };
@@ -384,7 +384,7 @@ TEST_F(AnyCommand, PublicKeysAreShownAgain) {
   EXPECT_EQ(with_keys({"key", "show", "bob"}).code, 66);
 }
 
-TEST_F(AnyCommand, SupervisorsElsewhereAreListedAsSuch) {
+TEST_F(AnyCommand, RemoteSupervisorsAreListedAsRemote) {
   const Finished made = mycojobs_({"runner", "create", "--id", "50", "--address", "http://127.0.0.1:9652"});
   ASSERT_EQ(made.code, 0) << made.err;
   const Finished listed = mycojobs_({"runner", "list"});

@@ -7,9 +7,9 @@ namespace mycojobs::test {
 namespace {
 
 class Complete : public Operator {};
-class FormatOfTheStore : public Operator {};
+class StoreFormatE2e : public Operator {};
 
-TEST_F(Complete, NamesWhatStandsInTheStore) {
+TEST_F(Complete, OffersNamesOfTheStore) {
   mycojobs_.submit("pass", {"--caller", "7", "--id", "9"});
   redis_.cli(1, {"LPUSH", "queue:$(touch broken)", "job:1:1"});
   const Finished jobs = mycojobs_({"complete", "jobs"});
@@ -20,7 +20,7 @@ TEST_F(Complete, NamesWhatStandsInTheStore) {
   EXPECT_EQ(mycojobs_({"complete", "schedules"}).out, "");
 }
 
-TEST_F(Complete, IsQuickAndSilentWhereThereIsNoRedis) {
+TEST_F(Complete, IsFastAndSilentWithoutRedis) {
   // A closed port, an address that does not answer, and a state folder without a running `dev`, which is not started.
   for (const std::string where : {"redis://127.0.0.1:1", "redis://192.0.2.1:6379", ""}) {
     std::vector<std::string> words{program(), "complete", "jobs", "--state-dir", folder_ / "nobody"};
@@ -34,7 +34,7 @@ TEST_F(Complete, IsQuickAndSilentWhereThereIsNoRedis) {
   }
 }
 
-TEST_F(FormatOfTheStore, ANewerOneIsRefusedByCommandsAndAgentsAndKeptAsItIs) {
+TEST_F(StoreFormatE2e, NewerStoreIsRejectedAndUnchanged) {
   mycojobs_.submit("pass");
   redis_.cli(1, {"HSET", "mj:format", "version", "2", "program", "9.9"});
   const std::string keys = redis_.cli(1, {"DBSIZE"});

@@ -106,7 +106,7 @@ class CoordinatorE2e : public ::testing::Test {
   RunCache cache_;
 };
 
-TEST_F(CoordinatorE2e, AFlowRunsOnAgentAndCoordinatorOfHostsApart) {
+TEST_F(CoordinatorE2e, FlowRunsOnAgentAndCoordinatorOfSeparateHosts) {
   const Process working = agent();
   Process coordinating = coordinator("another-host");
   const Id flow = begin(chains(3, 4));
@@ -120,7 +120,7 @@ TEST_F(CoordinatorE2e, AFlowRunsOnAgentAndCoordinatorOfHostsApart) {
   expect_verified();
 }
 
-TEST_F(CoordinatorE2e, KilledAtRandomMomentsItGoesOnWhereItWas) {
+TEST_F(CoordinatorE2e, FlowResumesAfterKillsAtRandomTimes) {
   const Process working = agent();
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
@@ -144,7 +144,7 @@ TEST_F(CoordinatorE2e, KilledAtRandomMomentsItGoesOnWhereItWas) {
   expect_verified();
 }
 
-TEST_F(CoordinatorE2e, OneThatStandsByTakesOverFromADeadOneAndAtOnceFromOneThatStops) {
+TEST_F(CoordinatorE2e, StandbyTakesOverFromDeadAndStoppingLeaders) {
   const Process working = agent();
   Process first = coordinator("one");
   ASSERT_TRUE(leads(first)) << first.err();
@@ -163,7 +163,7 @@ TEST_F(CoordinatorE2e, OneThatStandsByTakesOverFromADeadOneAndAtOnceFromOneThatS
   expect_verified();
 }
 
-TEST_F(CoordinatorE2e, OneThatWasStoppedForLongDoesNothingTwice) {
+TEST_F(CoordinatorE2e, CoordinatorStoppedForLongRepeatsNothing) {
   const Process working = agent();
   Process first = coordinator("one");
   ASSERT_TRUE(leads(first)) << first.err();
@@ -178,7 +178,7 @@ TEST_F(CoordinatorE2e, OneThatWasStoppedForLongDoesNothingTwice) {
   expect_verified();
 }
 
-TEST_F(CoordinatorE2e, ARedisThatGoesAwayAndComesBackIsNoEnd) {
+TEST_F(CoordinatorE2e, RedisOutageIsNotTheEnd) {
   const Process working = agent();
   const Process coordinating = coordinator();
   ASSERT_TRUE(leads(coordinating)) << coordinating.err();
@@ -192,7 +192,7 @@ TEST_F(CoordinatorE2e, ARedisThatGoesAwayAndComesBackIsNoEnd) {
 }
 
 // Kills the coordinator, the agent and Redis in turn, at random moments. Redis writes each command to disk.
-TEST(CoordinatorChaos, WhateverIsKilledTheFlowEndsWellAndTheStoreIsWhole) {
+TEST(CoordinatorChaos, FlowCompletesAndStoreIsCleanUnderKills) {
   const TempDir folder;
   RedisServer redis(folder, {"--appendonly", "yes", "--appendfsync", "always"});
   RedisStoreConfig config;

@@ -96,12 +96,12 @@ class FlowExamples : public Operator {
   std::vector<Process> coordinator_, agents_;
 };
 
-TEST_F(FlowExamples, EachRunsToTheEndThatItShows) {
+TEST_F(FlowExamples, EachRunsToTheEndItShows) {
   serve();
   for (const Example& example : examples()) run(example);
 }
 
-TEST_F(FlowExamples, AllOfThemAreRunHere) {
+TEST_F(FlowExamples, AllExamplesAreTested) {
   std::set<std::string> run_here, there;
   for (const Example& example : examples()) run_here.insert(example.file);
   for (const auto& file : fs::directory_iterator(folder())) there.insert(file.path().filename());

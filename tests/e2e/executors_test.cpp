@@ -48,7 +48,7 @@ std::string text_of(const json& result, const std::string& key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-TEST_P(Examples, DoesWhatItSays) {
+TEST_P(Examples, RunsAsDocumented) {
   const ExecutorExample& example = GetParam();
   const TempDir folder;
   const json job = run_example(folder, source(std::string("examples/") + example.file), example.type);
@@ -80,7 +80,7 @@ TEST(Examples, BashReadsTheSystem) {
 }
 
 // node prints its version without the grants that its compiler needs, but its scripts crash without them.
-TEST(ExecutorList, SaysOfAProgramWhetherScriptsRunInItsSandbox) {
+TEST(ExecutorList, ReportsWhetherScriptsRunInItsSandbox) {
   const TempDir folder;
   const auto state = [&](const std::string& config) {
     const Finished done =
@@ -136,7 +136,7 @@ class Osis : public Operator {
   const std::string kind_ = "local things = osis.kind('things', {index = {'n'}})\n";
 };
 
-TEST_F(Osis, RightsAreThoseOfTheCaller) {
+TEST_F(Osis, PermissionsAreThoseOfTheCaller) {
   const Process agent = start_agent(folder_, redis_, 1);
   ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
   const std::string write = kind_ + "things:put{id = 'one', n = 1}";
@@ -155,7 +155,7 @@ TEST_F(Osis, RightsAreThoseOfTheCaller) {
 }
 
 // A script updates two counters together. Agents are killed at random moments, and other agents continue its jobs.
-TEST_F(Osis, NothingIsHalfWrittenWhenItsAgentIsKilled) {
+TEST_F(Osis, KilledAgentLeavesNothingHalfWritten) {
   ASSERT_EQ(context({"grant", "1", "--admin", "12"}).code, 0);
   std::string script = kind_ + R"(
 local function pair()

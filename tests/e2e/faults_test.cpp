@@ -61,7 +61,7 @@ TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
 }
 
 // A claim whose reply was lost would hold its job until the lease expires, which this test never reaches.
-TEST(Faults, SilentRedisIsWorkedWithAgainAtOnce) {
+TEST(Faults, SilentRedisIsUsedAgainAtOnce) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1, kLongLease);
@@ -98,7 +98,7 @@ TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   EXPECT_EQ(status_at_end(redis, next), "finished") << agent.err();
 }
 
-TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
+TEST(Faults, ContextWithoutItsRedisDoesNotDelayAnother) {
   TempDir folder;
   TempDir other;
   RedisServer redis(folder);
@@ -120,7 +120,7 @@ TEST(Faults, ContextWithoutItsRedisDoesNotHoldUpAnother) {
   EXPECT_EQ(status_at_end(redis, held, Seconds(20)), "finished") << agent.err();
 }
 
-TEST(Faults, JobWhoseClaimWasDeletedIsNotStranded) {
+TEST(Faults, JobWithADeletedClaimIsNotStranded) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1, kShortLease);
@@ -169,7 +169,7 @@ TEST(Stop, TermDrainsAndWaitsForTheJob) {
   EXPECT_EQ(field(redis, later, "status"), "dispatched");
 }
 
-TEST(Stop, SecondTermReturnsJobsAndThirdLeaves) {
+TEST(Stop, SecondTermReturnsJobsAndThirdExits) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1);
@@ -252,7 +252,7 @@ TEST_F(ReloadTest, InvalidFileKeepsTheSettings) {
   EXPECT_EQ(status_at_end(redis_, large), "error") << agent.err();
 }
 
-TEST_F(ReloadTest, CoordinatorReloadsAndGoesOn) {
+TEST_F(ReloadTest, CoordinatorReloadsAndContinues) {
   write("128 MiB");
   Process coordinator = start("coordinator");
   ASSERT_TRUE(eventually([&] { return coordinator.err().find("coordinator of") != std::string::npos; }))

@@ -83,7 +83,7 @@ class FirstProcess : public ::testing::Test {
   pid_t first_;
 };
 
-TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsAsked) {
+TEST_F(FirstProcess, ReapsOrphansAndDrainsOnRequest) {
   const Finished orphans = inside({"python3", "-c", kOrphans, "1", "100"});
   EXPECT_EQ(orphans.out, "100 orphans, 0 left\n") << orphans.err;
   ::kill(first_, SIGTERM);
@@ -91,7 +91,7 @@ TEST_F(FirstProcess, ReapsOrphansAndDrainsWhenItIsAsked) {
   EXPECT_EQ(end.code, 0) << end.err;
 }
 
-TEST_F(FirstProcess, EndsAsItsProgramHasEnded) {
+TEST_F(FirstProcess, ExitsLikeItsProgram) {
   const pid_t program = child_of(first_);
   ASSERT_EQ(::kill(program, SIGKILL), 0);
   EXPECT_EQ(unshare_.wait().code, 128 + SIGKILL);
@@ -110,7 +110,7 @@ class FirstProcessAgent : public FirstProcess {
   }
 };
 
-TEST_F(FirstProcessAgent, ReapsTenThousandOrphansRunsJobsAndStopsInTime) {
+TEST_F(FirstProcessAgent, ReapsTenThousandOrphansAndStopsInTime) {
   ASSERT_TRUE(is_up(redis_, 20));
   EXPECT_TRUE(eventually([&] { return health() == 0; }));
   const Finished orphans = inside({"python3", "-c", kOrphans, "20", "500"});

@@ -28,7 +28,7 @@ class FirstSteps : public ::testing::Test {
 };
 
 // Runs as a user without access to the folder, because root can enter all folders.
-class Unreadable : public FirstSteps {
+class UnreadableFile : public FirstSteps {
  protected:
   void SetUp() override {
     ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
@@ -53,7 +53,7 @@ class Unreadable : public FirstSteps {
   }
 };
 
-TEST_F(Unreadable, IsOneLineAndNoCrashWhateverTheCommand) {
+TEST_F(UnreadableFile, IsReportedInOneLineByEveryCommand) {
   const std::string job = folder_ / "closed/job.py", flow = folder_ / "closed/flow.yaml", in = folder_ / "closed";
   struct Case {
     std::vector<std::string> words;
@@ -89,7 +89,7 @@ TEST_F(Unreadable, IsOneLineAndNoCrashWhateverTheCommand) {
   }
 }
 
-TEST_F(FirstSteps, TypesThatNothingServesAreRefusedWithTheExecutorsReason) {
+TEST_F(FirstSteps, UnservedTypesAreRejectedWithAReason) {
   const std::string script = folder_.write("x.sh", "echo hello\n");
   expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"; there is: python");
   expect_says(call({"run", script, "--type", "pyhton"}), 69, "did you mean \"python\"?");
@@ -107,7 +107,7 @@ TEST_F(FirstSteps, TypesThatNothingServesAreRefusedWithTheExecutorsReason) {
       << "nothing was stored of what ran";
 }
 
-TEST_F(FirstSteps, BesideADevWhatItDoesNotTakeIsRefused) {
+TEST_F(FirstSteps, DevRejectsTypesItDoesNotServe) {
   Process dev(folder_, {program(), "dev", "--api-listen", "", "--state-dir", folder_ / "state"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   const std::string script = folder_.write("x.sh", "echo hello\n");
@@ -118,7 +118,7 @@ TEST_F(FirstSteps, BesideADevWhatItDoesNotTakeIsRefused) {
   EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
 }
 
-TEST_F(FirstSteps, AnAddressThatIsTakenIsReportedFirst) {
+TEST_F(FirstSteps, AddressInUseIsReportedFirst) {
   Process dev(folder_, {program(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("JSON-RPC at http://") != std::string::npos; })) << dev.err();
   const std::string log = dev.err();
@@ -131,7 +131,7 @@ TEST_F(FirstSteps, AnAddressThatIsTakenIsReportedFirst) {
   EXPECT_EQ(second.err.find('\n'), second.err.size() - 1) << "nothing was begun before: " << second.err;
 }
 
-TEST_F(FirstSteps, ScriptsThatCannotRunAreNamedBeforeAnythingIsStored) {
+TEST_F(FirstSteps, InvalidScriptsAreNamedBeforeAnyWrite) {
   const std::string empty = folder_.write("empty.py", "");
   const std::string latin = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");
   expect_says(call({"run", empty}), 65, "empty.py: is empty");
@@ -148,7 +148,7 @@ TEST_F(FirstSteps, ScriptsThatCannotRunAreNamedBeforeAnythingIsStored) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "state/redis"));
 }
 
-TEST_F(FirstSteps, FlowCheckRefusesASlipInAType) {
+TEST_F(FirstSteps, FlowCheckRejectsAMistypedType) {
   const std::string flow = folder_.write(
       "flow.yaml", "name: f\njobs:\n  a: {script: pass, type: pyhton}\n  b: {script: pass, type: fortran}\n");
   const Finished checked = call({"flow", "check", flow});
@@ -158,7 +158,7 @@ TEST_F(FirstSteps, FlowCheckRefusesASlipInAType) {
   EXPECT_EQ(call({"flow", "check", flow, "--config", config}).code, 0);
 }
 
-TEST_F(FirstSteps, AWrongWordIsReportedWithTheRightOne) {
+TEST_F(FirstSteps, MistypedWordIsReportedWithTheRightOne) {
   expect_says(call({"rum", "x.py"}), 64, "did you mean \"run\"?");
   expect_says(call({"flow", "shwo", "1"}), 64, "did you mean \"show\"?");
   expect_says(call({"run", "x.py", "--tpye", "v"}), 64, "takes no \"--tpye\"; did you mean \"--type\"?");
@@ -195,7 +195,7 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
   }
 }
 
-TEST_F(FirstSteps, ReceiptsAreNarrowAndBeginALine) {
+TEST_F(FirstSteps, ReceiptsAreNarrowAndStartALine) {
   const Finished done = call({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
   EXPECT_EQ(done.code, 0) << done.err;
   EXPECT_EQ(done.out, "no end");
@@ -211,7 +211,7 @@ TEST_F(FirstSteps, ReceiptsAreNarrowAndBeginALine) {
   EXPECT_NE(err.err.find("no end\njob:1:"), std::string::npos) << err.err;
 }
 
-TEST_F(FirstSteps, SecretsAndProgramsAreLookedForWhereOneSays) {
+TEST_F(FirstSteps, SecretsAndProgramsAreFoundByTheirSettings) {
   ASSERT_EQ(::mkdir((folder_ / "secrets").c_str(), 0700), 0);
   ASSERT_EQ(::mkdir((folder_ / "secrets/1").c_str(), 0700), 0);
   ASSERT_EQ(::chmod(folder_.write("secrets/1/token", "abc").c_str(), 0600), 0);

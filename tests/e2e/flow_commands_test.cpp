@@ -60,7 +60,7 @@ jobs:
   said: {needs: [hold], log: "done"}
 )";
 
-TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
+TEST_F(FlowCommands, InvalidDefinitionIsReportedCompletely) {
   const std::string file =
       write("name: x\njobs:\n  a: {needs: [b], script: pass, type: python}\n  c: {file: gone.py}\n");
   const Finished checked = mycojobs_({"flow", "check", file});
@@ -78,7 +78,7 @@ TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
 }
 
 // The example of docs/flows.md: the result of its check and of its run.
-TEST_F(FlowCommands, AJoinAfterAHandledFailureIsSkippedAndReported) {
+TEST_F(FlowCommands, JoinAfterAHandledFailureIsSkippedAndReported) {
   const std::string file = write(R"yaml(
 name: import
 defaults: {type: python}
@@ -101,7 +101,7 @@ jobs:
 
 // A client with only redis-cli writes two jobs and a flow. Both jobs receive the flow's variables; a job's own
 // variables take precedence.
-TEST_F(FlowCommands, AFlowWrittenWithRedisCliRunsAndItsJobsSeeItsVariables) {
+TEST_F(FlowCommands, FlowWrittenWithRedisCliRunsWithItsVariables) {
   serve();
   const std::string script = "import os\nresult = {'region': os.environ['REGION'], 'own': os.environ['OWN']}";
   for (const std::string id : {"2001", "2002"}) {
@@ -119,7 +119,7 @@ TEST_F(FlowCommands, AFlowWrittenWithRedisCliRunsAndItsJobsSeeItsVariables) {
   EXPECT_EQ(result("job:12:2002"), (nlohmann::json{{"region", "eu"}, {"own", "of the job"}}));
 }
 
-TEST_F(FlowCommands, AListGoesOnBehindItsLast) {
+TEST_F(FlowCommands, ListContinuesAfterItsLastRow) {
   serve();
   for (int i = 0; i < 5; ++i) start("name: one\njobs:\n  a: {type: python, script: pass}\n");
   std::vector<std::string> met;
@@ -138,7 +138,7 @@ TEST_F(FlowCommands, AListGoesOnBehindItsLast) {
   EXPECT_EQ(met, (std::vector<std::string>{"5", "4", "3", "2", "1"}));
 }
 
-TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
+TEST_F(FlowCommands, ScriptFilesAreReadRelativeToTheFile) {
   folder_.write("build.py", "pass");
   const std::string file =
       write("name: files\njobs:\n  build: {file: build.py}\n  test: {needs: [build], file: build.py}\n");
@@ -148,7 +148,7 @@ TEST_F(FlowCommands, AFilesScriptsAreTakenFromBesideIt) {
   expect_says(mycojobs_({"flow", "graph", file, "--format", "mermaid"}), 0, "n0 --> n1");
 }
 
-TEST_F(FlowCommands, WithoutACoordinatorThatIsReported) {
+TEST_F(FlowCommands, MissingCoordinatorIsReported) {
   write(kPipeline);
   const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--detach"});
   expect_says(started, 0, "no coordinator leads context 1");
@@ -158,7 +158,7 @@ TEST_F(FlowCommands, WithoutACoordinatorThatIsReported) {
   expect_says(planned, 0, "flow explain 1");
 }
 
-TEST_F(FlowCommands, AListSaysOfAFlowWhatALookSays) {
+TEST_F(FlowCommands, ListAndShowReportTheSameStatus) {
   serve();
   const std::string flow = start("name: ap\njobs:\n  ship: {approval: \"ok?\"}\n  more: {pause: look}\n");
   ASSERT_TRUE(becomes(flow, "waiting"));
@@ -171,7 +171,7 @@ TEST_F(FlowCommands, AListSaysOfAFlowWhatALookSays) {
   expect_says(mycojobs_({"flow", "approve", flow, "ship"}), 0, "has the approval (waiting)");
 }
 
-TEST_F(FlowCommands, PeopleStepByStep) {
+TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   serve();
   const std::string flow = start(kPipeline, {"--key", "one"});
   EXPECT_EQ(start(kPipeline, {"--key", "one"}), flow) << "the same key, the same flow";
@@ -207,7 +207,7 @@ TEST_F(FlowCommands, PeopleStepByStep) {
   expect_says(mycojobs_({"flow", "show", flow}), 66, "nothing in context 1 knows it");
 }
 
-TEST_F(FlowCommands, AFailureIsExplainedRetriedAndReplayed) {
+TEST_F(FlowCommands, FailureIsExplainedRetriedAndReplayed) {
   serve();
   const std::string flow = start(R"(
 name: breaks
@@ -229,7 +229,7 @@ jobs:
   EXPECT_NE(again.out, "flow:" + flow + "\n");
 }
 
-TEST_F(FlowCommands, FollowedItTellsChangesAndExitsAsItEnds) {
+TEST_F(FlowCommands, FollowedFlowShowsChangesAndItsExitCode) {
   serve();
   write("name: quick\njobs:\n  a: {script: \"pass\", type: python}\n  b: {needs: [a], log: hello}\n");
   const Finished good = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"});
@@ -243,7 +243,7 @@ TEST_F(FlowCommands, FollowedItTellsChangesAndExitsAsItEnds) {
   EXPECT_EQ(document["nodes"][0]["name"], "a");
 }
 
-TEST_F(FlowCommands, LeftItGoesOn) {
+TEST_F(FlowCommands, UnfollowedFlowContinues) {
   serve();
   write("name: long\njobs:\n  a: {script: \"import time; time.sleep(600)\", type: python}\n");
   Process following(folder_, mycojobs_.line({"flow", "start", folder_ / "flow.yaml", "--follow"}));
@@ -260,7 +260,7 @@ TEST_F(FlowCommands, LeftItGoesOn) {
   expect_cause("1", "cancelled", "it was cancelled by 1");
 }
 
-TEST_F(FlowCommands, WatchingThatIsInterruptedSaysSo) {
+TEST_F(FlowCommands, InterruptedWatchIsReported) {
   serve();
   const std::string flow = start("name: long\njobs:\n  a: {pause: \"ask nobody\"}\n");
   for (const auto& words : {std::vector<std::string>{"flow", "watch", flow},
@@ -275,7 +275,7 @@ TEST_F(FlowCommands, WatchingThatIsInterruptedSaysSo) {
   EXPECT_NE(shown.find("a asks: ask nobody"), std::string::npos) << shown;
 }
 
-TEST_F(FlowCommands, LogsOfAllNodesStandInTheirOrderWithThoseOfFailedAttempts) {
+TEST_F(FlowCommands, LogsOfAllNodesAndAttemptsAreInOrder) {
   serve();
   const std::string flow = start(R"yaml(
 name: talks
@@ -301,7 +301,7 @@ jobs:
   EXPECT_NE(mycojobs_({"flow", "show", flow}).out.find("flow:2"), std::string::npos) << "the child's id";
 }
 
-TEST_F(FlowCommands, OfAContextWithARecordOnlySomeMaySteer) {
+TEST_F(FlowCommands, OnlyAuthorizedActorsSteerAFlow) {
   serve();
   mycojobs_({"context", "grant", "1", "--admin", "5", "--executor", "6", "--submitter", "1"});
   const std::string flow = start("name: f\njobs:\n  a: {pause: wait}\n");

@@ -129,7 +129,7 @@ TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
 }
 
 // A stopped server still accepts connections, but does not answer.
-TEST_F(Health, ASilentStoreIsAwayAsOneThatIsGone) {
+TEST_F(Health, SilentStoreIsTreatedAsUnavailable) {
   redis_.cli(1, {"SET", "anything", "1"});
   Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});

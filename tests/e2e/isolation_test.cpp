@@ -48,7 +48,7 @@ class IsolationE2e : public Operator {
   }
 };
 
-TEST_F(IsolationE2e, APluginThatHangsInPrepareHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, HangingPrepareDelaysNoOtherJob) {
   Process running = agent(1, {"--slots", "8", "--plugins-dir", plugin_folder("plugin_sleeps.so")});
   std::vector<std::string> hang;
   for (int i = 0; i < 4; ++i) hang.push_back(submit_cat(2 + i));
@@ -63,7 +63,7 @@ TEST_F(IsolationE2e, APluginThatHangsInPrepareHoldsUpNobodyElse) {
   EXPECT_TRUE(eventually([&] { return mycojobs_.field(hang[3], "status") == "error"; }));
 }
 
-TEST_F(IsolationE2e, APluginThatHangsInInterpretHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, HangingInterpretDelaysNoOtherJob) {
   Process running = agent(1, {"--slots", "8", "--plugins-dir", plugin_folder("plugin_interpret_sleeps.so")});
   std::vector<std::string> hang;
   for (int i = 0; i < 3; ++i) hang.push_back(submit_cat());
@@ -79,7 +79,7 @@ TEST_F(IsolationE2e, APluginThatHangsInInterpretHoldsUpNobodyElse) {
 
 // The job holds a socket whose last close blocks as long as the job chooses, and tries to make another process close
 // it: it sends the socket over all its descriptors, and closes it while the launcher processes its call to listen().
-TEST_F(IsolationE2e, ASocketThatLingersHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, LingeringSocketDelaysNoOtherJob) {
   const std::string config =
       folder_.write("linger.toml", "[ceiling]\nnet = \"loopback\"\nsyscalls.add = [\"setsockopt\"]\n");
   const std::string policy = folder_.write("policy.toml", "net = \"loopback\"\nsyscalls.add = [\"setsockopt\"]\n");
@@ -135,7 +135,7 @@ time.sleep(600)
   EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
 }
 
-TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, LockedDiskDelaysNoOtherJob) {
   const std::string state = folder_ / "agent1";
   Process running = agent(1, {"--slots", "12"});
   const std::string first = mycojobs_.submit("import mycojobs\n(mycojobs.artifacts / 'f').write_text('x')");
@@ -153,7 +153,7 @@ TEST_F(IsolationE2e, ADiskThatIsLockedHoldsUpNobodyElse) {
   EXPECT_NE(mycojobs_.field(leave.back(), "artifacts"), "") << "the lock was free when its turn came";
 }
 
-TEST_F(IsolationE2e, AGrantedFolderThatHangsHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, HangingGrantedFolderDelaysNoOtherJob) {
   if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/fuse";
   HangingFolder folder;
   const std::string config = folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + folder.path() + "\"]\n");
@@ -173,7 +173,7 @@ TEST_F(IsolationE2e, AGrantedFolderThatHangsHoldsUpNobodyElse) {
 }
 
 // The kernel holds the lock of stdout while it waits for the file, and reading stdout waits for that lock.
-TEST_F(IsolationE2e, AWriteFromAFileThatHangsHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, WriteFromAHangingFileDelaysNoOtherJob) {
   if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "this machine has no /dev/fuse";
   HangingFolder folder;
   const std::string config = folder_.write("open.toml", "[ceiling]\nfs.read = [\"" + folder.root() + "\"]\n");
@@ -200,7 +200,7 @@ os.writev(1, [full, hangs])
   EXPECT_NE(mycojobs_({"job", "logs", attack}).out.find("begins"), std::string::npos);
 }
 
-TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, SilentRedisOfAContextDelaysNoOther) {
   TempDir elsewhere;
   RedisServer other(elsewhere);
   const std::string config = folder_.write("two.toml", "[contexts.3]\nredis = \"" + other.url() + "\"\n");
@@ -219,7 +219,7 @@ TEST_F(IsolationE2e, TheRedisOfAnotherContextThatDoesNotAnswerHoldsUpNobodyElse)
   EXPECT_EQ(status_at_end(other, ends), "finished") << running.err();
 }
 
-TEST_F(IsolationE2e, TheRedisOfAnotherContextThatHangsAtTheStartHoldsUpNobodyElse) {
+TEST_F(IsolationE2e, HangingRedisAtStartDelaysNoOtherContext) {
   TempDir elsewhere;
   RedisServer other(elsewhere);
   const PlainJob waits{.id = 1, .context = 3};

@@ -45,7 +45,7 @@ TEST(PlainClient, JobPushedBeforeTheAgentStartsRuns) {
   EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
 }
 
-TEST(Agents, ShareTheQueuesAndRunEachJobOnce) {
+TEST(Agents, ShareQueuesAndRunEachJobOnce) {
   TempDir folder;
   RedisServer redis(folder);
   Process one = start_agent(folder, redis, 1);
@@ -71,7 +71,7 @@ TEST(Agents, ShareTheQueuesAndRunEachJobOnce) {
   EXPECT_GT(by_runner["2"], 0);
 }
 
-TEST(Agents, OneServesSeveralContexts) {
+TEST(Agents, OneAgentServesSeveralContexts) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1, {"--context", "1,3"});
@@ -103,7 +103,7 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   EXPECT_TRUE(eventually([&] { return redis.cli(1, {"HGET", "message:12:101", "status"}) == "processed"; }));
 }
 
-TEST(Topic, DurableListIsTakenWithoutAHint) {
+TEST(Topic, DurableListIsReadWithoutAHint) {
   TempDir folder;
   RedisServer redis(folder);
   redis.cli(1, {"LPUSH", "mj:topic:runner20", "message:12:404"});  // the record of this message is never written

@@ -63,7 +63,7 @@ TEST_F(LocalRun, EndsAreDistinguished) {
   }
 }
 
-TEST_F(LocalRun, MistakesAreNamed) {
+TEST_F(LocalRun, ErrorsAreNamed) {
   EXPECT_NE(call({"sandbox", "run", folder_ / "none.py"}).err.find("no such file"), std::string::npos);
   const std::string script = folder_.write("job.py", "pass");
   EXPECT_NE(call({"sandbox", "run", script, "--type", "cobol"}).err.find("cobol"), std::string::npos);
@@ -74,7 +74,7 @@ TEST_F(LocalRun, MistakesAreNamed) {
 }
 
 // A server on the host's loopback represents the Internet: only an address in the allow-list is reachable.
-TEST_F(LocalRun, AllowListLeadsThroughTheProxyAndNowhereElse) {
+TEST_F(LocalRun, AllowListUsesOnlyTheProxy) {
   Process server(folder_, {"python3", "-u", "-c",
                            "import http.server\n"
                            "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -126,7 +126,7 @@ except OSError as error: print(error)
 }
 
 // Reads many files, as the import of a large library does.
-TEST_F(LocalRun, WhatIsLearnedIsNotLostAmongTheFilesOfTheSystem) {
+TEST_F(LocalRun, LearnedAccessIsListedApartFromSystemFiles) {
   const std::string script = folder_.write("job.py", R"(
 import glob, os
 for path in glob.glob('/usr/lib/python3*/**/*.py', recursive=True)[:1000]:

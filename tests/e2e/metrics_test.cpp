@@ -55,7 +55,7 @@ class Scrape {
   nlohmann::json all_;
 };
 
-class MetricsOf : public Operator {
+class MetricsE2e : public Operator {
  protected:
   // Returns the address at which the server listens, once it is logged.
   static std::string url_of(const Process& server) {
@@ -111,7 +111,7 @@ class MetricsOf : public Operator {
   }
 };
 
-TEST_F(MetricsOf, AnAgentSayWhatItsJobsCameTo) {
+TEST_F(MetricsE2e, AgentReportsTheEndsOfItsJobs) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
   const std::string url = url_of(agent);
   ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
@@ -151,7 +151,7 @@ TEST_F(MetricsOf, AnAgentSayWhatItsJobsCameTo) {
   expect_promtool_likes(after);
 }
 
-TEST_F(MetricsOf, AnAgentWhoseStoreIsAwayCountsWhatFails) {
+TEST_F(MetricsE2e, AgentCountsErrorsDuringAStoreOutage) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
   const std::string url = url_of(agent);
   ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
@@ -165,7 +165,7 @@ TEST_F(MetricsOf, AnAgentWhoseStoreIsAwayCountsWhatFails) {
   EXPECT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
 }
 
-TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
+TEST_F(MetricsE2e, CoordinatorReportsQueuesAndFlows) {
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
                                 "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
   const std::string url = url_of(coordinator);
@@ -205,7 +205,7 @@ TEST_F(MetricsOf, ACoordinatorSaysWhatWaitsAndWhatItsFlowsDo) {
 }
 
 // More queues than one scan covers, from a Redis client and from submitters; each entry is in a sum.
-TEST_F(MetricsOf, ManyQueuesAreCountedToTheLastEntry) {
+TEST_F(MetricsE2e, ManyQueuesAreCountedToTheLastEntry) {
   constexpr int kQueues = 600;
   redis_.cli(1, {"EVAL",
                  "for i = 1, 600 do\n"
@@ -224,7 +224,7 @@ TEST_F(MetricsOf, ManyQueuesAreCountedToTheLastEntry) {
   EXPECT_EQ(scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "python"}}), 0);
 }
 
-TEST_F(MetricsOf, ACoordinatorWhoseStoreIsAwayWithdrawsItsMetrics) {
+TEST_F(MetricsE2e, CoordinatorWithdrawsMetricsDuringAStoreOutage) {
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
                                 "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
   const std::string url = url_of(coordinator);
@@ -237,7 +237,7 @@ TEST_F(MetricsOf, ACoordinatorWhoseStoreIsAwayWithdrawsItsMetrics) {
   EXPECT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
 }
 
-TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
+TEST_F(MetricsE2e, WebPagesAndOtherHostNamesAreRejected) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
   const std::string url = url_of(agent) + "/metrics";
   const auto status = [&](const std::vector<std::string>& headers) {
@@ -253,7 +253,7 @@ TEST_F(MetricsOf, WebPagesAndOtherNamesOfThisHostAreRefused) {
 }
 
 // A process that listens nowhere does not count metrics. Health and metrics can share one address.
-TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
+TEST_F(MetricsE2e, HealthAndMetricsMayShareAnAddress) {
   const std::string listen = "127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000);
   Process agent = this->agent(20, {"--metrics-listen", listen, "--health-listen", listen});
   const std::string url = url_of(agent);
@@ -262,7 +262,7 @@ TEST_F(MetricsOf, OneAddressMayHaveHealthAndMetrics) {
   EXPECT_GT(scrape(url).value("mycojobs_slots"), 0);
 }
 
-TEST(MetricsFiles, AreRulesThatPromtoolTakes) {
+TEST(MetricsFiles, RulesAreValidForPromtool) {
   const TempDir folder;
   if (!has_promtool(folder))
     GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
@@ -279,7 +279,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-TEST(MetricsFiles, EachRuleIsSeenToFire) {
+TEST(MetricsFiles, EachRuleFires) {
   const std::string rules = text_of(mj::test::source_path("docs/metrics/alerts.yaml"));
   const std::string tests = text_of(mj::test::source_path("tests/e2e/alerts_test.yaml"));
   const std::regex name("- alert: (\\w+)");

@@ -85,7 +85,7 @@ class Notify : public Operator {
   std::vector<Process> receivers_;
 };
 
-TEST_F(Notify, WebhookJobAndTopicHearOfAJob) {
+TEST_F(Notify, WebhookJobAndTopicReceiveTheEndOfAJob) {
   const std::string url = receiver(2);
   const Process leads = coordinator();
   const Process runs = agent(20);
@@ -124,7 +124,7 @@ TEST_F(Notify, WebhookJobAndTopicHearOfAJob) {
   expect_says(mycojobs_({"verify"}), 0, "");
 }
 
-TEST_F(Notify, AFlowAndItsContextAreReported) {
+TEST_F(Notify, EndsOfFlowAndContextAreReported) {
   const std::string url = receiver();
   const Process leads = coordinator();
   const Process runs = agent(20);
@@ -147,7 +147,7 @@ TEST_F(Notify, AFlowAndItsContextAreReported) {
   EXPECT_EQ(paths, (std::vector<std::string>{"/context", "/flow"})) << "once each, and nothing of its jobs";
 }
 
-TEST_F(Notify, NothingIsLostWhenCoordinatorsAreKilled) {
+TEST_F(Notify, KilledCoordinatorsLoseNothing) {
   const std::string url = receiver(5);
   const Process runs = agent(20);
   std::vector<std::string> jobs;
@@ -169,7 +169,7 @@ TEST_F(Notify, NothingIsLostWhenCoordinatorsAreKilled) {
   EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"ZCARD", "mj:notices"}) == "0"; }));
 }
 
-TEST_F(Notify, WhatNoOperatorAllowsIsNotCalled) {
+TEST_F(Notify, TargetsOutsideTheOperatorsListAreNotCalled) {
   const std::string url = receiver();
   std::ofstream(folder_ / "secrets") << kSecret << "\n";
   const Process leads(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-webhooks",

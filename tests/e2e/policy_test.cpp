@@ -33,7 +33,7 @@ wall = "30 s"
 };
 
 // SN15, SQ20
-TEST_F(PlainPolicy, WhatIsAboveTheCeilingNeverRunsAndIsNamed) {
+TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
   const std::pair<const char*, const char*> rows[] = {
       {R"({"memory":"2 GiB"})",
        "policy.memory: 2 GiB is more than the ceiling of 128 MiB for context 1: ask for less, or let the operator "
@@ -108,7 +108,7 @@ result['few'] = len(files) < 40
   expect_end(cpu, "timeout_cpu", "");
 }
 
-TEST_F(PlainPolicy, OutputIsKilledOrShortenedAsThePolicySays) {
+TEST_F(PlainPolicy, ExcessOutputKillsOrIsShortenedByPolicy) {
   const std::string flood = "while True: print('x' * 99)";
   const PlainJob killed = push(1, R"({"output":{"keep":"10 KiB","kill":true}})", flood);
   const PlainJob kept = push(2, R"({"output.keep":"1 KiB"})", "print('x' * 5000)");
@@ -120,7 +120,7 @@ TEST_F(PlainPolicy, OutputIsKilledOrShortenedAsThePolicySays) {
   EXPECT_EQ(status_at_end(redis_, little), "finished") << field(redis_, little, "error");
 }
 
-TEST_F(PlainPolicy, NothingAskedIsLoweredToTheCeiling) {
+TEST_F(PlainPolicy, MissingRequestIsLoweredToTheCeiling) {
   const PlainJob job{.script = "x = bytearray(b'x') * (200 << 20)"};
   submit(redis_, job);
   EXPECT_EQ(status_at_end(redis_, job), "error") << "256 MiB without the ceiling";
@@ -150,7 +150,7 @@ class OperatorPolicy : public Operator {
   std::string config_ = folder_.write("ceiling.toml", "[contexts.3.ceiling]\nmemory = \"128 MiB\"\npids = 32\n");
 };
 
-TEST_F(OperatorPolicy, GrantsReachTheJobThatAsksAndNoOther) {
+TEST_F(OperatorPolicy, GrantsReachOnlyTheJobThatRequestsThem) {
   const HostFolder host;
   std::filesystem::create_directories(host / "given");
   std::filesystem::create_directories(host / "other");
@@ -193,7 +193,7 @@ result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output
   EXPECT_NE(without["exec"], got["exec"]);
 }
 
-TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
+TEST_F(OperatorPolicy, BothKindsOfFilesAreCheckedBeforeAnyWrite) {
   const std::string too_much = folder_.write("much.toml", "memory = \"2 GiB\"\nexec = true\n");
   const std::string script = folder_.write("a.py", "pass");
   const std::string ceiling = folder_.write("ceiling.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
@@ -218,7 +218,7 @@ TEST_F(OperatorPolicy, FilesOfBothKindsAreCheckedBeforeAnythingIsStored) {
   EXPECT_EQ(mycojobs_.field(mycojobs_.submit("pass", {"--policy", folder_.write("e.toml", "")}), "policy"), "");
 }
 
-TEST_F(OperatorPolicy, WithoutACeilingOfItsOwnACommandAsksTheLiveAgents) {
+TEST_F(OperatorPolicy, CommandWithoutACeilingUsesThatOfLiveAgents) {
   const std::string of_agent =
       folder_.write("agent.toml", "[ceiling]\nexec = true\nfs.read = [\"/srv/data\"]\nsecrets = [\"token\"]\n");
   const std::string exec = folder_.write("exec.toml", "exec = true\n");
@@ -247,7 +247,7 @@ TEST_F(OperatorPolicy, WithoutACeilingOfItsOwnACommandAsksTheLiveAgents) {
   expect_says(mycojobs_({"flow", "start", flow, "--detach"}), 65, "1 live agent for python");
 }
 
-TEST_F(OperatorPolicy, RefusedJobIsExplainedAndRunsOnceItAsksForLess) {
+TEST_F(OperatorPolicy, RejectedJobIsExplainedAndRunsWithLess) {
   Process runner = agent(1);
   const std::string job = mycojobs_.submit("print('ran')", {"--delay", "0s"});
   ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished")) << runner.err();
@@ -266,7 +266,7 @@ TEST_F(OperatorPolicy, RefusedJobIsExplainedAndRunsOnceItAsksForLess) {
   EXPECT_EQ(mycojobs_({"verify"}).code, 0);
 }
 
-TEST_F(OperatorPolicy, CheckTellsEveryRefusalOrTheEffectivePolicy) {
+TEST_F(OperatorPolicy, CheckShowsEveryRefusalOrTheEffectivePolicy) {
   const std::string bad = folder_.write("bad.toml", "pids = 0\nmemory = \"2 GiB\"\nnet = \"loopback\"\n");
   const Finished done = mycojobs_({"policy", "check", bad, "--config", config_, "--context", "3"});
   EXPECT_EQ(done.code, 65);
@@ -286,7 +286,7 @@ TEST_F(OperatorPolicy, CheckTellsEveryRefusalOrTheEffectivePolicy) {
   expect_says(mycojobs_({"policy", "check", good, "--type", "No"}), 65, "--type");
 }
 
-TEST_F(OperatorPolicy, DiffAndShow) {
+TEST_F(OperatorPolicy, DiffAndShowReportThePolicy) {
   const std::string a = folder_.write("a.toml", "memory = \"64 MiB\"\n");
   const std::string b = folder_.write("b.json", R"({"memory":67108864,"fs":{"read":["/srv/x"]}})");
   expect_says(mycojobs_({"policy", "diff", a, a}), 0, "");

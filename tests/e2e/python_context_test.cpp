@@ -14,7 +14,7 @@ std::size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(PythonOfAContext, VirtualEnvironmentAndPreloadedModulesReachItsJobs) {
+TEST(PythonContext, EnvironmentAndPreloadedModulesReachItsJobs) {
   const TempDir folder;
   const RedisServer redis(folder);
   ASSERT_EQ(run(folder, {"/usr/bin/python3", "-m", "venv", "--without-pip", folder / "venv"}).code, 0);
@@ -60,7 +60,7 @@ TEST(PythonOfAContext, VirtualEnvironmentAndPreloadedModulesReachItsJobs) {
   EXPECT_EQ(count_of(log, "No module named 'numpy_that_is_absent'"), 1U) << log;
 }
 
-TEST(PythonOfAContext, WrongSettingsAreRefusedByTheirPlace) {
+TEST(PythonContext, InvalidSettingsAreRejectedByTheirPlace) {
   const TempDir folder;
   const std::pair<const char*, const char*> rows[] = {
       {"venv = \"srv/venv\"", ":2:1: contexts.7.python.venv: is not the whole path of a virtual environment"},

@@ -25,7 +25,7 @@ class SignedReceipts : public Operator {
   nlohmann::json json_(std::vector<std::string> words) { return mycojobs_.json(std::move(words)); }
 };
 
-TEST_F(SignedReceipts, HoldForWhatIsThereAndForNothingElse) {
+TEST_F(SignedReceipts, DetectChangedRecords) {
   const std::string pubkey = make_key("runner.key");
   ASSERT_EQ(pubkey.size(), 64U);
   Process agent = start_agent(folder_, redis_, 20, {"--runner-key", folder_ / "runner.key"});
@@ -55,7 +55,7 @@ TEST_F(SignedReceipts, HoldForWhatIsThereAndForNothingElse) {
   EXPECT_EQ(broken(other), "job result log") << "another job's receipt";
 }
 
-TEST_F(SignedReceipts, AreOfTheLastAttemptAndOfFailuresToo) {
+TEST_F(SignedReceipts, CoverTheLastAttemptAndFailures) {
   make_key("runner.key");
   Process agent = start_agent(folder_, redis_, 20,
                               {"--runner-key", folder_ / "runner.key", "--retry-min", "1ms", "--retry-max", "1ms"});
@@ -64,7 +64,7 @@ TEST_F(SignedReceipts, AreOfTheLastAttemptAndOfFailuresToo) {
   EXPECT_EQ(broken(job), "");
 }
 
-TEST_F(SignedReceipts, ARunnerWithoutAKeySignsNothingAndAKeyThatOthersReadIsNone) {
+TEST_F(SignedReceipts, RunnerNeedsAPrivateKeyToSign) {
   const std::string job = [&] {
     Process agent = start_agent(folder_, redis_, 20);
     const std::string submitted = mycojobs_.submit("print(1)");
@@ -82,7 +82,7 @@ TEST_F(SignedReceipts, ARunnerWithoutAKeySignsNothingAndAKeyThatOthersReadIsNone
   EXPECT_NE(refused.err.find("chmod 600"), std::string::npos) << refused.err;
 }
 
-TEST_F(SignedReceipts, AMessageIsOfWhoSignedItForTheTargetThatItWasSignedFor) {
+TEST_F(SignedReceipts, MessageBelongsToItsSignerAndTarget) {
   const std::string pubkey = make_key("bob.key");
   redis_.cli(0, {"HSET", "actor:12", "id", "12", "pubkey", pubkey});
   redis_.cli(1, {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "chat",

@@ -17,7 +17,7 @@ class Records : public Operator {
   }
 };
 
-TEST_F(Records, AKeyBecomesAnActorAndItsNameARole) {
+TEST_F(Records, KeyBecomesAnActorAndItsNameARole) {
   const std::string alice = make_key("alice"), rotated = make_key("alice2");
   EXPECT_EQ(with_keys({"actor", "create", "--key", "alice", "--id", "12", "--address", "unix:/run/a"}).value("id", 0),
             12);
@@ -40,7 +40,7 @@ TEST_F(Records, AKeyBecomesAnActorAndItsNameARole) {
   EXPECT_EQ(mycojobs_.json({"actor", "show", "12"})["address"][0], "unix:/run/a") << "what is not named stays";
 }
 
-TEST_F(Records, WhatLivesIsNotDeleted) {
+TEST_F(Records, ActiveObjectsAreNotDeleted) {
   ASSERT_EQ(mycojobs_({"context", "create", "1", "--admin", "12"}).code, 0);
   const std::string job = mycojobs_.submit("pass");
   expect_says(mycojobs_({"context", "delete", "1"}), 65, job);

@@ -132,7 +132,7 @@ class Recovery : public ::testing::Test {
   }
 };
 
-TEST_F(Recovery, AgentThatIsKilledAndStartedAgainRunsItsJobAtOnce) {
+TEST_F(Recovery, RestartedAgentRunsItsJobAtOnce) {
   Process one = start_here(folder_, redis_, {"--lease", "120s"});
   submit(redis_, job_);
   ASSERT_TRUE(has_begun()) << one.err();
@@ -148,7 +148,7 @@ TEST_F(Recovery, AgentThatIsKilledAndStartedAgainRunsItsJobAtOnce) {
   EXPECT_NE(two.err().find("is gone with all its processes"), std::string::npos) << two.err();
 }
 
-TEST_F(Recovery, SoDoesOneWhoseHelpersAreKilledWithIt) {
+TEST_F(Recovery, RestartedAgentWithKilledHelpersRunsItsJobAtOnce) {
   Process one = start_here(folder_, redis_, {"--lease", "120s"});
   submit(redis_, job_);
   ASSERT_TRUE(has_begun()) << one.err();
@@ -165,7 +165,7 @@ TEST_F(Recovery, SoDoesOneWhoseHelpersAreKilledWithIt) {
   expect_two_deliveries_one_after_the_other(job);
 }
 
-TEST_F(Recovery, HelperThatLivesOnKeepsItsJobsFromBeingGivenBackEarly) {
+TEST_F(Recovery, SurvivingHelperPreventsAnEarlyReturnOfItsJobs) {
   Process one = start_here(folder_, redis_, {"--lease", "6s"});
   submit(redis_, job_);
   ASSERT_TRUE(has_begun()) << one.err();
@@ -183,7 +183,7 @@ TEST_F(Recovery, HelperThatLivesOnKeepsItsJobsFromBeingGivenBackEarly) {
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
 }
 
-TEST_F(Recovery, SilentRunnerIsCalledLostByAnother) {
+TEST_F(Recovery, SilentRunnerIsReportedLostByAnother) {
   Process one = start_here(folder_, redis_, {"--lease", "1s"});
   Process two = start_agent(folder_, redis_, 2, {"--lease", "1s"});
   ASSERT_TRUE(is_up(redis_, 1) && is_up(redis_, 2)) << one.err() << two.err();
@@ -197,7 +197,7 @@ TEST_F(Recovery, SilentRunnerIsCalledLostByAnother) {
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "detail"}), "stopped");
 }
 
-TEST_F(Recovery, RunThatMayOutliveItsLeaseGoesOnWhileRedisIsAway) {
+TEST_F(Recovery, RunWithoutAFenceContinuesDuringARedisOutage) {
   Process agent = start_here(folder_, redis_, {"--lease", "1s", "--on-lease-lost", "continue"});
   job_.script = "import time\nprint('begin', flush=True)\ntime.sleep(4)\nresult['done'] = 'yes'";
   submit(redis_, job_);
@@ -209,7 +209,7 @@ TEST_F(Recovery, RunThatMayOutliveItsLeaseGoesOnWhileRedisIsAway) {
   EXPECT_EQ(field(redis_, job_, "deliveries"), "1");
 }
 
-TEST(Waiting, DelayedJobRunsAtItsMoment) {
+TEST(Waiting, DelayedJobRunsAtItsTime) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis);
@@ -238,7 +238,7 @@ TEST(Waiting, FailureIsRetriedAfterGrowingPauses) {
   EXPECT_EQ(field(redis, job, "result"), R"({"at":"3"})");
 }
 
-TEST(Waiting, LastFailureIsTheJobs) {
+TEST(Waiting, LastFailureEndsTheJob) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis, {"--retry-min", "10ms", "--retry-max", "20ms"});
@@ -249,7 +249,7 @@ TEST(Waiting, LastFailureIsTheJobs) {
   EXPECT_EQ(field(redis, job, "attempt"), "2");
 }
 
-TEST(Waiting, DependendsRunInTheirOrderHoweverTheyArePushed) {
+TEST(Waiting, DependentsRunInOrderOfDependency) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis);
@@ -280,7 +280,7 @@ TEST(Waiting, DependentsOfAFailureFail) {
   }
 }
 
-TEST(Waiting, PrerequisitesAreWaitedFor) {
+TEST(Waiting, JobWaitsForItsPrerequisites) {
   TempDir folder;
   RedisServer redis(folder);
   const std::string data = folder.path().string() + "/data/";
@@ -309,7 +309,7 @@ TEST(Waiting, PrerequisitesAreWaitedFor) {
   EXPECT_EQ(field(redis, approved, "status"), "waiting_for_prerequisites") << "nobody here may approve it";
 }
 
-TEST(Waiting, OptionThatAllowsNothingIsRefusedAtTheStart) {
+TEST(Waiting, OptionThatAllowsNothingIsRejectedAtTheStart) {
   TempDir folder;
   RedisServer redis(folder);
   const Finished ended = start_here(folder, redis, {"--prerequisites-allow", "/data/"}).wait();

@@ -40,7 +40,7 @@ double anonymous_mib(pid_t pid) {
   return at == std::string::npos ? 0 : std::stod(text.substr(at + 10)) / 1024;
 }
 
-TEST(Resident, AnIdleAgentAndItsPythonAreSmall) {
+TEST(Resident, IdleAgentAndItsPythonAreSmall) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1);
@@ -63,7 +63,7 @@ TEST(Resident, AnIdleAgentAndItsPythonAreSmall) {
 }
 
 // libcurl loads thirty libraries. An agent whose jobs need no outgoing calls does not load it.
-TEST(Resident, WhoCallsNobodyHasNoLibcurl) {
+TEST(Resident, LibcurlIsLoadedOnlyByCallers) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 1);

@@ -63,7 +63,7 @@ class Host {
   std::string token;
 };
 
-TEST(Rpc, AStrangerWithCurlRunsAFlow) {
+TEST(Rpc, CurlClientRunsAFlow) {
   const Host host("the story");
   Process coordinator = host.coordinator();
   Process agent = host.agent();
@@ -115,7 +115,7 @@ TEST(Rpc, AStrangerWithCurlRunsAFlow) {
   EXPECT_EQ(coordinator.err().find(host.token), std::string::npos);
 }
 
-TEST(Rpc, ANodeRunsOnAnotherHost) {
+TEST(Rpc, NodeRunsOnAnotherHost) {
   const Host here("here"), there("there");
   Process coordinator = here.coordinator();
   const std::string url = address_of(coordinator);

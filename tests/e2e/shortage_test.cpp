@@ -116,7 +116,7 @@ TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
 }
 
 // As an unprivileged user, because RLIMIT_NPROC does not apply to root.
-TEST_F(Shortage, CoordinatorWithoutThreadsGoesOn) {
+TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   constexpr const char* kUser = "54321";  // a user without processes
   for (const char* context : {"1", "2", "3", "4"}) redis_.cli(std::stoi(context), {"SET", "x", "1"});

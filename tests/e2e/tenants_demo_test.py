@@ -40,7 +40,7 @@ def processes_with(word):
 
 
 class Demo(unittest.TestCase):
-    def test_tells_the_truth_and_leaves_nothing(self):
+    def test_output_is_correct_and_nothing_is_left(self):
         begin = time.monotonic()
         env = dict(os.environ)
         shell = subprocess.Popen(

@@ -145,7 +145,7 @@ class TenantsHostile : public ::testing::Test {
   Tenant &bob_ = both_.bob, &alice_ = both_.alice;
 };
 
-TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
+TEST_F(TenantsHostile, InvalidMessageIsRejectedAndStoresNothing) {
   alice_.make_key("eve");
   const std::string mallory = alice_.make_key("mallory"), gone = alice_.make_key("gone");
   ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", mallory, "--address", bob_.url()}).code, 0);
@@ -211,7 +211,7 @@ TEST_F(TenantsHostile, WhatDoesNotHoldIsRefusedWithAReasonAndStoresNothing) {
   expect_a_good_one_crosses();
 }
 
-TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
+TEST_F(TenantsHostile, NonRequestIsAnsweredWithAnError) {
   const auto before = stored();
   const std::string good_one = enveloped(good(1));
   EXPECT_NE(error_of(alice_, good_one.substr(0, good_one.size() / 2)).find("not JSON"), std::string::npos);
@@ -264,7 +264,7 @@ TEST_F(TenantsHostile, WhatIsNoRequestIsAnsweredAsSuch) {
   expect_a_good_one_crosses();
 }
 
-TEST_F(TenantsHostile, TheSameAgainIsKnownAndOtherContentIsNot) {
+TEST_F(TenantsHostile, RepeatedMessageIsAcceptedAndAChangedOneIsNot) {
   const Message first = good(1);
   const std::string request = enveloped(first);
   EXPECT_EQ(error_of(alice_, request), "");
@@ -281,7 +281,7 @@ TEST_F(TenantsHostile, TheSameAgainIsKnownAndOtherContentIsNot) {
   EXPECT_TRUE(alice_.msg_in().empty()) << "a message of jobs leaves msg_in when its jobs are made";
 }
 
-TEST_F(TenantsHostile, AKeyThatIsChangedWithAMessageOnItsWayIsRefusedAndTheNewOneCounts) {
+TEST_F(TenantsHostile, KeyChangeInvalidatesPendingMessages) {
   ::kill(alice_.coordinator->pid(), SIGSTOP);
   const std::string file = bob_.folder.write("x.py", "result = {'n': '1'}");
   const std::vector<std::string> words{"message",   "send",       file,       "--to", "9",
@@ -305,7 +305,7 @@ TEST_F(TenantsHostile, AKeyThatIsChangedWithAMessageOnItsWayIsRefusedAndTheNewOn
   expect_says(with_key("bob"), 65, "is not the key of actor 12");
 }
 
-TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
+TEST_F(TenantsHostile, AnswerCountsOnlyFromTheRecipient) {
   const Pretender pretender;
   const std::string mallory = bob_.make_key("mallory");
   ASSERT_EQ(bob_({"runner", "create", "--id", "66", "--address", pretender.url(), "--pubkey", mallory}).code, 0);
@@ -380,7 +380,7 @@ TEST_F(TenantsHostile, AnAnswerComesFromWhomTheMessageWasSentToAlone) {
   EXPECT_TRUE(bob_.becomes("message:12:" + to_alice, "status", "error"));
 }
 
-TEST_F(TenantsHostile, RecordsThatAreSpoiltHoldUpNoOthers) {
+TEST_F(TenantsHostile, DamagedRecordsDelayNoOthers) {
   bob_.cli({"SET", "message:12:50", "no hash"});
   bob_.cli({"HSET", "message:12:51", "id", "51", "caller_id", "12", "job", "no json"});
   bob_.cli({"HSET", "message:12:52", "id", "53", "caller_id", "12"});
@@ -417,7 +417,7 @@ class Tarpit {
 constexpr int kTarpits = 40;   // more than there are outgoing workers
 constexpr Seconds kOneTry(9);  // less than the time-out of one exchange
 
-TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
+TEST_F(TenantsHostile, ManyPathsOfATarpitUseOneThread) {
   const Tarpit tarpit;
   const std::string key = SigningKey::make().public_key();
   std::string lines;
@@ -441,7 +441,7 @@ TEST_F(TenantsHostile, ManyPathsOfOneTarpitTakeOneLane) {
 }
 
 // The sender chooses the address for answers, here another host for each message.
-TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
+TEST_F(TenantsHostile, AnswersOfOneSignerDoNotUseAllThreads) {
   const Tarpit tarpit;
   ASSERT_EQ(alice_({"actor", "create", "--id", "7", "--key", alice_.make_key("mallory")}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "7"}).code, 0);
@@ -459,7 +459,7 @@ TEST_F(TenantsHostile, AnswersOfOneSignerDoNotTakeAllLanes) {
 }
 
 // A client that can write messages knows the id under which a node of a flow is sent.
-TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
+TEST_F(TenantsHostile, RemoteNodeIsSentAsItsCoordinatorSignedIt) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
   bob_.cli({"HSET", "runner:50", "target_context", "9"});
@@ -485,7 +485,7 @@ TEST_F(TenantsHostile, ANodeElsewhereIsSentAsItsCoordinatorHasSignedIt) {
 }
 
 // A client that can write messages can also write the end of a remote node, but the coordinator does not read it there.
-TEST_F(TenantsHostile, TheEndOfANodeElsewhereIsNotReadFromItsRecord) {
+TEST_F(TenantsHostile, EndOfARemoteNodeIsNotReadFromItsRecord) {
   ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code, 0);
   ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
   bob_.cli({"HSET", "runner:50", "target_context", "9"});
@@ -507,7 +507,7 @@ TEST_F(TenantsHostile, TheEndOfANodeElsewhereIsNotReadFromItsRecord) {
 }
 
 // Idle connections after one request, connections with unfinished requests, and 2,000 forged requests per second.
-TEST_F(TenantsHostile, AFloodIsInNobodysWay) {
+TEST_F(TenantsHostile, FloodDelaysNoOther) {
   std::vector<std::unique_ptr<HttpWire>> holding;
   const std::string forged = [&] {
     Message message = good(1);

@@ -220,7 +220,7 @@ class Tenants(unittest.TestCase):
         self.expect_results_over_the_wire(number, late)
         self.assertEqual((self.runs("'cut'"), self.runs("sent while")), (["1"], ["1"]))
 
-    def test_3_a_host_whose_programs_die_while_connections_are_half_open(self):
+    def test_3_host_killed_during_half_open_connections(self):
         number = self.send_slow("half open")
         set_wire("down")
         self.right.end("coordinator", signal.SIGKILL)  # the other side receives no packet about it
@@ -230,7 +230,7 @@ class Tenants(unittest.TestCase):
         self.expect_results_over_the_wire(number, late)
         self.assertEqual((self.runs("half open"), self.runs("sent to nobody")), (["1"], ["1"]))
 
-    def test_4_the_sender_dies_and_hears_of_it_all_the_same(self):
+    def test_4_killed_sender_still_receives_the_answer(self):
         number = self.send_slow("nobody waits")
         self.left.end("coordinator", signal.SIGKILL)
         time.sleep(6)
@@ -238,7 +238,7 @@ class Tenants(unittest.TestCase):
         self.expect_result(number)
         self.assertEqual(self.runs("nobody waits"), ["1"])
 
-    def test_5_a_node_of_a_flow_crosses_a_wire_that_comes_and_goes(self):
+    def test_5_flow_node_crosses_an_unstable_wire(self):
         flow = {
             "name": "far",
             "jobs": {

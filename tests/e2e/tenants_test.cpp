@@ -93,7 +93,7 @@ class TenantsE2e : public ::testing::Test {
 
 // ---- use cases ----
 
-TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
+TEST_F(TenantsE2e, JobSentWithRedisCliRunsAndReturnsItsResult) {
   write_message(101, json::array({plain_job(500, "print('from there')\nresult = {'n': '7'}")}));
   ASSERT_TRUE(ends("12:101"));
   EXPECT_EQ(bob_.msg_in(), std::vector<std::string>{"message:12:101"});
@@ -115,7 +115,7 @@ TEST_F(TenantsE2e, WithRedisCliAloneAJobGoesThereAndItsResultComesBack) {
   EXPECT_EQ(bob_({"receipt", "verify", "job:12:500", "--key", key}).code, 1);
 }
 
-TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
+TEST_F(TenantsE2e, MessageSendFollowsTheMessageToItsEnd) {
   const Finished done = bob_(send({script("print('a line of there')\nresult = {'x': '42'}"), "--follow"}));
   expect_says(done, 0, "a line of there");
   expect_says(done, 0, "x = 42");
@@ -124,7 +124,7 @@ TEST_F(TenantsE2e, MessageSendFollowsItToItsEnd) {
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
-TEST_F(TenantsE2e, WhoWaitsSeesWhereAMessageIs) {
+TEST_F(TenantsE2e, WaitShowsTheStateOfAMessage) {
   const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
   expect_says(unsigned_yet, 65, "is not the key of actor 12");
   expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
@@ -144,7 +144,7 @@ TEST_F(TenantsE2e, WhoWaitsSeesWhereAMessageIs) {
   EXPECT_EQ(second.wait().code, 0) << second.err();
 }
 
-TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
+TEST_F(TenantsE2e, RpcCreatesAndSendsAMessage) {
   const std::string token = [&] {
     const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
     EXPECT_EQ(made.code, 0) << made.err;
@@ -179,7 +179,7 @@ TEST_F(TenantsE2e, OverRpcAMessageIsCreatedAndSent) {
       "9");
 }
 
-TEST_F(TenantsE2e, OneThatNamesARunnersTopicRunsThere) {
+TEST_F(TenantsE2e, MessageToARunnersTopicRunsThere) {
   alice_.work(21);
   ASSERT_TRUE(is_up(alice_.redis, 21, kAlicesContext));
   for (const std::string runner : {"21", "20", "21"}) {
@@ -195,7 +195,7 @@ TEST_F(TenantsE2e, OneThatNamesARunnersTopicRunsThere) {
   EXPECT_NE(bob_.field("message:" + nowhere, "error").find("runner77"), std::string::npos);
 }
 
-TEST_F(TenantsE2e, JobsThatDependOnEachOtherGoTogether) {
+TEST_F(TenantsE2e, DependentJobsAreSentTogether) {
   json second = plain_job(11, "result = {'n': '2'}"), third = plain_job(12, "result = {'n': '3'}");
   second["dependends"] = {10};
   third["dependends"] = {10, 11};
@@ -218,7 +218,7 @@ TEST_F(TenantsE2e, JobsThatDependOnEachOtherGoTogether) {
   EXPECT_NE(bob_.field("message:12:3", "error").find("dependends"), std::string::npos);
 }
 
-TEST_F(TenantsE2e, AWholeFlowRunsThere) {
+TEST_F(TenantsE2e, FlowIsSentAsAWhole) {
   const json flow{
       {"name", "far"},
       {"env", {{"REGION", "of the flow"}, {"OWN", "of the flow"}}},
@@ -252,7 +252,7 @@ class TenantsFiles : public TenantsE2e {
   }
 };
 
-TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
+TEST_F(TenantsFiles, RemoteNodeReadsAndWritesArtifacts) {
   const auto leaves = [](const std::string& name, const std::string& bytes) {
     return "(mycojobs.artifacts / '" + name + "').write_text(" + bytes + ")\nresult = {'n': '1'}";
   };
@@ -299,7 +299,7 @@ TEST_F(TenantsFiles, ANodeOfARunnerElsewhereGetsArtifactsAndLeavesSome) {
 }
 
 // The remote agent signs its effect, and the workflow here accepts the signature.
-TEST_F(TenantsFiles, AnEffectOfARunnerElsewhereIsCarriedByAMessage) {
+TEST_F(TenantsFiles, RemoteEffectIsSentAsAMessage) {
   const json manifest{
       {"name", "bob/far@1"},
       {"schemas",
@@ -343,7 +343,7 @@ end
   EXPECT_NE(alice_.field(there, "receipt").find("signature"), std::string::npos);
 }
 
-TEST_F(TenantsFiles, AMessagesArtifactsAreHere) {
+TEST_F(TenantsFiles, ArtifactsOfAMessageAreReceived) {
   const std::string name =
       sent(send({script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')")}));
   ASSERT_TRUE(ends(name));
@@ -382,7 +382,7 @@ class TenantsMycelium : public TenantsE2e {
   MyceliumMesh mesh_{2};
 };
 
-TEST_F(TenantsMycelium, AMessageCrossesAndItsLinesResultAndArtifactsComeBack) {
+TEST_F(TenantsMycelium, MessageReturnsLinesResultAndArtifacts) {
   const Finished done = bob_(over_mycelium(
       "import mycojobs\nprint('a line of there')\n(mycojobs.artifacts / 'a.txt').write_text('from afar')\nresult = "
       "{'x': '42'}",
@@ -394,7 +394,7 @@ TEST_F(TenantsMycelium, AMessageCrossesAndItsLinesResultAndArtifactsComeBack) {
   EXPECT_EQ(bob_({"receipt", "verify", job, "--key", alice_.field("runner:20", "pubkey")}).code, 0);
 }
 
-TEST_F(TenantsMycelium, WhatItsNodeForgetsOrHoldsBackArrivesAllTheSame) {
+TEST_F(TenantsMycelium, MessagesLostOrDelayedByTheNodeArrive) {
   const std::string slow = sent(over_mycelium("import time\ntime.sleep(3)\nresult = {'n': '1'}"));
   ASSERT_TRUE(bob_.becomes("message:" + slow, "status", "acknowledged"));
   mesh_.tell(0, "stop");  // stopped with unread messages in its inbox
@@ -406,7 +406,7 @@ TEST_F(TenantsMycelium, WhatItsNodeForgetsOrHoldsBackArrivesAllTheSame) {
   EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
 }
 
-TEST_F(TenantsMycelium, ANodeOfAFlowRunsThere) {
+TEST_F(TenantsMycelium, NodeOfAFlowRunsRemotely) {
   const json flow{{"name", "far"},
                   {"jobs",
                    {{"far", {{"type", "python"}, {"supervisor_url", "runner:50"}, {"script", "result = {'n': '7'}"}}},
@@ -430,7 +430,7 @@ TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
   EXPECT_EQ(bob_({"verify", "--context", "8"}).code, 0);
 }
 
-TEST_F(TenantsE2e, ChatAndMailAreReadThereAndNeverRun) {
+TEST_F(TenantsE2e, ChatAndMailAreReadAndNeverRun) {
   const std::string chat = sent(send({"--text", "**hello** <script>alert(1)</script>"}));
   const std::string mail = sent(send({"--text", "a letter", "--mail"}));
   EXPECT_TRUE(ends(chat) && ends(mail));
@@ -443,7 +443,7 @@ TEST_F(TenantsE2e, ChatAndMailAreReadThereAndNeverRun) {
   EXPECT_TRUE(alice_.keys_like("job:*").empty());
 }
 
-TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
+TEST_F(TenantsE2e, LinesArriveDuringTheRun) {
   const std::string message = sent(send(
       {script("import time\nfor i in range(300):\n  print('line', i, flush=True)\ntime.sleep(600)")}, {"--stream"}));
   const std::string job = "job:12:1";
@@ -461,7 +461,7 @@ TEST_F(TenantsE2e, LinesComeBackWhileTheJobRuns) {
   ends(message, "error");
 }
 
-TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
+TEST_F(TenantsE2e, CancellingTheLocalJobCancelsTheRemoteJob) {
   write_message(1,
                 json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(5)\nresult = {'n': '2'}")}));
   const auto there = [&](const std::string& field, const std::string& value) {
@@ -477,7 +477,7 @@ TEST_F(TenantsE2e, CancellingTheJobHereCancelsItThere) {
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished") << "its neighbour goes on";
 }
 
-TEST_F(TenantsE2e, CancellingTheMessageCancelsAllOfIt) {
+TEST_F(TenantsE2e, CancellingTheMessageCancelsAllItsJobs) {
   write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, kSleeps)}));
   const auto there = [&](const std::string& field, const std::string& value) {
     const auto jobs = alice_.keys_like("job:*");
@@ -496,7 +496,7 @@ TEST_F(TenantsE2e, CancellingTheMessageCancelsAllOfIt) {
   EXPECT_NE(bob_({"message", "cancel", "12:99"}).code, 0);
 }
 
-TEST_F(TenantsE2e, CancelledBeforeItHasArrivedItIsCancelledOnceItHas) {
+TEST_F(TenantsE2e, MessageCancelledBeforeArrivalIsCancelledOnArrival) {
   ::kill(alice_.coordinator->pid(), SIGSTOP);
   write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, "result = {'n': '2'}")}));
   ASSERT_TRUE(bob_.becomes("job:12:1", "detail", "away"));
@@ -507,7 +507,7 @@ TEST_F(TenantsE2e, CancelledBeforeItHasArrivedItIsCancelledOnceItHas) {
   for (const std::string& job : alice_.keys_like("job:*")) EXPECT_NE(alice_.field(job, "ended_ms"), "") << job;
 }
 
-TEST_F(TenantsE2e, EachOfTheThreeTimesHasItsOwnReason) {
+TEST_F(TenantsE2e, EachTimeoutHasItsOwnReason) {
   const std::string late = sent(send({script(kSleeps)}, {"--result-within", "2s"}));
   ASSERT_TRUE(ends(late, "error"));
   EXPECT_TRUE(bob_.field("message:" + late, "error").starts_with("timeout_result:"));

@@ -47,7 +47,7 @@ class Terminal : public ::testing::Test {
   TempDir folder_;
 };
 
-TEST_F(Terminal, OneCtrlCCancelsTheJobAndNothingComplains) {
+TEST_F(Terminal, CtrlCCancelsTheJobWithoutErrors) {
   Pty run(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
   ASSERT_TRUE(run.shows("up")) << run.screen();
   run.type(kCtrlC);
@@ -59,7 +59,7 @@ TEST_F(Terminal, OneCtrlCCancelsTheJobAndNothingComplains) {
 }
 
 // After an end of file, the C library reads from the terminal again.
-TEST_F(Terminal, OneCtrlDEndsWhatIsTyped) {
+TEST_F(Terminal, CtrlDEndsTypedInput) {
   Pty run(line({"run", "-", "--type", "python"}), 80, plain_);
   run.type("print(6 * 7)\n\x04");
   EXPECT_TRUE(run.shows("42")) << run.screen();
@@ -69,7 +69,7 @@ TEST_F(Terminal, OneCtrlDEndsWhatIsTyped) {
   EXPECT_EQ(batch.wait(), 0) << batch.screen();
 }
 
-TEST_F(Terminal, AScriptWithoutATypeIsRefusedBeforeItIsTyped) {
+TEST_F(Terminal, MissingScriptTypeIsRejectedBeforeInput) {
   Pty run(line({"run", "-"}), 80, plain_);
   EXPECT_EQ(run.wait(), 65) << run.screen();
   EXPECT_TRUE(run.shows("standard input has no name that tells the script type")) << run.screen();
@@ -77,7 +77,7 @@ TEST_F(Terminal, AScriptWithoutATypeIsRefusedBeforeItIsTyped) {
   EXPECT_TRUE(shell.shows("--type bash")) << shell.screen();
 }
 
-TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
+TEST_F(Terminal, CtrlCBeforeTheStartCancelsTheJob) {
   Pty run(line({"run", folder_.write("long.py", kSleeps), "--delay", "1h"}), 80, plain_);
   ASSERT_TRUE(run.shows("waits")) << run.screen();
   run.type(kCtrlC);
@@ -87,7 +87,7 @@ TEST_F(Terminal, CtrlCBeforeTheJobRunsCancelsItToo) {
 }
 
 // Regression test: the record said "running" until the lease expired, and each query reported a restart of Redis.
-TEST_F(Terminal, WhatAKilledRunHadIsRunByNobodyAndExplainedSo) {
+TEST_F(Terminal, JobOfAKilledRunIsNotRunAndIsExplained) {
   Pty killed(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
   ASSERT_TRUE(killed.shows("up")) << killed.screen();
   ::kill(killed.pid(), SIGKILL);
@@ -101,7 +101,7 @@ TEST_F(Terminal, WhatAKilledRunHadIsRunByNobodyAndExplainedSo) {
   EXPECT_EQ(why.err, "");
 }
 
-TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
+TEST_F(Terminal, SecondCtrlCLeavesTheEndToTheNextAgent) {
   Pty run(line({"run", folder_.write("deaf.py", kDeaf), "--grace", "10m"}), 80, plain_);
   ASSERT_TRUE(run.shows("up")) << run.screen();
   run.type(kCtrlC);
@@ -116,7 +116,7 @@ TEST_F(Terminal, SecondCtrlCLeavesTheJobToTheNextAgentWhichEndsIt) {
   EXPECT_TRUE(eventually([&] { return job("1").value("detail", "") == "cancelled"; })) << job("1") << dev.err();
 }
 
-TEST_F(Terminal, DevDrainsThenReturnsJobsThenLeaves) {
+TEST_F(Terminal, DevDrainsThenReturnsJobsThenExits) {
   Pty dev(line({"dev", "--api-listen", "", "--grace", "10m"}), 80, plain_);
   ASSERT_TRUE(dev.shows("serves context")) << dev.screen();
   Process polite(folder_, line({"run", folder_.write("long.py", kSleeps)}));
@@ -148,7 +148,7 @@ TEST_F(Terminal, FlowStartLeavesItsFlowRunning) {
   EXPECT_EQ(nlohmann::json::parse(shown.out, nullptr, false).value("status", ""), "started") << shown.out << shown.err;
 }
 
-TEST_F(Terminal, AListFitsTheScreenAndAPipeGetsAll) {
+TEST_F(Terminal, ListFitsTheScreenAndAPipeGetsAll) {
   const std::string long_name(100, 'n');
   ASSERT_EQ(
       run(folder_, line({"run", folder_.write("bad.py", "raise ValueError('e' * 70)"), "--name", long_name})).code, 1);
@@ -168,7 +168,7 @@ TEST_F(Terminal, AListFitsTheScreenAndAPipeGetsAll) {
   EXPECT_NE(whole.screen().find(long_name), std::string::npos) << "JSON";
 }
 
-TEST_F(Terminal, TheLastCellOfATableGoesOnBelowItself) {
+TEST_F(Terminal, LastCellOfATableWrapsBelowItself) {
   Pty list(line({"executor", "list"}), 72, plain_);
   ASSERT_EQ(list.wait(), 0) << list.screen();
   EXPECT_LE(widest(list.screen()), 72U) << list.screen();
@@ -189,7 +189,7 @@ TEST_F(Terminal, TimeoutCancelsTheJob) {
   EXPECT_EQ(job("1").value("detail", ""), "cancelled") << limited.err();
 }
 
-TEST_F(Terminal, RunUnderARealTimeoutLeavesNothingStarted) {
+TEST_F(Terminal, RunUnderTimeoutLeavesNothingRunning) {
   std::vector<std::string> words = line({"run", folder_.write("long.py", kSleeps)});
   words.insert(words.begin(), {"timeout", "2"});
   const Finished limited = run(folder_, words);
@@ -208,7 +208,7 @@ constexpr const char* kEvil =
     "result['k\\x1b[31m\\njob:1:9 finished'] = 'v\\x1b[32m\\njob:1:9 finished ok'\n"
     "os.write(1, b'no end')\n";
 
-TEST_F(Terminal, WhatAJobWritesDoesNothingThere) {
+TEST_F(Terminal, OutputOfAJobCannotControlTheTerminal) {
   const std::string file = folder_.write("evil.py", kEvil);
   {
     Pty shown(line({"run", file}), 80, plain_);
@@ -230,7 +230,7 @@ TEST_F(Terminal, WhatAJobWritesDoesNothingThere) {
   EXPECT_EQ(sandboxed.screen().find('\x1b'), std::string::npos) << sandboxed.screen();
 }
 
-TEST_F(Terminal, APipeGetsTheBytesAsTheyAre) {
+TEST_F(Terminal, PipeReceivesTheBytesUnchanged) {
   const Finished done = run(folder_, line({"run", folder_.write("evil.py", kEvil)}));
   const std::string wanted =
       "A\x1b[2J\x1b]0;owned\x07"

@@ -16,7 +16,7 @@ using nlohmann::json;
 const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736", kCaller = "00f067aa0ba902b7";
 const std::string kContext = "00-" + kTrace + "-" + kCaller + "-01";
 
-class TracesOf : public Operator {
+class TracesE2e : public Operator {
  protected:
   Process collector(const std::string& mode = "") {
     std::vector<std::string> words{mj::test::source_path("tests/e2e/span_receiver.py"), folder_ / "spans"};
@@ -76,7 +76,7 @@ class TracesOf : public Operator {
   std::string endpoint_;
 };
 
-TEST_F(TracesOf, AJobIsShownFromItsSubmissionToItsEnd) {
+TEST_F(TracesE2e, JobIsTracedFromItsSubmissionToItsEnd) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
   const std::string job =
@@ -103,7 +103,7 @@ std::string attribute(const json& span, const std::string& key) {
   return {};
 }
 
-TEST_F(TracesOf, AJobThatFailsSaysSoInTheWordOfItsEnd) {
+TEST_F(TracesE2e, FailedJobHasItsEndAsStatus) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
   const std::string job =
@@ -151,7 +151,7 @@ std::multiset<std::string> tree_of_the_manual() {
   return rows_of(text.substr(from, text.find("```", from) - from), kNames);
 }
 
-TEST_F(TracesOf, AFlowIsShownStepByStep) {
+TEST_F(TracesE2e, FlowIsTracedStepByStep) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
   Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
@@ -185,7 +185,7 @@ TEST_F(TracesOf, AFlowIsShownStepByStep) {
   EXPECT_EQ(rows_of(drawn.out, std::string::npos), tree_of_the_manual()) << drawn.out << drawn.err;
 }
 
-TEST_F(TracesOf, ACollectorThatHangsOrRefusesDelaysNoJob) {
+TEST_F(TracesE2e, SlowCollectorDelaysNoJob) {
   for (const std::string mode : {"hang", "refuse"}) {
     const Process collector = this->collector(mode);
     Process agent = this->agent(20, traced({"--metrics-listen", "127.0.0.1:0"}));
@@ -202,7 +202,7 @@ TEST_F(TracesOf, ACollectorThatHangsOrRefusesDelaysNoJob) {
   }
 }
 
-TEST_F(TracesOf, WhatIsMalformedIsRefusedWhereItIsTyped) {
+TEST_F(TracesE2e, MalformedTraceIsRejectedAtInput) {
   expect_says(mycojobs_({"job", "submit", "-", "--type", "python", "--traceparent", "00-x"}, "pass"), 65,
               "--traceparent: ");
   std::ofstream(folder_ / "flow.yaml") << "name: x\njobs:\n  one: {type: python, script: pass}\n";
@@ -211,7 +211,7 @@ TEST_F(TracesOf, WhatIsMalformedIsRefusedWhereItIsTyped) {
               "trace.endpoint: ");
 }
 
-TEST_F(TracesOf, TheLogNamesTheTraceOfAJob) {
+TEST_F(TracesE2e, LogNamesTheTraceOfAJob) {
   Process agent = this->agent(20);
   submit(redis_, PlainJob{.more = {"traceparent", kContext, "policy", R"({"memory": "much"})"}});
   EXPECT_TRUE(eventually([&] { return agent.err().find("job:12:1 (trace " + kTrace + "): ") != std::string::npos; }))
@@ -219,7 +219,7 @@ TEST_F(TracesOf, TheLogNamesTheTraceOfAJob) {
 }
 
 // An agent without a collector passes the received trace context to the script.
-TEST_F(TracesOf, WithoutACollectorTheContextReachesTheScript) {
+TEST_F(TracesE2e, ContextReachesTheScriptWithoutACollector) {
   Process agent = this->agent(20);
   const std::string job =
       mycojobs_.submit("import os\nprint(os.environ['MYCOJOBS_TRACEPARENT'])", {"--traceparent", kContext});

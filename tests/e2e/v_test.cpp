@@ -65,7 +65,7 @@ TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
   }
 }
 
-TEST_F(PlainV, ErrorOfTheCompilerHasTheScriptsLine) {
+TEST_F(PlainV, CompilerErrorHasTheScriptsLine) {
   const Process agent = start_agent(folder_, redis_, 1, with_v());
   ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
   const PlainJob job{.id = 1, .script = "fn main() {\n\tprintln(nothing)\n}\n", .type = "v", .more = {"name", "greet"}};
@@ -95,7 +95,7 @@ TEST_F(PlainV, AgentKilledBetweenTheTwoRunsLosesNoJob) {
   EXPECT_EQ(nlohmann::json::parse(field(redis_, job, "receipt"))["compile"]["cached"], true);
 }
 
-TEST_F(PlainV, FolderOfTheCompilerIsNoGrantOfTheJob) {
+TEST_F(PlainV, CompilerFolderIsNotGrantedToTheJob) {
   const Process agent = start_agent(folder_, redis_, 1, with_v());
   ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
   const PlainJob job{.id = 1,
@@ -108,7 +108,7 @@ TEST_F(PlainV, FolderOfTheCompilerIsNoGrantOfTheJob) {
   EXPECT_THAT(log_of(folder_, redis_, job), HasSubstr("not there\n"));
 }
 
-TEST_F(PlainV, HostWithoutACompilerSaysWhereToGetIt) {
+TEST_F(PlainV, HostWithoutACompilerReportsWhereToGetIt) {
   const Finished asked = run(folder_, {program(), "doctor", "--json", "--redis", redis_.url(), "--state-dir",
                                        folder_ / "state", "--v-compiler", folder_ / "none"});
   EXPECT_THAT(asked.out, HasSubstr("get V from https://github.com/vlang/v"));

@@ -99,7 +99,7 @@ TEST_F(WarmE2e, OneProcessServesTheJobsOfOneScript) {
   EXPECT_EQ(reused(other), -1) << "a receipt that is of no warm job does not speak of it";
 }
 
-TEST_F(WarmE2e, IsRefusedWithoutACeilingThatAllowsIt) {
+TEST_F(WarmE2e, IsRejectedWithoutACeilingThatAllowsIt) {
   Process running = agent(1, {"--config", folder_.write("plain.toml", "")});
   const Finished here = mycojobs_({"job", "submit", "-", "--type", "python", "--policy", policy_}, kScript);
   expect_says(here, 65, "policy.warm.runs: warm scripts are not allowed for context 1");
@@ -111,7 +111,7 @@ TEST_F(WarmE2e, IsRefusedWithoutACeilingThatAllowsIt) {
       << field(redis_, job, "error");
 }
 
-TEST_F(WarmE2e, IsRefusedForScriptsThatHaveNoWarmProcess) {
+TEST_F(WarmE2e, IsRejectedForScriptsThatHaveNoWarmProcess) {
   const std::string with = config("[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
   Process running = agent(1, {"--config", with});
   const PlainJob job{.script = "true", .type = "bash", .more = {"policy", R"({"warm":{"runs":10}})"}};
@@ -125,7 +125,7 @@ TEST_F(WarmE2e, IsRefusedForScriptsThatHaveNoWarmProcess) {
   expect_says(here, 65, "policy.warm.runs: command has no warm processes");
 }
 
-TEST_F(WarmE2e, ScriptsInLuaHaveThemToo) {
+TEST_F(WarmE2e, LuaScriptsHaveWarmProcesses) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string script =
@@ -140,7 +140,7 @@ TEST_F(WarmE2e, ScriptsInLuaHaveThemToo) {
   }
 }
 
-TEST_F(WarmE2e, PolicyShowAndCheckTellOfIt) {
+TEST_F(WarmE2e, PolicyShowAndCheckReportIt) {
   const Finished show = mycojobs_({"policy", "show", "--config", config()});
   EXPECT_NE(show.out.find("warm.runs"), std::string::npos) << show.out;
   EXPECT_NE(show.out.find("1000"), std::string::npos) << show.out;
@@ -152,7 +152,7 @@ TEST_F(WarmE2e, PolicyShowAndCheckTellOfIt) {
               65, "policy.warm.runs: bash has no warm processes");
 }
 
-TEST_F(WarmE2e, OneRunByHandIsARunOfMain) {
+TEST_F(WarmE2e, ManualRunCallsMain) {
   Process running = warm_agent();
   const std::string file = folder_.write("by_hand.py", kScript);
   expect_says(mycojobs_({"run", file, "--policy", policy_, "--config", config()}), 0, "reused 0");
@@ -164,7 +164,7 @@ TEST_F(WarmE2e, OneRunByHandIsARunOfMain) {
 }
 
 // A job of another caller, script, environment or context must not be able to read anything of the first process.
-TEST_F(WarmE2e, NobodyElseIsEverGivenTheProcess) {
+TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
   Process running = agent(1, {"--slots", "4", "--context", "1,2", "--config", config()});
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string hides = std::string(kScript) + R"(
@@ -215,7 +215,7 @@ TEST_F(WarmE2e, NobodyElseIsEverGivenTheProcess) {
   EXPECT_EQ(run(mine).first["token"], token) << "they have not ended the first one";
 }
 
-TEST_F(WarmE2e, ACancelledRunEndsItsProcessAndNoOther) {
+TEST_F(WarmE2e, CancelledRunEndsOnlyItsProcess) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string script = std::string(kScript) + "    time.sleep(600 if len(kept) == 2 else 0)\n";
@@ -231,7 +231,7 @@ TEST_F(WarmE2e, ACancelledRunEndsItsProcessAndNoOther) {
   EXPECT_EQ(reused(third), 0);
 }
 
-TEST_F(WarmE2e, ARunOverItsTimeEndsItsProcess) {
+TEST_F(WarmE2e, RunOverItsTimeEndsItsProcess) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string script = std::string(kScript) + "    time.sleep(600 if len(kept) == 2 else 0)\n";
@@ -243,14 +243,14 @@ TEST_F(WarmE2e, ARunOverItsTimeEndsItsProcess) {
   EXPECT_NE(result(submit(script))["token"], token);
 }
 
-TEST_F(WarmE2e, TwoAtATimeHaveTwoProcesses) {
+TEST_F(WarmE2e, TwoConcurrentRunsHaveTwoProcesses) {
   Process running = warm_agent();
   const std::string script = std::string(kScript) + "    time.sleep(1.5)\n";
   const std::string one = submit(script), two = submit(script);
   EXPECT_NE(result(one)["token"], result(two)["token"]);
 }
 
-TEST_F(WarmE2e, AChangedSecretIsSeenByTheNextRun) {
+TEST_F(WarmE2e, NextRunSeesAChangedSecret) {
   std::filesystem::create_directories(folder_ / "secrets/1");
   const auto put = [&](const std::string& value) {
     std::ofstream(folder_ / "secrets/1/db") << value;
@@ -276,7 +276,7 @@ TEST_F(WarmE2e, AChangedSecretIsSeenByTheNextRun) {
   }));
 }
 
-TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
+TEST_F(WarmE2e, RevokedSecretEndsItsIdleProcess) {
   std::filesystem::create_directories(folder_ / "secrets/1");
   std::ofstream(folder_ / "secrets/1/db") << "hunter2-of-the-test";
   std::filesystem::permissions(folder_ / "secrets/1/db", std::filesystem::perms(0600));
@@ -298,7 +298,7 @@ TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
 }
 
 // Each job sees its own denials, independent of denials of earlier jobs in the same process.
-TEST_F(WarmE2e, EachJobSeesWhatItsAllowListDenied) {
+TEST_F(WarmE2e, EachJobSeesItsDeniedRequests) {
   const std::string open = folder_.write("open.toml", "[ceiling]\nwarm.runs = 1000\nnet = [\"b.example:80\"]\n");
   Process running = agent(1, {"--config", open});
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
@@ -330,7 +330,7 @@ def main(job):
   EXPECT_EQ(shown(jobs[2]), 20);
 }
 
-TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {
+TEST_F(WarmE2e, KilledAgentLeavesNothing) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   for (const char* more : {"", "#1", "#2"}) result(submit(std::string(kScript) + more));
@@ -345,7 +345,7 @@ TEST_F(WarmE2e, NothingIsLeftOfAnAgentThatIsKilled) {
   EXPECT_FALSE(token.empty());
 }
 
-TEST_F(WarmE2e, ProcessesThatRestGoWithTheirLauncherAndTheNextJobHasAFreshOne) {
+TEST_F(WarmE2e, LauncherEndsItsIdleProcesses) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = result(submit(kScript))["token"];
@@ -363,7 +363,7 @@ TEST_F(WarmE2e, ProcessesThatRestGoWithTheirLauncherAndTheNextJobHasAFreshOne) {
   EXPECT_EQ(reused(next), 0);
 }
 
-TEST_F(WarmE2e, ARunWhoseStoppedProcessIsKilledFromOutsideIsFollowedByAFreshOne) {
+TEST_F(WarmE2e, KilledStoppedProcessIsReplaced) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = result(submit(kScript))["token"];
@@ -377,7 +377,7 @@ TEST_F(WarmE2e, ARunWhoseStoppedProcessIsKilledFromOutsideIsFollowedByAFreshOne)
   }));
 }
 
-TEST_F(WarmE2e, AnAgentThatIsStoppedEndsThemAll) {
+TEST_F(WarmE2e, StoppedAgentEndsAllProcesses) {
   Process running = warm_agent();
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   result(submit(kScript));
@@ -387,7 +387,7 @@ TEST_F(WarmE2e, AnAgentThatIsStoppedEndsThemAll) {
   for (const pid_t pid : all) EXPECT_TRUE(eventually([&] { return is_gone(pid); })) << pid;
 }
 
-TEST_F(WarmE2e, ArtifactsAndInputsAreOfEachRun) {
+TEST_F(WarmE2e, ArtifactsAndInputsBelongToEachRun) {
   Process running = warm_agent();
   const std::string script = std::string(kScript) +
                              "    (mycojobs.artifacts / f'of-{job.id}').write_text('x')\n"

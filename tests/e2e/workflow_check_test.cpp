@@ -41,7 +41,7 @@ class WorkflowCommands : public ::testing::Test {
   const std::string manifest_ = folder_ / "order/order.json", scenarios_ = folder_ / "order/order.test.json";
 };
 
-TEST_F(WorkflowCommands, CheckTellsWhatItIsOrEverythingThatIsWrong) {
+TEST_F(WorkflowCommands, CheckReportsContentsOrAllProblems) {
   expect_says(mycojobs({"check", manifest_}), 0, "order/order@1: 1 workflow, 4 effects, 2 subscriptions, manifest ");
   const Json fine = json({"check", manifest_}, 0);
   EXPECT_TRUE(fine["ok"].get<bool>());
@@ -49,7 +49,7 @@ TEST_F(WorkflowCommands, CheckTellsWhatItIsOrEverythingThatIsWrong) {
   EXPECT_EQ(fine["hash"].get<std::string>().size(), 64U);
 }
 
-TEST_F(WorkflowCommands, AllProblemsAreReportedAtOnceWithFileLineAndPath) {
+TEST_F(WorkflowCommands, ProblemsAreReportedWithFileLineAndPath) {
   change("order/order.json", R"("order": {"$ref": "order/Placed@1"})", R"("order": {"$ref": "order/Gone@1"})");
   change("order/order.json", R"("title": "Cancelled")", R"("title": "Placed")");
   change("order/order.json", R"("stock/release@1", "payment)", R"("stock/relase@1", "payment)");
@@ -67,7 +67,7 @@ TEST_F(WorkflowCommands, AllProblemsAreReportedAtOnceWithFileLineAndPath) {
   for (const auto& each : shown["problems"]) EXPECT_GT(each["line"].get<int>(), 0) << each.dump();
 }
 
-TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
+TEST_F(WorkflowCommands, HistoryIsReplayedWithoutRedis) {
   const std::string history = folder_ / "h.jsonl";
   ASSERT_EQ(mycojobs({"test", scenarios_, "--name", "small order", "--history", history}).code, 0);
   expect_says(mycojobs({"verify-replay", "--history", history}), 0, "the same outputs");
@@ -86,7 +86,7 @@ TEST_F(WorkflowCommands, AHistoryIsReplayedWithoutRedis) {
   expect_says(mycojobs({"verify-replay", "--history", folder_ / "none"}), 66, "none");
 }
 
-TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
+TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndFindsTheEntrypoint) {
   change("order/order.json", R"("entrypoint": "step")", R"("entrypoint": "stp")");
   expect_says(mycojobs({"check", manifest_}), 65,
               "impl.entrypoint: order.lua: it defines no function stp(state, event, ctx)");
@@ -101,7 +101,7 @@ TEST_F(WorkflowCommands, CheckRunsTheTopLevelAndLooksForTheEntrypoint) {
   expect_says(mycojobs({"check", manifest_}), 0, "order/order@1");
 }
 
-TEST_F(WorkflowCommands, CheckReadsNothingThatIsNotBelow) {
+TEST_F(WorkflowCommands, CheckReadsOnlyFilesBelowTheManifest) {
   change("order/order.json", R"("module": "charge.py")", R"("module": "../../etc/passwd")");
   expect_says(mycojobs({"check", manifest_}), 65, "is no path below the manifest");
   expect_says(mycojobs({"check", folder_ / "gone.json"}), 66, "no such file");
@@ -122,7 +122,7 @@ TEST_F(WorkflowCommands, TestPlaysTheExamples) {
   expect_says(mycojobs({"test", scenarios_, "--name", "odd"}), 66, "no scenario has \"odd\" in its name");
 }
 
-TEST_F(WorkflowCommands, AMismatchHasItsPlaceAndItsDifference) {
+TEST_F(WorkflowCommands, MismatchHasItsPlaceAndDifference) {
   change("order/order.test.json", R"("pc": "paid", "attempt": 1)", R"("pc": "paid", "attempt": 2)");
   const Finished done = mycojobs({"test", scenarios_});
   expect_says(done, 1, "FAIL  a small order is reserved and paid");
@@ -136,7 +136,7 @@ TEST_F(WorkflowCommands, AMismatchHasItsPlaceAndItsDifference) {
   EXPECT_NE(problem["expected"], problem["got"]);
 }
 
-TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsReportedAndNothingIsPlayed) {
+TEST_F(WorkflowCommands, InvalidScenarioOrManifestIsNotPlayed) {
   change("order/order.test.json", "\"wait\": \"15m\"", "\"wiat\": \"15m\"");
   expect_says(mycojobs({"test", scenarios_}), 1,
               "scenarios[0].steps[3].wiat: is an unknown field; did you mean \"wait\"?");
@@ -149,7 +149,7 @@ TEST_F(WorkflowCommands, AWrongScenarioOrManifestIsReportedAndNothingIsPlayed) {
   expect_says(mycojobs({"test"}), 64, "FILE");
 }
 
-TEST_F(WorkflowCommands, ANewManifestIsPlayedOnTheOldScenarios) {
+TEST_F(WorkflowCommands, NewManifestIsPlayedOnTheOldScenarios) {
   fs::copy(folder_ / "order", folder_ / "next");
   change("next/order.lua", "local ATTEMPTS = 3", "local ATTEMPTS = 2");
   const Finished done = mycojobs({"test", scenarios_, "--manifest", folder_ / "next/order.json"});
@@ -157,7 +157,7 @@ TEST_F(WorkflowCommands, ANewManifestIsPlayedOnTheOldScenarios) {
   expect_says(done, 1, "1 failed");
 }
 
-TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
+TEST_F(WorkflowCommands, SimulateShowsTheEffectOfANewManifest) {
   const std::string history = folder_ / "h.jsonl";
   expect_says(mycojobs({"test", scenarios_, "--name", "do not meet", "--history", history}), 0, "all as expected");
   fs::copy(folder_ / "order", folder_ / "next");
@@ -185,7 +185,7 @@ TEST_F(WorkflowCommands, SimulateShowsWhatANewManifestWouldDo) {
   expect_says(mycojobs({"simulate", next, "--history", next}), 65, "line 1");
 }
 
-TEST_F(WorkflowCommands, DiffTellsWhatChangesAndWhoIsInTheWay) {
+TEST_F(WorkflowCommands, DiffReportsChangesAndBlockingInstances) {
   expect_says(mycojobs({"diff", manifest_, manifest_}), 0, "nothing differs");
   const std::string history = folder_ / "h.jsonl";
   expect_says(mycojobs({"test", scenarios_, "--name", "do not meet", "--history", history}), 0, "all as expected");

@@ -139,7 +139,7 @@ class WorkflowsE2e : public Operator {
   }
 };
 
-TEST_F(WorkflowsE2e, AnOrderGoesThroughEveryKindOfEffect) {
+TEST_F(WorkflowsE2e, OrderUsesEveryKindOfEffect) {
   const Process coordinating = coordinator(), working = worker();
   ASSERT_TRUE(is_up(redis_, 20)) << working.err();
   const Finished pack = mycojobs_({"flow", "start", folder_ / "pack.json", "--detach"});
@@ -166,7 +166,7 @@ TEST_F(WorkflowsE2e, AnOrderGoesThroughEveryKindOfEffect) {
   expect_whole();
 }
 
-TEST_F(WorkflowsE2e, BadInputIsRefusedWithItsFieldAndNothingIsJournaled) {
+TEST_F(WorkflowsE2e, InvalidInputIsRejectedAndNotJournaled) {
   apply();
   const std::string height = redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"});
   const auto refused = [&](std::vector<std::string> words, const std::string& says) {
@@ -196,7 +196,7 @@ TEST_F(WorkflowsE2e, BadInputIsRefusedWithItsFieldAndNothingIsJournaled) {
   EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:shop/saga@1"}), "0");
 }
 
-TEST_F(WorkflowsE2e, AnApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
+TEST_F(WorkflowsE2e, ApplyIsRejectedWhileInstancesAreBusy) {
   const Process coordinating = coordinator(), working = worker();
   ASSERT_TRUE(is_up(redis_, 20)) << working.err();
   apply();
@@ -217,7 +217,7 @@ TEST_F(WorkflowsE2e, AnApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
   expect_whole();
 }
 
-TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
+TEST_F(WorkflowsE2e, KilledProcessesLoseAndRepeatNothing) {
   constexpr int kOrders = 16;
   std::minstd_rand random(static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed()));
   std::optional<Process> coordinators[2], working;
@@ -242,7 +242,7 @@ TEST_F(WorkflowsE2e, KilledCoordinatorsAndAgentsLoseNothingAndDoNothingTwice) {
 }
 
 // All properties of the host differ: name, Redis, locale, time zone, folders, coordinator and agent.
-TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoesOn) {
+TEST_F(WorkflowsE2e, DeploymentMovedToAnotherHostContinues) {
   {
     const Process coordinating = coordinator(), working = worker();
     ASSERT_TRUE(is_up(redis_, 20)) << working.err();
@@ -290,7 +290,7 @@ TEST_F(WorkflowsE2e, AWorldThatMovesToAnotherHostAndRedisSaysTheSameBytesAndGoes
 }
 
 // The data that waits for a deployment exceeds the maximum size of a Redis reply.
-TEST_F(WorkflowsE2e, ManyEventsOfFourMebibytesForOneCellAllGetThrough) {
+TEST_F(WorkflowsE2e, ManyFourMebibyteEventsReachOneCell) {
   constexpr int kEvents = 40;  // 160 MiB
   write("heap.json", kHeap);
   write("heap.lua", "function step(state, event) return {n = (state and state.n or 0) + 1, at = event.value.heap} end");
@@ -315,7 +315,7 @@ TEST_F(WorkflowsE2e, ManyEventsOfFourMebibytesForOneCellAllGetThrough) {
   EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
 }
 
-TEST_F(WorkflowsE2e, StatesOfTenMebibytesOutliveKillsAndGoWhenTheyAreReplaced) {
+TEST_F(WorkflowsE2e, TenMebibyteStatesSurviveKillsAndAreReplaced) {
   constexpr int kAdded = 12;
   write("heap.json", kHeap);
   write("heap.lua", kHeapCode);
