@@ -26,7 +26,7 @@ TEST(AllowList, EntriesOfEveryFormAreRead) {
   EXPECT_FALSE(entry("192.0.2.0/24:443").single());
 }
 
-TEST(AllowList, AnErrorNamesTheEntryAndWhatIsWrong) {
+TEST(AllowList, ErrorNamesTheEntryAndTheProblem) {
   const std::pair<const char*, const char*> rows[] = {
       {"", "port is missing"},
       {"example.org", "port is missing"},
@@ -77,7 +77,7 @@ TEST(AllowList, AnErrorNamesTheEntryAndWhatIsWrong) {
   EXPECT_FALSE(parse_allow_entry(std::string(100000, 'a') + ":1"));
 }
 
-TEST(AllowList, AWildcardIsForNamesBelow) {
+TEST(AllowList, WildcardMatchesOnlySubdomains) {
   const auto below = entry("*.example.org:443");
   EXPECT_TRUE(below.allows_name("api.example.org"));
   EXPECT_TRUE(below.allows_name("a.b.example.org"));
@@ -88,7 +88,7 @@ TEST(AllowList, AWildcardIsForNamesBelow) {
   EXPECT_FALSE(entry("example.org:443").allows_name("api.example.org"));
 }
 
-TEST(AllowList, ACeilingCoversWhatIsWithinIt) {
+TEST(AllowList, CeilingCoversItsSubsets) {
   const auto over = [](const char* wide, const char* narrow) { return covers(entry(wide), entry(narrow)); };
   EXPECT_TRUE(over("a.example:443", "A.example:443"));
   EXPECT_TRUE(over("a.example:*", "a.example:443"));

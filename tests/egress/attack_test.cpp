@@ -30,7 +30,7 @@ void answer_ok(int fd) {
   send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
-TEST(Rebinding, EachRequestIsJudgedByItsOwnAnswer) {
+TEST(Rebinding, EachRequestIsCheckedByItsOwnLookup) {
   Server server(answer_ok);
   const TempDir folder;
   Egress egress({"--hosts", folder.write("hosts",
@@ -51,7 +51,7 @@ TEST(Rebinding, EachRequestIsJudgedByItsOwnAnswer) {
   EXPECT_EQ(egress.close(1).denied, 5U);
 }
 
-TEST(Rebinding, AListedNameDoesNotOpenTheHost) {
+TEST(Rebinding, ListedNameDoesNotOpenTheHost) {
   Server server(answer_ok);
   const TempDir folder;
   const std::string port = port_of(server);
@@ -83,7 +83,7 @@ TEST(Redirect, ToAPrivateAddressIsANewRequest) {
               HasSubstr("403 mycojobs: 169.254.169.254:80 is"));
 }
 
-TEST(Names, AreLookedUpWithoutHoldingAnybodyUp) {
+TEST(Names, LookupsDelayNoOtherRequest) {
   Server server(answer_ok);
   NameServer names;
   Egress egress({"--name-servers", names.place(), "--connect-ms", "3000"});
@@ -111,7 +111,7 @@ TEST(Names, AreLookedUpWithoutHoldingAnybodyUp) {
   EXPECT_TRUE(ends(last.get()));
 }
 
-TEST(Flood, OfOneRunLeavesTheOthersAlone) {
+TEST(Flood, OfOneRunDoesNotAffectOthers) {
   Server server(echo);
   Egress egress;
   const std::uint16_t flooded = egress.serve(1, {server.place()});
@@ -140,7 +140,7 @@ TEST(Flood, OfOneRunLeavesTheOthersAlone) {
   EXPECT_EQ(egress.close(2).connections, 50U);
 }
 
-TEST(Flood, TheSixtyFifthConnectionWaits) {
+TEST(Flood, SixtyFifthConnectionWaits) {
   Server server(echo);
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {server.place()});
@@ -186,7 +186,7 @@ TEST(Flood, OfRefusalsIsReportedToEachJobOfARun) {
   EXPECT_THAT(egress.denied[2 * egress::kMaxDenied].text, StartsWith("a.example:201 "));
 }
 
-TEST(SlowLoris, TheWholeRequestHasOneDeadline) {
+TEST(SlowLoris, WholeRequestHasOneDeadline) {
   Egress egress({"--header-ms", "400"});
   const std::uint16_t proxy = egress.serve(1, {});
   const auto drips = [&](const std::string& start, const std::string& drop) {
@@ -204,7 +204,7 @@ TEST(SlowLoris, TheWholeRequestHasOneDeadline) {
   EXPECT_TRUE(drips("", ""));
 }
 
-TEST(SlowLoris, AnIdleTunnelEnds) {
+TEST(SlowLoris, IdleTunnelEnds) {
   Server server(echo);
   Egress egress({"--idle-ms", "400"});
   const Fd job = connect_to(egress.serve(1, {server.place()}));
@@ -213,7 +213,7 @@ TEST(SlowLoris, AnIdleTunnelEnds) {
   EXPECT_TRUE(ends(job.get()));
 }
 
-TEST(Garbage, AHeadWithoutEndIsRefused) {
+TEST(Garbage, EndlessHeadIsRejected) {
   Egress egress;
   const std::uint16_t proxy = egress.serve(1, {});
   EXPECT_THAT(ask(proxy, "GET http://a.example/ HTTP/1.1\r\nA: " + std::string(16384, 'x')),
@@ -225,7 +225,7 @@ TEST(Garbage, AHeadWithoutEndIsRefused) {
 }
 
 // MYCOJOBS_FUZZ_SEED repeats a run.
-TEST(Garbage, RandomBytesHarmNobody) {
+TEST(Garbage, RandomBytesAreHarmless) {
   const char* given = std::getenv("MYCOJOBS_FUZZ_SEED");
   const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::printf("MYCOJOBS_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));
@@ -313,7 +313,7 @@ int connect_in(const Fd& socket, std::uint16_t port) {
   return ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
 }
 
-TEST(Namespace, TheListenerIsTheOneWayOut) {
+TEST(Namespace, ListenerIsTheOnlyExit) {
   Server server(answer_ok);
   Egress egress;
   Namespace job = make_namespace(2);

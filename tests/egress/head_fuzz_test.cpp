@@ -102,7 +102,7 @@ void take_rest(HttpRequestParser& parser, std::string_view bytes) {
   }
 }
 
-TEST(HeadFuzz, WhatIsTakenIsOneRequestToOnePlace) {
+TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
   const char* given = std::getenv("MYCOJOBS_FUZZ_SEED");
   const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::printf("MYCOJOBS_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed));

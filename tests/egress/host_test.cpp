@@ -7,7 +7,7 @@ namespace {
 
 std::string spelt(const Host& host) { return host.address ? "address " + to_text(*host.address) : host.name; }
 
-TEST(Host, PlainNamesAndCanonicalAddressesAreTaken) {
+TEST(Host, PlainNamesAndCanonicalAddressesAreAccepted) {
   const std::pair<const char*, const char*> rows[] = {
       {"example.org", "example.org"},
       {"API.Example.ORG", "api.example.org"},
@@ -31,7 +31,7 @@ TEST(Host, PlainNamesAndCanonicalAddressesAreTaken) {
   }
 }
 
-TEST(Host, EveryOtherNotationIsRefused) {
+TEST(Host, EveryOtherNotationIsRejected) {
   using namespace std::string_literals;
   const std::string long_label(64, 'a');
   std::string long_name = "a";
@@ -104,12 +104,12 @@ TEST(Host, EveryOtherNotationIsRefused) {
   }
 }
 
-TEST(Host, TheErrorSaysWhatToWrite) {
+TEST(Host, ErrorContainsTheCorrectNotation) {
   EXPECT_EQ(parse_host("0:0:0:0:0:0:0:1").error().message, "\"0:0:0:0:0:0:0:1\": no canonical address: write ::1");
   EXPECT_EQ(parse_host("a@b").error().message, "\"a@b\": user information before a host is not taken");
 }
 
-TEST(HostPort, IsReadAndWrittenAlike) {
+TEST(HostPort, RoundTrips) {
   for (const char* text : {"example.org:443", "192.0.2.7:1", "[2001:db8::1]:65535"}) {
     const auto target = parse_host_port(text);
     ASSERT_TRUE(target) << text << ": " << target.error().message;

@@ -17,7 +17,7 @@ Result<RequestHead> parse_request_head(std::string_view head) {
   return read_request_head(parser);
 }
 
-TEST(RequestHead, AnAbsoluteTargetBecomesARequestToItsServer) {
+TEST(RequestHead, AbsoluteTargetBecomesARequestToItsServer) {
   const auto head = parse_request_head(
       "GET http://Example.ORG/a?b=c HTTP/1.1\r\nHost: other.example\r\nAccept: */*\r\nProxy-Connection: keep-alive\r\n"
       "Proxy-Authorization: Basic eDp5\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: "
@@ -31,7 +31,7 @@ TEST(RequestHead, AnAbsoluteTargetBecomesARequestToItsServer) {
             "Connection: close\r\n\r\n");
 }
 
-TEST(RequestHead, TargetsAreReadAsTheRfcHasThem) {
+TEST(RequestHead, TargetsAreParsedAsInTheRfc) {
   const std::tuple<const char*, const char*, const char*> rows[] = {
       {"GET http://a.example HTTP/1.0", "a.example:80", "GET / HTTP/1.0\r\nHost: a.example\r\nVia: 1.0"},
       {"GET HTTP://a.example:8080/x HTTP/1.1", "a.example:8080", "GET /x HTTP/1.1\r\nHost: a.example:8080\r\n"},
@@ -51,7 +51,7 @@ TEST(RequestHead, TargetsAreReadAsTheRfcHasThem) {
   }
 }
 
-TEST(RequestHead, WhatCouldBeReadInTwoWaysIsRefused) {
+TEST(RequestHead, AmbiguousHeadIsRejected) {
   using namespace std::string_literals;
   const std::string get = "GET http://a.example/ HTTP/1.1\r\n";
   const std::string rows[] = {
@@ -124,7 +124,7 @@ TEST(RequestHead, WhatCouldBeReadInTwoWaysIsRefused) {
   }
 }
 
-TEST(RequestHead, ConnectionCannotTakeTheFramingAway) {
+TEST(RequestHead, ConnectionCannotRemoveTheFraming) {
   const auto head = parse_request_head(
       "POST http://a.example/ HTTP/1.1\r\nConnection: content-length, host, transfer-encoding\r\nContent-Length: "
       "3\r\n\r\n");
@@ -133,7 +133,7 @@ TEST(RequestHead, ConnectionCannotTakeTheFramingAway) {
   EXPECT_THAT(head->forward, HasSubstr("Host: a.example\r\n"));
 }
 
-TEST(RequestHead, HasSoManyFieldsAndNoMore) {
+TEST(RequestHead, NumberOfFieldsIsLimited) {
   std::string head = "GET http://a.example/ HTTP/1.1\r\nConnection: b, c,d\r\n";
   for (int i = 0; i < 198; ++i) head += "A: b\r\n";
   EXPECT_TRUE(parse_request_head(head + "C: d\r\n\r\n"));
@@ -141,7 +141,7 @@ TEST(RequestHead, HasSoManyFieldsAndNoMore) {
   EXPECT_FALSE(parse_request_head(head + "C: d\r\nE: f\r\n\r\n"));
 }
 
-TEST(ResponseHead, SaysCloseWhateverTheServerSays) {
+TEST(ResponseHead, AlwaysSendsClose) {
   const std::string answer =
       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\n"
       "Content-Length: 4\r\n\r\nbody";
@@ -160,7 +160,7 @@ TEST(ResponseHead, SaysCloseWhateverTheServerSays) {
   EXPECT_EQ(*bare.feed("HTTP/1.0 404 No\nA: b\n\nx"), "HTTP/1.0 404 No\r\nA: b\r\nConnection: close\r\n\r\nx");
 }
 
-TEST(ResponseHead, WhatIsNoAnswerIsAnError) {
+TEST(ResponseHead, InvalidResponseIsAnError) {
   for (const std::string& text : {std::string("SSH-2.0-x\r\n\r\n"), std::string("HTTP/1.1 101 Switching\r\n\r\n"),
                                   std::string("HTTP/2 200\r\n\r\n"), std::string("\n\n"), std::string(20000, 'x')}) {
     ResponseHead head;
@@ -168,7 +168,7 @@ TEST(ResponseHead, WhatIsNoAnswerIsAnError) {
   }
 }
 
-TEST(Socks, RequestsAreReadHoweverTheyAreCut) {
+TEST(Socks, RequestsAreParsedInAnyPieces) {
   using namespace std::string_literals;
   const std::pair<std::string, const char*> rows[] = {
       {"\5\1\0\1\x08\x08\x04\x04\0\x50"s, "8.8.4.4:80"},
@@ -192,7 +192,7 @@ TEST(Socks, RequestsAreReadHoweverTheyAreCut) {
   EXPECT_EQ(*parse_socks_greeting("\5\2\2"s), 0U);
 }
 
-TEST(Socks, WhatIsNotServedIsRefusedWithItsReply) {
+TEST(Socks, UnsupportedRequestIsRejectedWithItsReply) {
   using namespace std::string_literals;
   EXPECT_EQ(parse_socks_greeting("\5\1\2"s).error().reply, 255);
   EXPECT_EQ(parse_socks_greeting("\5\0"s).error().reply, 255);

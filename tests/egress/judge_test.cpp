@@ -28,7 +28,7 @@ const std::vector<IpAddress>& own() {
   return kOwn;
 }
 
-TEST(Judge, AsksOnlyForWhatIsListed) {
+TEST(Judge, ResolvesOnlyListedNames) {
   const Judge list = judge({"api.example.org:443", "*.example.net:*", "8.8.8.0/24:53", "[2a00::1]:443"});
   for (const char* text :
        {"api.example.org:443", "API.EXAMPLE.ORG:443", "x.example.net:1", "8.8.8.8:53", "[2a00::1]:443"}) {
@@ -44,7 +44,7 @@ TEST(Judge, AsksOnlyForWhatIsListed) {
   EXPECT_FALSE(judge({}).may_ask(target("example.org:443")));
 }
 
-TEST(Judge, KnowsWhichAddressesAreSpecial) {
+TEST(Judge, KnowsTheSpecialAddresses) {
   const std::pair<const char*, const char*> rows[] = {
       {"8.8.8.8", ""},
       {"9.255.255.255", ""},
@@ -130,7 +130,7 @@ struct Row {
   bool may;
 };
 
-TEST(Judge, SpecialAddressesAreOpenedByAddressAlone) {
+TEST(Judge, SpecialAddressesAreOpenedOnlyByAddress) {
   const Row rows[] = {
       {{"a.example:443"}, "a.example:443", "8.8.8.8", true},
       {{"a.example:443"}, "a.example:443", "10.0.0.1", false},
@@ -181,7 +181,7 @@ TEST(Judge, SpecialAddressesAreOpenedByAddressAlone) {
   }
 }
 
-TEST(Judge, SaysWhichEntryWouldAllowIt) {
+TEST(Judge, NamesTheEntryThatWouldAllowIt) {
   const auto answer = judge({"a.example:80"}).may_connect(target("a.example:80"), ip("10.0.0.1"), own());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().message,

@@ -29,7 +29,7 @@ std::string pattern(std::size_t size) {
   return out;
 }
 
-TEST(Egress, ATunnelLeadsToWhatIsListed) {
+TEST(Egress, TunnelReachesListedHosts) {
   Server server(echo);
   Egress egress;
   const Fd job = connect_to(egress.serve(1, {server.place()}));
@@ -48,7 +48,7 @@ TEST(Egress, ATunnelLeadsToWhatIsListed) {
   EXPECT_EQ(ended.denied, 0U);
 }
 
-TEST(Egress, WhatIsNotListedIsRefusedInEveryLanguage) {
+TEST(Egress, UnlistedHostIsRejectedInEveryProtocol) {
   Server server(echo);
   Egress egress;
   const std::uint16_t port = egress.serve(1, {"api.example.org:443"});
@@ -68,7 +68,7 @@ TEST(Egress, WhatIsNotListedIsRefusedInEveryLanguage) {
   EXPECT_EQ(egress.close(1).denied, 3U);
 }
 
-TEST(Egress, APlainRequestHasOneAnswer) {
+TEST(Egress, PlainRequestHasOneAnswer) {
   std::promise<std::string> asked, more;
   Server server([&](int fd) {
     asked.set_value(read_head(fd));
@@ -89,7 +89,7 @@ TEST(Egress, APlainRequestHasOneAnswer) {
   EXPECT_EQ(more.get_future().get(), "");
 }
 
-TEST(Egress, ABodyIsCarriedToItsEndAndNoFurther) {
+TEST(Egress, BodyIsForwardedToItsEndOnly) {
   std::promise<std::string> got;
   Server server([&](int fd) {
     read_head(fd);
@@ -113,7 +113,7 @@ TEST(Egress, ABodyIsCarriedToItsEndAndNoFurther) {
   EXPECT_THAT(read_to_end(liar.get()), StartsWith("HTTP/1.1 400 mycojobs: the chunks"));
 }
 
-TEST(Egress, SocksCarriesNamesAndAddresses) {
+TEST(Egress, SocksAcceptsNamesAndAddresses) {
   Server server(echo);
   const TempDir folder;
   Egress egress({"--hosts", folder.write("hosts", "service.test 127.0.0.1\n")});
@@ -130,7 +130,7 @@ TEST(Egress, SocksCarriesNamesAndAddresses) {
   }
 }
 
-TEST(Egress, HalfACloseIsPassedOnInBothDirections) {
+TEST(Egress, HalfCloseIsForwardedInBothDirections) {
   Server collects([](int fd) {
     const std::string all = read_to_end(fd);
     send_text(fd, "got " + std::to_string(all.size()));
@@ -156,7 +156,7 @@ TEST(Egress, HalfACloseIsPassedOnInBothDirections) {
   EXPECT_EQ(after.get_future().get().size(), 300000U);
 }
 
-TEST(Egress, AClientThatShutsItsWriteSideStillGetsTheAnswer) {
+TEST(Egress, ClientThatShutsItsWriteSideGetsTheAnswer) {
   Server server([](int fd) {
     read_head(fd);
     send_text(fd, answer_with(pattern(500000)));
@@ -190,7 +190,7 @@ TEST(Egress, BytesArriveWholeThroughSlowReaders) {
   EXPECT_EQ(ended.bytes_down, kSize);
 }
 
-TEST(Egress, AnAnswerBeforeTheBodyIsOverIsPassedOn) {
+TEST(Egress, AnswerBeforeTheEndOfTheBodyIsForwarded) {
   Server server([](int fd) {
     read_head(fd);
     send_text(fd, "HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n");
@@ -202,7 +202,7 @@ TEST(Egress, AnAnswerBeforeTheBodyIsOverIsPassedOn) {
   EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 413 Too large\r\n"));
 }
 
-TEST(Egress, AServersLastWordsAreHeardThroughATunnel) {
+TEST(Egress, FinalBytesOfAServerPassTheTunnel) {
   Server server([](int fd) {
     read_some(fd, 1000);
     send_text(fd, pattern(100000));
@@ -220,7 +220,7 @@ TEST(Egress, AServersLastWordsAreHeardThroughATunnel) {
   }
 }
 
-TEST(Egress, AServerThatIsNotThereIsABadGateway) {
+TEST(Egress, MissingServerIsABadGateway) {
   std::uint16_t unused = 0;
   listen_on_loopback(unused).reset();
   Server silent([](int fd) { read_head(fd); });
@@ -245,7 +245,7 @@ TEST(Egress, AServerThatIsNotThereIsABadGateway) {
   EXPECT_EQ(egress.close(1).denied, 0U);
 }
 
-TEST(Egress, CloseEndsWhatIsUnderWay) {
+TEST(Egress, CloseEndsActiveConnections) {
   Server server([](int fd) {
     const std::string part(65536, 'x');
     while (send_text(fd, part)) continue;
@@ -276,7 +276,7 @@ TEST(Egress, EndsWithItsLauncher) {
   EXPECT_TRUE(ends(job.get()));
 }
 
-TEST(Egress, WhatItCannotServeIsTrouble) {
+TEST(Egress, UnusableRequestIsAnError) {
   Egress egress;
   std::uint16_t port = 0;
   const Fd listener = listen_on_loopback(port);
@@ -298,7 +298,7 @@ TEST(Egress, WhatItCannotServeIsTrouble) {
   for (std::uint64_t run = 1; run <= 6; ++run) EXPECT_EQ(egress.close(run).run, run);
 }
 
-TEST(Egress, KeepsNoRight) {
+TEST(Egress, HasNoCapabilities) {
   Egress egress;
   egress.close(1);  // returns after the program has started
   std::ifstream file("/proc/" + std::to_string(egress.pid()) + "/status");

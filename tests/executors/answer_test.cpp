@@ -67,7 +67,7 @@ TEST(Answer, PassesDroppedArtifactsToItsSink) {
                                         DroppedArtifact{std::string(512, 'n'), DropReason::link, 0}));
 }
 
-TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
+TEST(Answer, ProtocolErrorIsNamedAndEndsTheReading) {
   const std::string deep(100, '[');
   const std::pair<Sent, const char*> rows[] = {
       {{{FrameKind::facts, "{}"}}, "unknown kind 1"},
@@ -104,7 +104,7 @@ TEST(Answer, WhatBreaksTheProtocolIsNamedAndEndsTheReading) {
   }
 }
 
-TEST(Answer, WrongTypesInAnErrorDoNoHarm) {
+TEST(Answer, WrongTypesInAnErrorAreHarmless) {
   const auto reader = reader_of({{FrameKind::error, R"({"type":1,"message":[],"line":-4,"exit":"x","other":{}})"}});
   ASSERT_TRUE(reader.answer().error);
   EXPECT_EQ(reader.answer().error->type, "Error");
@@ -112,7 +112,7 @@ TEST(Answer, WrongTypesInAnErrorDoNoHarm) {
   EXPECT_FALSE(reader.answer().error->exit);
 }
 
-TEST(Answer, FailureMayForbidARetryOrNameItsPause) {
+TEST(Answer, FailureMayForbidARetryOrSetItsPause) {
   struct Row {
     const char* retry;
     bool forbidden;
@@ -133,7 +133,7 @@ TEST(Answer, FailureMayForbidARetryOrNameItsPause) {
   }
 }
 
-TEST(Answer, ResultOverItsLimitIsNotKept) {
+TEST(Answer, ResultOverItsLimitIsDropped) {
   EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().too_large, HasSubstr("has 4 bytes"));
   EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().too_large, "");
   const auto giant = reader_of({{FrameKind::result, std::string(10 << 20, 'x')}, {FrameKind::done, ""}});
@@ -159,7 +159,7 @@ TEST(Answer, LongNoteIsCutBetweenCharacters) {
   EXPECT_THAT(reader.take_notes(), ElementsAre(text.substr(0, 999)));
 }
 
-TEST(Answer, FloodOfNotesIsCountedNotKept) {
+TEST(Answer, FloodOfNotesIsCountedAndDropped) {
   Sent flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
   auto reader = reader_of(flood);
   const auto notes = reader.take_notes();
@@ -195,7 +195,7 @@ TEST(Answer, RandomFramesNeverCrash) {
 }
 
 // Otherwise a job that sends calls without reading the replies could make the agent store many replies.
-TEST(Answer, ReplyThatNobodyTakesKeepsItsCallPending) {
+TEST(Answer, UnacceptedReplyKeepsItsCallPending) {
   std::string call;
   append_frame(call, FrameKind::call, "{}");
   AnswerReader reader(1000);
@@ -213,7 +213,7 @@ TEST(Answer, ReplyThatNobodyTakesKeepsItsCallPending) {
   EXPECT_THAT(reader.answer().problem, HasSubstr("more calls than it waits for"));
 }
 
-TEST(Answer, RepliesThatNobodyTakesAreKeptUpToALimit) {
+TEST(Answer, UnacceptedRepliesAreStoredUpToALimit) {
   std::string call;
   append_frame(call, FrameKind::call, "{}");
   AnswerReader reader(1000);

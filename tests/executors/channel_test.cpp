@@ -32,7 +32,7 @@ FrameReader up_reader() {
   return FrameReader({{FrameKind::note, 100}, {FrameKind::result, 1000}, {FrameKind::done, 0}});
 }
 
-TEST(Channel, FramesComeWholeInWhateverPieces) {
+TEST(Channel, FramesAreReadInAnyPieces) {
   std::string bytes;
   append_frame(bytes, FrameKind::note, "first");
   append_frame(bytes, FrameKind::result, std::string(1000, 'r'));
@@ -49,7 +49,7 @@ TEST(Channel, FramesComeWholeInWhateverPieces) {
   }
 }
 
-TEST(Channel, BytesOnTheWireAreAsDocumented) {
+TEST(Channel, WireFormatIsAsDocumented) {
   std::string bytes;
   append_frame(bytes, FrameKind::script, std::string(258, 's'));
   EXPECT_EQ(bytes.substr(0, 5), std::string("\x02\x01\x00\x00\x05", 5));
@@ -80,7 +80,7 @@ TEST(Channel, UnknownKindIsSkipped) {
   EXPECT_EQ(frames[1].fate, Frame::Fate::whole);
 }
 
-TEST(Channel, GiantLengthHoldsNoMemory) {
+TEST(Channel, HugeLengthAllocatesNoMemory) {
   FrameReader reader = up_reader();
   const auto frames = read_all(reader, std::string_view("\xff\xff\xff\xff\x11", 5), 5);
   ASSERT_EQ(frames.size(), 1U);
@@ -90,7 +90,7 @@ TEST(Channel, GiantLengthHoldsNoMemory) {
   EXPECT_TRUE(reader.inside_frame());
 }
 
-TEST(Channel, RandomBytesNeverGiveMoreThanTheyHold) {
+TEST(Channel, RandomBytesNeverYieldMoreThanTheyContain) {
   std::mt19937 random(20261121);
   for (int round = 0; round < 2000; ++round) {
     std::string bytes(random() % 400, '\0');
@@ -117,7 +117,7 @@ std::string frames(std::initializer_list<FrameKind> kinds) {
   return bytes;
 }
 
-TEST(HostChannel, WrongRequestsAreRefused) {
+TEST(HostChannel, InvalidRequestsAreRejected) {
   using enum FrameKind;
   const HostRow rows[] = {{"nothing", "", Code::unavailable},
                           {"half a header", "\x01", Code::invalid},
@@ -140,7 +140,7 @@ TEST(HostChannel, WrongRequestsAreRefused) {
   }
 }
 
-TEST(HostChannel, DescriptorComesAlongWithTheRequest) {
+TEST(HostChannel, DescriptorArrivesWithTheRequest) {
   using enum FrameKind;
   int ends[2], pipe_ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -205,7 +205,7 @@ class LeftArtifacts : public ::testing::Test {
 };
 
 // Regression test: the artifacts were lost without an error.
-TEST_F(LeftArtifacts, FolderThatIsNoneAnyMoreIsReported) {
+TEST_F(LeftArtifacts, ReplacedFolderIsReported) {
   EXPECT_TRUE(has_text(sent_of(folder_ / "removed"), "the folder of artifacts: it was removed"));
   EXPECT_TRUE(sent_of(folder_ / "no job/never there").empty());
   std::filesystem::create_directory_symlink("/etc", folder_ / "link");
@@ -214,7 +214,7 @@ TEST_F(LeftArtifacts, FolderThatIsNoneAnyMoreIsReported) {
   EXPECT_TRUE(has_text(sent_of(folder_ / "file"), "the folder of artifacts: not kept: is no folder any more"));
 }
 
-TEST_F(LeftArtifacts, FolderThatIsTooDeepIsReportedAsThat) {
+TEST_F(LeftArtifacts, TooDeepFolderIsReported) {
   std::filesystem::path deep = folder_;
   for (int i = 0; i < 32; ++i) deep /= "d";
   std::filesystem::create_directories(deep / "d");
@@ -226,13 +226,13 @@ TEST_F(LeftArtifacts, FolderThatIsTooDeepIsReportedAsThat) {
   EXPECT_EQ(sent.size(), 2U);
 }
 
-TEST_F(LeftArtifacts, FileThatBecomesShorterWhileItIsReadIsReported) {
+TEST_F(LeftArtifacts, FileThatShrinksDuringReadingIsReported) {
   std::ofstream(folder_ / "file") << std::string(8 << 20, 'x');
   const auto sent = sent_of(folder_, [&] { std::filesystem::resize_file(folder_ / "file", 1000); });
   EXPECT_TRUE(has_text(sent, "artifact file: kept as far as it could be read: it has become shorter meanwhile"));
 }
 
-TEST_F(LeftArtifacts, OverAThousandNamesOfOneFolderAreReported) {
+TEST_F(LeftArtifacts, MoreThanAThousandNamesAreReported) {
   for (int i = 0; i < 1100; ++i) std::filesystem::create_directory(folder_ / std::to_string(i));
   EXPECT_TRUE(has_text(sent_of(folder_), "the folder of artifacts: not kept: has over 1000 names"));
 }
@@ -265,7 +265,7 @@ TEST_F(LeftArtifacts, ListOfDroppedFilesIsBounded) {
   EXPECT_EQ(dropped.size(), 2 * DroppedArtifacts::kMax) << "links leave room for files that lose data";
 }
 
-TEST_F(LeftArtifacts, ReasonsThatAreLeftOutAreMentioned) {
+TEST_F(LeftArtifacts, OmittedReasonsAreMentioned) {
   for (int i = 0; i < 30; ++i) ::mkfifo((folder_ / std::to_string(i)).c_str(), 0600);
   const auto sent = sent_of(folder_);
   EXPECT_EQ(sent.size(), 21U);

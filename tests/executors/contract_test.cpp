@@ -59,7 +59,7 @@ void expect_contract(const std::string& type, const std::string& samples, const 
 }
 
 // The table also contains the executor of programs. An operator names its script types.
-TEST(TableOfExecutors, ItsTypesAreThoseThatLabelsOfMetricsMaySay) {
+TEST(ExecutorTable, TypesMatchTheLabelsOfMetrics) {
   static const SystemClock kClock;
   TypeNames types{"command"};
   for (const auto& executor :
@@ -74,7 +74,7 @@ class Contract : public ::testing::TestWithParam<std::string> {};
 TEST_P(Contract, HoldsInEveryCase) { expect_contract(GetParam(), samples_of(GetParam()), "/nonexistent"); }
 
 // The shell is used as a prebuilt program that receives the samples of bash as its argument.
-TEST(ContractOfNative, HoldsInEveryCase) {
+TEST(NativeContract, HoldsInEveryCase) {
   const test::TempDir state, samples;
   const std::string folder = programs_folder(state.path().string(), 1);
   std::filesystem::create_directories(folder);
@@ -92,7 +92,7 @@ TEST(ContractOfNative, HoldsInEveryCase) {
 }
 
 // Each sample of bash is embedded in a V program that pipes it to bash. The syntax error is one of V.
-TEST(ContractOfV, HoldsInEveryCase) {
+TEST(VContract, HoldsInEveryCase) {
   const test::CompilerFolder compiler;
   const test::TempDir state, samples;
   for (const auto& entry : std::filesystem::directory_iterator(samples_of("bash"))) {
@@ -118,7 +118,7 @@ std::vector<std::string> types() {
 
 INSTANTIATE_TEST_SUITE_P(Types, Contract, ::testing::ValuesIn(types()), [](const auto& each) { return each.param; });
 
-TEST(ContractCases, EveryExecutorOfOursHasItsSamples) {
+TEST(ContractCases, EveryExecutorHasItsSamples) {
   for (const auto& executor : table()) {
     const std::string type = executor->script_types().front();
     if (type == "native" || type == "v") continue;  // have tests of their own above

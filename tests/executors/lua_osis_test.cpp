@@ -62,7 +62,7 @@ todo:put(mine, {version = 7})
   EXPECT_EQ(ran.end.error, "OsisError: osis.put: a has version 2 (line 10)");
 }
 
-TEST(LuaOsis, LoopsGoOverAllPages) {
+TEST(LuaOsis, LoopsReadAllPages) {
   FakeObjects objects;
   const LuaRan ran = run_osis(R"(
 local numbers = osis.kind('numbers')
@@ -77,7 +77,7 @@ for each in numbers:list{after = '020', limit = 1} do print(each.id, each.n) end
   EXPECT_EQ(ran.out, "25\t25\t7\t12\t5\t1\t0\n021\t21\n") << ran.err;
 }
 
-TEST(LuaOsis, TransactionIsOneCallAndAllOrNothing) {
+TEST(LuaOsis, TransactionIsOneAtomicCall) {
   FakeObjects objects;
   const LuaRan ran = run_osis(R"(
 local a, b = osis.kind('a'), osis.kind('b', {namespace = 'other'})
@@ -100,7 +100,7 @@ assert(err.code == 'invalid' and tostring(err):find('it is over'))
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(LuaOsis, AgentIsAskedWithWholeParameters) {
+TEST(LuaOsis, AgentReceivesCompleteParameters) {
   const auto calls = calls_of(R"(
 local users = osis.kind('users', {namespace = 'shop', index = {'email'}, text = 'bio'})
 users:put({email = 'a', version = 3, created_ms = 1, id = 'i'})
@@ -116,7 +116,7 @@ users:find{field = 'age', min = 18}()
       {"namespace":"shop","kind":"users","field":"age","min":18,"limit":100}})"));
 }
 
-TEST(LuaOsis, RefusalsSayWhatIsWrong) {
+TEST(LuaOsis, RefusalsContainAReason) {
   LuaRan ran;
   calls_of("osis.kind('x'):put{}", R"("error":{"code":"denied","message":"caller 12 may not write: context grant 7"})",
            &ran);

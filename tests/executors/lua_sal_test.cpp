@@ -20,7 +20,7 @@ LuaRan run_with(const std::string& script, bool exec, Network network = Network:
   return run_lua(LuaJob{.script = script, .policy = policy});
 }
 
-TEST(Sal, FilesAndFolders) {
+TEST(Sal, FilesAndFoldersWork) {
   // Without the sandbox, the working directory is the folder of the job.
   const LuaRan ran = run_with(R"(
 mkdir('a/b/c')
@@ -56,7 +56,7 @@ assert(select(2, pcall(file_write, 'x')).code == 'invalid')
 }
 
 // Regression test: the target was emptied before the source was read.
-TEST(Sal, FileCopiedOntoItselfKeepsWhatIsInIt) {
+TEST(Sal, FileCopiedOntoItselfIsUnchanged) {
   const LuaRan ran = run_with(R"(
 file_write('d/a', 'kept')
 run_silent('ln -s a d/link; ln -s d e')
@@ -89,7 +89,7 @@ assert(os.find_files('e', '*')[1] == nil and exist('e/l'))
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(Sal, ProgramsRsyncAndArchives) {
+TEST(Sal, ProgramsRsyncAndArchivesWork) {
   const HttpServer web([](const std::string& head, const std::string&) {
     return head.starts_with("GET /none") ? http_answer("404 Not Found", "") : http_answer("200 OK", "not an archive");
   });
@@ -138,7 +138,7 @@ end
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(Sal, Text) {
+TEST(Sal, TextFunctionsWork) {
   const LuaRan ran = run_with(R"(
 assert(dedent('\ta\n\t\tb\n') == 'a\n\tb\n' and dedent('') == '' and dedent('a\n  b') == 'a\n  b' and dedent('  \n  a') == '\na')
 assert(prefix('', '>') == '>' and name_fix('Ünïcode Näme') == 'ncode_nme' and path_fix('/a b/') == '/a b/')
@@ -172,7 +172,7 @@ end
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(Sal, HttpAndTcp) {
+TEST(Sal, HttpAndTcpWork) {
   const HttpServer web([](const std::string& head, const std::string& body) {
     if (head.starts_with("GET /big")) return http_answer("200 OK", std::string(9U << 20, 'x'));
     if (head.starts_with("GET /loop")) return http_answer("302 Found", "", "Location: /loop\r\n");
@@ -213,7 +213,7 @@ assert(code(c.send, c, 'x') == 'invalid')
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(Sal, RedisRefusalsAndReconnects) {
+TEST(Sal, RedisRejectsAndReconnects) {
   const RedisServer server;
   const LuaRan ran = run_with("local url = 'redis://127.0.0.1:" + std::to_string(server.port()) + R"('
 local r = redis.connect(url)
@@ -235,7 +235,7 @@ assert(nested[1] == 1 and nested[2][1] == 2 and nested[3] == nil and nested.n ==
   EXPECT_EQ(ran.end.error, "") << ran.err;
 }
 
-TEST(Sal, StandardRedisIsNamedByTheEnvironment) {
+TEST(Sal, DefaultRedisIsSetByTheEnvironment) {
   const RedisServer server;
   Policy policy = profile("sal");
   policy.network = Network::loopback;

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // SY16: running programs, loading machine code and corrupting the interpreter are refused, under every name.
-TEST(LuaConfined, NeitherProgramsNorMachineCodeNorBytecode) {
+TEST(LuaConfined, ProgramsMachineCodeAndBytecodeAreDenied) {
   const LuaRan ran = run_lua_confined(R"(
 local function refused(name, ...)
   local got = table.pack(pcall(...))
@@ -55,7 +55,7 @@ refused('channel', io.open, '/proc/self/fd/3', 'r+b')
 }
 
 // The positive twins: with the grant, programs run, and source text loads.
-TEST(LuaConfined, WithTheGrantProgramsRun) {
+TEST(LuaConfined, GrantAllowsPrograms) {
   Policy policy = profile("sal");
   policy.exec = true;
   const LuaRan ran = run_lua_confined(LuaJob{
@@ -66,7 +66,7 @@ TEST(LuaConfined, WithTheGrantProgramsRun) {
   EXPECT_EQ(ran.out, "true\tpopen\t0\n1\t2\t1\ttrue\n") << ran.err;
 }
 
-TEST(LuaConfined, SystemIsReadOnlyAndTheHostIsNotThere) {
+TEST(LuaConfined, SystemIsReadOnlyAndHostIsHidden) {
   const LuaRan ran = run_lua_confined(R"(
 for _, path in ipairs{'/etc/x', '/usr/x', '/x', '/proc/x', '/dev/x'} do
   assert(not pcall(file_write, path, 'x'), path)
@@ -94,7 +94,7 @@ void PrintTo(const SandboxEndRow& row, std::ostream* out) { *out << row.name; }
 
 class LuaConfinedEnd : public ::testing::TestWithParam<SandboxEndRow> {};
 
-TEST_P(LuaConfinedEnd, IsReportedAsItWas) {
+TEST_P(LuaConfinedEnd, IsReported) {
   const SandboxEndRow& row = GetParam();
   const LuaRan ran = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
   EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
                       RunStatus::exit, "Too many open files"}));
 
 // Only the granted folder is accessible.
-TEST(LuaConfined, GrantedFolderIsAllThatIsOpened) {
+TEST(LuaConfined, OnlyTheGrantedFolderIsOpen) {
   char folder[] = "/var/tmp/mycojobs-lua-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms(0755));
@@ -159,7 +159,7 @@ TEST(LuaConfined, GrantedFolderIsAllThatIsOpened) {
 }
 
 // Two jobs of one zygote: the second sees no state of the first.
-TEST(LuaConfined, NothingIsLeftForTheNext) {
+TEST(LuaConfined, NextJobFindsNothing) {
   EXPECT_EQ(run_lua_confined("string.leak = 1\nleak = 2\nmycojobs.leak = 3\nfile_write('/tmp/leak', 'x')\n"
                              "getmetatable('').__index = {}\nos.setlocale('C')\nchdir('/tmp')")
                 .end.error,

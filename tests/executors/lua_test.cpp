@@ -19,7 +19,7 @@ using ::testing::Not;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-TEST(Lua, PrintsAndHandsBackItsResult) {
+TEST(Lua, PrintsAndReturnsItsResult) {
   const LuaRan ran = run_lua("print('hello')\nresult.answer = 'yes'\n");
   EXPECT_EQ(ran.out, "hello\n");
   EXPECT_EQ(ran.err, "");
@@ -37,7 +37,7 @@ void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 
 class LuaResult : public ::testing::TestWithParam<ResultRow> {};
 
-TEST_P(LuaResult, IsHandedBackOrRefusedByKey) {
+TEST_P(LuaResult, IsReturnedOrRejectedByKey) {
   const LuaRan ran = run_lua(GetParam().script);
   EXPECT_EQ(ran.end.error, GetParam().error);
   EXPECT_EQ(ran.end.result, GetParam().result);
@@ -103,7 +103,7 @@ TEST(Lua, OwnGlobalNamedResultIsAWarning) {
   }
 }
 
-TEST(Lua, RefusedResultIsNotRetried) {
+TEST(Lua, RejectedResultIsNotRetried) {
   for (const char* script : {"result.x = print", "result.x = 1\nresult = 5"}) {
     const LuaRan ran = run_lua(script);
     EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
@@ -135,7 +135,7 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class LuaEnd : public ::testing::TestWithParam<EndRow> {};
 
-TEST_P(LuaEnd, IsReportedAsItWas) {
+TEST_P(LuaEnd, IsReported) {
   const LuaRan ran = run_lua(LuaJob{.script = GetParam().script, .policy = profile("sal")});
   EXPECT_EQ(ran.end.detail, GetParam().detail);
   EXPECT_EQ(ran.end.error, GetParam().error) << ran.err;
@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"late error", "setmetatable({}, {__gc = function() error('late') end})", "ok", ""},
         EndRow{"closed stdout", "io.stdout:close()", "ok", ""}));
 
-TEST(Lua, JobThatCannotBeLaidOutSaysWhy) {
+TEST(Lua, UnpreparableJobReportsWhy) {
   LuaJob job{.script = "print('never')"};
   job.secrets = {{"../\"x\\", "value"}};
   const LuaRan ran = run_lua(job);
@@ -226,7 +226,7 @@ TEST(Lua, TracebackHasTheScriptsOwnLines) {
   EXPECT_THAT(info.at("traceback").get<std::string>(), HasSubstr("nightly.lua:4: in outer"));
 }
 
-TEST(Lua, FailureSaysAboutAnotherAttempt) {
+TEST(Lua, FailureControlsTheNextAttempt) {
   EXPECT_TRUE(run_lua("mycojobs.failure('never', {retry = false})").end.retry_forbidden);
   EXPECT_EQ(run_lua("mycojobs.failure('later', {retry = 2.5})").end.retry_after_ms, 2500U);
   EXPECT_TRUE(run_lua("error{message = 'never', retry = false}").end.retry_forbidden);
@@ -235,7 +235,7 @@ TEST(Lua, FailureSaysAboutAnotherAttempt) {
   EXPECT_THAT(run_lua("mycojobs.failure('x', {retry = -1})").end.error, HasSubstr("retry = -1 is neither"));
 }
 
-TEST(Lua, FactsInputsSecretsAndEnvironmentAreThere) {
+TEST(Lua, FactsInputsSecretsAndEnvironmentAreAvailable) {
   const LuaRan ran = run_lua(LuaJob{
       .script = "print(job.id, job.caller_id, job.name, job.granted, inputs.first.k, env.A, os.getenv('A'), env.HOME)\n"
                 "print(mycojobs.secret('token'))\nprint(mycojobs.inputs == inputs, mycojobs.result == result)",
@@ -254,7 +254,7 @@ TEST(Lua, ResultsKeepTheirTypes) {
   EXPECT_EQ(run_lua("local v = 1\nfor _ = 1, 49 do v = {v} end\nresult.x = v").end.detail, "exception");
 }
 
-TEST(Lua, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
+TEST(Lua, InputsAreAvailableByNameOrIdUnchanged) {
   const LuaRan ran = run_lua(LuaJob{
       .script = "local sum = 0\nfor _, each in pairs(inputs) do sum = sum + each.n end\n"
                 "result.sum = sum\nresult.same = inputs.build == inputs['2002'] and inputs.build == inputs[2002]\n"
@@ -268,7 +268,7 @@ TEST(Lua, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
   EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"absent", "none", "same", "sum"}));
 }
 
-TEST(Lua, WhatAFlowHandsOverIsThere) {
+TEST(Lua, FlowDataIsAvailable) {
   const LuaRan ran = run_lua(LuaJob{
       .script = "local flow = mycojobs.flow\nresult.region, result.who = flow.inputs.region, flow.signals.go.who\n"
                 "result.each, result.index = mycojobs.each.a, flow.index\n"
@@ -281,7 +281,7 @@ TEST(Lua, WhatAFlowHandsOverIsThere) {
       << ran.err;
 }
 
-TEST(Lua, LogsProgressAndArtifacts) {
+TEST(Lua, LogsProgressAndArtifactsWork) {
   const LuaRan ran = run_lua(
       "log.info('a', 1, nil)\nlog.error('b')\nmycojobs.progress(0.5, "
       "'half')\nmycojobs.progress('on')\nmycojobs.progress(1)\n"
@@ -295,13 +295,13 @@ TEST(Lua, LogsProgressAndArtifacts) {
   EXPECT_THAT(ran.out, HasSubstr("\"../x\" is no plain path"));
 }
 
-TEST(Lua, TermEndsAScriptThatDoesNotAsk) {
+TEST(Lua, TermEndsAScriptWithoutAHandler) {
   const LuaRan ran = run_lua(LuaJob{.script = "print('ready')\nmycojobs.sleep(30)\nprint('on')", .term_at = "ready"});
   EXPECT_EQ(ran.outcome.signal, 15);
   EXPECT_EQ(ran.out, "ready\n");
 }
 
-TEST(Lua, ScriptThatAsksMayTidyUp) {
+TEST(Lua, ScriptWithAHandlerMayCleanUp) {
   const LuaRan ran = run_lua(LuaJob{.script = "mycojobs.cancelled()\nprint('ready')\nmycojobs.sleep(30)\n"
                                               "result.told = mycojobs.cancelled()",
                                     .term_at = "ready"});
@@ -322,11 +322,9 @@ assert(json.decode(json.encode(0.1)) == 0.1 and math.type(json.decode('7')) == '
   EXPECT_EQ(ran.end.error, "");
 }
 
-TEST(Lua, FirstLineOfAShellIsPassedOver) {
-  EXPECT_EQ(run_lua("#!/usr/bin/lua\nerror('x')").end.error, "Error: x (line 2)");
-}
+TEST(Lua, ShebangLineIsSkipped) { EXPECT_EQ(run_lua("#!/usr/bin/lua\nerror('x')").end.error, "Error: x (line 2)"); }
 
-TEST(Lua, ProbeTellsTheVersion) {
+TEST(Lua, ProbeReportsTheVersion) {
   const auto version =
       LuaExecutor("sal", std::make_shared<LuaHost>(mj::test::program_path("mycojobs-luahost"))).probe();
   ASSERT_TRUE(version) << version.error().message;

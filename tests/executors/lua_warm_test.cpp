@@ -63,7 +63,7 @@ TEST(WarmLua, OneStateServesManyRuns) {
   EXPECT_EQ(run_warm("result.kept = tostring(kept.x)", 'b').result("kept"), "nil") << "another key is another process";
 }
 
-TEST(WarmLua, AnErrorIsAnEndLikeAnother) {
+TEST(WarmLua, ErrorIsAnOrdinaryEnd) {
   MJ_NEEDS_WARM();
   EXPECT_EQ(before(run_warm("", 'c')), 0U);
   const LuaRan failed = run_warm("error('not here')", 'c');
@@ -85,7 +85,7 @@ TEST(WarmLua, MainReturnsItsResultOrNothing) {
   EXPECT_EQ(before(run_warm("nothing", 'd', script)), 3U);
 }
 
-TEST(WarmLua, ModulesThatCannotServeAreReported) {
+TEST(WarmLua, UnsuitableModulesAreReported) {
   MJ_NEEDS_WARM();
   for (int i = 0; i < 2; ++i) {
     const LuaRan none = run_warm("", 'e', "result.a = 1");

@@ -22,7 +22,7 @@ Answer handed_back() {
   return answer;
 }
 
-TEST(OutcomeToEnd, EveryStatusHasItsWords) {
+TEST(OutcomeToEnd, EveryStatusHasItsText) {
   struct Row {
     RunStatus status;
     const char* detail;
@@ -57,7 +57,7 @@ TEST(OutcomeToEnd, EveryStatusHasItsWords) {
   }
 }
 
-TEST(OutcomeToEnd, TheReceiptSaysWhatWasGranted) {
+TEST(OutcomeToEnd, ReceiptContainsTheGrants) {
   EndContext context = kContext;
   Policy policy;
   policy.network = Network::allow_list;
@@ -73,7 +73,7 @@ TEST(OutcomeToEnd, TheReceiptSaysWhatWasGranted) {
   EXPECT_FALSE(json::parse(outcome_to_end(kContext, Outcome{}, handed_back()).receipt).contains("granted"));
 }
 
-TEST(OutcomeToEnd, ReasonOfTheSandboxIsUsedWhereThereIsOne) {
+TEST(OutcomeToEnd, SandboxReasonIsUsedIfPresent) {
   Outcome outcome;
   outcome.status = RunStatus::oom;
   outcome.reason = "killed by the kernel:\n256 MiB";
@@ -108,7 +108,7 @@ TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
   EXPECT_EQ(json::parse(end.error_info)["setup"]["step"], "uid_map");
 }
 
-TEST(OutcomeToEnd, SuccessNeedsTheHostsWord) {
+TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
   Answer silent = handed_back();
@@ -127,7 +127,7 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsWord) {
   EXPECT_EQ(outcome_to_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
 }
 
-TEST(OutcomeToEnd, WhatAFailureSaysOfARetryIsPassedOn) {
+TEST(OutcomeToEnd, RetryHintOfAFailureIsForwarded) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
   Answer answer = handed_back();
@@ -142,7 +142,7 @@ TEST(OutcomeToEnd, WhatAFailureSaysOfARetryIsPassedOn) {
   EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
 }
 
-TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
+TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
   outcome.usage = {10, 20, 30, 40, 5, 60, 70};
@@ -161,7 +161,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreWhole) {
 }
 
 // The writer does not build a JSON tree, but its output must equal that of a JSON tree.
-TEST(OutcomeToEnd, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
+TEST(OutcomeToEnd, HostileTextsAreWrittenLikeTheJsonLibrary) {
   const std::string texts[] = {"",   "\"",   "\\",       "a\nb",      "\x01\x7f",
                                "é😀", "\xff", "\xe2\x82", "{\"a\":1}", std::string(1, '\0')};
   std::mt19937 random(22);
@@ -192,7 +192,7 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
 }
 
 // Exact bytes, because receipts are signed and compared as text.
-TEST(OutcomeToEnd, ItsReceiptIsTheseBytes) {
+TEST(OutcomeToEnd, ReceiptHasTheseBytes) {
   EndContext context = kContext;
   context.intent = "i", context.grant = std::make_shared<const std::string>(R"("granted":{"memory":1})");
   Outcome outcome;
@@ -212,7 +212,7 @@ TEST(OutcomeToEnd, ItsReceiptIsTheseBytes) {
   EXPECT_EQ(end.error_info, R"({"violation":{"args":[17,2,3,4,5,6],"comm":"py","pid":7,"syscall":"keyctl"}})");
 }
 
-TEST(OutcomeToEnd, ErrorIsOneLineOfTextWhateverTheScriptRaised) {
+TEST(OutcomeToEnd, ErrorIsOneLineOfText) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
   outcome.exit_code = 1;

@@ -60,7 +60,7 @@ TEST(Programs, SignalThatEndsThemIsTheJobsEnd) {
   EXPECT_THAT(done.end.error, HasSubstr("SIGSEGV"));
 }
 
-TEST(Programs, ExitCodeAndTheLastLinesOfStderrAreTheError) {
+TEST(Programs, ExitCodeAndLastStderrLinesAreTheError) {
   const Done done = run(bash(), "echo first >&2; printf 'the reason \\xff \\n\\n' >&2; exit 42\n");
   EXPECT_EQ(done.end.detail, "exit");
   EXPECT_EQ(done.end.error, "exit code 42: the reason \xef\xbf\xbd");
@@ -81,7 +81,7 @@ echo a > /dev/stdout && echo b > /dev/stderr && echo c > /dev/fd/1 && echo d > /
   EXPECT_EQ(done.err, "b\nd\ne\n");
 }
 
-TEST(Programs, StderrOfTheErrorBeginsWithACharacter) {
+TEST(Programs, StderrOfTheErrorStartsWithACharacter) {
   for (const int offset : {0, 1, 2}) {
     const Done done = run(bash(), "printf '%0" + std::to_string(offset) + "d' 0 | head -c " + std::to_string(offset) +
                                       " >&2; for i in $(seq 5000); do printf '\u20ac' >&2; done; exit 1\n");
@@ -92,13 +92,13 @@ TEST(Programs, StderrOfTheErrorBeginsWithACharacter) {
   }
 }
 
-TEST(Programs, ResultThatCannotBeReadIsNotRetried) {
+TEST(Programs, UnreadableResultIsNotRetried) {
   const Done done = run(bash(), "echo nonsense > $MYCOJOBS_RESULT\n");
   EXPECT_THAT(done.end.error, HasSubstr("ResultError"));
   EXPECT_TRUE(done.end.retry_forbidden);
 }
 
-TEST(Programs, AreAskedToEndAndMayTidyUp) {
+TEST(Programs, ReceiveTermAndMayCleanUp) {
   LocalRunHooks hooks;
   hooks.cancel_at = "ready";
   // Bash runs a trap between two commands. A single long command that starts after the signal would delay the trap.
@@ -107,12 +107,12 @@ TEST(Programs, AreAskedToEndAndMayTidyUp) {
   EXPECT_EQ(done.out, "ready\ntidied\n");
 }
 
-TEST(Programs, WhoNeverEndsIsKilledWithAllOfIts) {
+TEST(Programs, EndlessProgramIsKilledWithItsProcesses) {
   const Done done = run(bash(), "trap '' TERM\n(setsid sleep 1000 &)\nwhile :; do sleep 1; done\n", {}, 1000);
   EXPECT_EQ(done.end.detail, "timeout");
 }
 
-TEST(Programs, InterpreterThatIsMissingIsNamedWithTheRemedy) {
+TEST(Programs, MissingInterpreterIsNamedWithTheRemedy) {
   const CommandExecutor absent({.name = "zsh", .command = {"/usr/bin/no-such-shell", "{script}"}});
   const auto probed = absent.probe();
   ASSERT_FALSE(probed);
@@ -131,7 +131,7 @@ TEST(Programs, ShellWithoutAVersionWorksIfItRunsTrue) {
   EXPECT_FALSE(asked.probe()) << "the operator has named the arguments";
 }
 
-TEST(Programs, ResultThatIsReplacedBySomethingElseIsAnError) {
+TEST(Programs, ReplacedResultFileIsAnError) {
   for (const char* script : {"rm $MYCOJOBS_RESULT; mkfifo $MYCOJOBS_RESULT", "ln -sf /etc/passwd $MYCOJOBS_RESULT",
                              "rm $MYCOJOBS_RESULT; mkdir $MYCOJOBS_RESULT"}) {
     const Done done = run(bash(), script);
@@ -146,7 +146,7 @@ TEST(Programs, FullFolderIsReported) {
   EXPECT_NE(done.end.detail, "ok");
 }
 
-TEST(Programs, MachineCodeInMemoryNeedsTheOperatorsWord) {
+TEST(Programs, MachineCodeInMemoryNeedsTheOperatorsPermission) {
   const std::string script =
       "const f = (a) => a * 2; let s = 0; for (let i = 0; i < 1e6; i++) s += f(i); console.log(s);";
   CommandSettings node{.name = "node", .command = {"/usr/bin/node", "{script}"}, .file = "script.js"};
@@ -179,7 +179,7 @@ TEST_F(Native, ProgramIsRunByItsHashWithItsArguments) {
   EXPECT_EQ(run(native, hash + "\n%s\n{script}").out, "{script}") << "an argument is the job's own";
 }
 
-TEST_F(Native, WhatHasAnotherHashIsNotRun) {
+TEST_F(Native, ProgramWithAnotherHashIsNotRun) {
   const NativeExecutor native(state_.path().string());
   const std::string hash = add("/usr/bin/printf");
   std::ofstream(programs_folder(state_.path().string(), 7) + "/" + hash, std::ios::app) << "x";
@@ -189,7 +189,7 @@ TEST_F(Native, WhatHasAnotherHashIsNotRun) {
   EXPECT_THAT(run(native, "abc").end.error, HasSubstr("8 to 64 digits"));
 }
 
-TEST_F(Native, WhatWasChangedAfterARunIsNotRunAgain) {
+TEST_F(Native, ProgramChangedAfterARunIsNotRunAgain) {
   const NativeExecutor native(state_.path().string());
   const std::string hash = add("/usr/bin/printf");
   EXPECT_EQ(run(native, hash + "\nx").out, "x");
@@ -200,7 +200,7 @@ TEST_F(Native, WhatWasChangedAfterARunIsNotRunAgain) {
   EXPECT_THAT(run(native, hash).end.error, HasSubstr("no program of this context"));
 }
 
-TEST_F(Native, ProgramThatDoesNotFitIsRefusedBeforeItRuns) {
+TEST_F(Native, UnsuitableProgramIsRejectedBeforeItRuns) {
   const NativeExecutor native(state_.path().string());
   const std::string hash = add("/usr/bin/printf");
   EXPECT_EQ(run(native, hash + "\nx").out, "x");
@@ -212,7 +212,7 @@ TEST_F(Native, ProgramThatDoesNotFitIsRefusedBeforeItRuns) {
   EXPECT_THAT(begun.error().message, HasSubstr("policy.disk"));
 }
 
-TEST_F(Native, CacheHandsOutTheSameSealedFileUntilItsSourceIsTouched) {
+TEST_F(Native, CacheReturnsTheSameSealedFileUntilAChange) {
   const std::string hash = add("/usr/bin/printf");
   const std::string path = programs_folder(state_.path().string(), 7) + "/" + hash;
   const std::uint64_t size = std::filesystem::file_size(path);
@@ -227,7 +227,7 @@ TEST_F(Native, CacheHandsOutTheSameSealedFileUntilItsSourceIsTouched) {
   EXPECT_NE(cache.sealed(path, hash, size).value(), *first);
 }
 
-TEST_F(Native, CacheTellsWhatIsNotThereFromWhatCannotBeReadNow) {
+TEST_F(Native, CacheDistinguishesMissingFromUnreadable) {
   const std::string hash = add("/usr/bin/printf"), folder = programs_folder(state_.path().string(), 7);
   std::filesystem::create_directory(folder + "/odd");
   ProgramCache cache;
@@ -242,7 +242,7 @@ TEST_F(Native, CacheTellsWhatIsNotThereFromWhatCannotBeReadNow) {
   EXPECT_EQ(short_of_files.error().code, Code::unavailable);
 }
 
-TEST_F(Native, CacheKeepsWhatWasUsedLast) {
+TEST_F(Native, CacheKeepsTheLastUsed) {
   const std::string hash = add("/usr/bin/printf"), other = add("/usr/bin/env"),
                     folder = programs_folder(state_.path().string(), 7);
   const std::uint64_t room =
@@ -256,7 +256,7 @@ TEST_F(Native, CacheKeepsWhatWasUsedLast) {
   EXPECT_NE(none.sealed(folder + "/" + hash, hash, room).value(), none.sealed(folder + "/" + hash, hash, room).value());
 }
 
-TEST(Programs, WhatIsLeftBehindAndWritesProgressHoldsUpNoEnd) {
+TEST(Programs, LeftoverProgressWriterDelaysNoEnd) {
   const Done done = run(bash(),
                         "(setsid cat /dev/zero > $MYCOJOBS_PROGRESS &)\n(yes 0.5 > $MYCOJOBS_PROGRESS &)\n"
                         "sleep 0.2; echo k=v > $MYCOJOBS_RESULT\n");

@@ -52,7 +52,7 @@ class Updated {
 
 bool is_linked() { return installed_build(mj::test::program_path("mycojobs-pyhost")).linked; }
 
-TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
+TEST(PythonBuild, LinkedBuildRunsWhileItIsTheInstalledOne) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
   EXPECT_EQ(run_python_confined(kWhoRuns).out, "mycojobs-pyhost\n");
   EXPECT_THAT(PythonExecutor(mj::test::program_path("mycojobs-pyhost")).probe().value(),
@@ -60,7 +60,7 @@ TEST(PythonBuild, TheLinkedOneRunsWhileItIsTheInstalledBuild) {
 }
 
 // A build without complete Python archives: the only program is the shared one.
-TEST(PythonBuild, TheSharedOneAloneRunsAndSaysSo) {
+TEST(PythonBuild, SharedBuildRunsAloneAndReportsIt) {
   const std::string both = mj::test::program_path("mycojobs-pyhost-shared");
   const TempDir folder;
   const std::string pyhost = folder / "mycojobs-pyhost";
@@ -71,7 +71,7 @@ TEST(PythonBuild, TheSharedOneAloneRunsAndSaysSo) {
   EXPECT_THAT(ran.out, StartsWith("libpython3.")) << ran.err << ran.end.error;
 }
 
-TEST(PythonBuild, AfterAnUpdateOfAnyOfItsLibrariesTheInstalledOneRuns) {
+TEST(PythonBuild, InstalledBuildRunsAfterALibraryUpdate) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
   for (const char* library : {"libpython3", "libexpat", "libz", "libstdc++", "libgcc_s"}) {
     const Updated helpers(library);

@@ -27,7 +27,7 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 
 class PythonEnd : public ::testing::TestWithParam<EndRow> {};
 
-TEST_P(PythonEnd, IsReportedAsItWas) {
+TEST_P(PythonEnd, IsReported) {
   const Ran ran = run_python(GetParam().script);
   EXPECT_EQ(ran.end.detail, GetParam().detail);
   EXPECT_EQ(ran.end.error, GetParam().error);
@@ -36,7 +36,7 @@ TEST_P(PythonEnd, IsReportedAsItWas) {
 }
 
 // The same error as for inputs that do not fit into the job's folder. Regression test: the error was "exit code 125".
-TEST(PythonEnds, JobThatCannotBeLaidOutSaysWhy) {
+TEST(PythonEnds, UnpreparableJobReportsWhy) {
   JobFacts facts = facts_of("print('never')");
   facts.secrets = {{"../x", "value"}};
   const Ran ran = run_python(facts);
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"os", "import os\nos.getpid = lambda: 1\nos.environ = None\nresult['a'] = 'b'", "ok", ""},
         EndRow{"atexit that fails", "import atexit\natexit.register(lambda: 1/0)", "ok", ""}));
 
-TEST(PythonEnds, TracebackHasTheScriptsLinesAndNoneOfOurs) {
+TEST(PythonEnds, TracebackHasOnlyTheScriptsLines) {
   const Ran ran = run_python("def f(x):\n    return 1 / x\n\nf(0)\n");
   EXPECT_EQ(
       ran.err,
@@ -189,7 +189,7 @@ file.write('file\n')
 }
 
 // Python's threading ends pools before the functions registered for the exit run, even if no thread must be joined.
-TEST(PythonEnds, PoolsEndBeforeWhatIsRegistered) {
+TEST(PythonEnds, PoolsEndBeforeRegisteredFunctions) {
   const Ran ran = run_python(R"(
 import atexit
 from concurrent.futures import ThreadPoolExecutor
@@ -200,7 +200,7 @@ atexit.register(pool.submit, int)
 }
 
 // Unchanged streams are not flushed. Data in a stream or in its buffer counts as a change.
-TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
+TEST(PythonEnds, BufferedStreamsAreFlushed) {
   for (const char* script :
        {"sys.stdout.write('x')", "sys.stdout.buffer.write(b'x')", "sys.__stdout__.write('x')",
         "sys.stdout.flush(); sys.stdout.write('x')", "out = sys.stdout; sys.stdout = None; out.write('x')",
@@ -212,7 +212,7 @@ TEST(PythonEnds, WhatWaitsInAStreamIsWritten) {
 }
 
 // The main module is created before the fork and must not differ from that of python3.
-TEST(PythonEnds, MainIsLikeThatOfPython) {
+TEST(PythonEnds, MainModuleIsLikeThatOfPython) {
   const Ran ran = run_python(R"(
 import sys
 main = sys.modules['__main__']
@@ -232,11 +232,11 @@ f = lambda: last
       << ran.err;
 }
 
-TEST(PythonEnds, ScriptWithANullCharacterIsRefused) {
+TEST(PythonEnds, ScriptWithANullCharacterIsRejected) {
   EXPECT_THAT(run_python(std::string("x = 1\n\0y = 2\n", 14)).end.error, HasSubstr("null bytes"));
 }
 
-TEST(PythonEnds, ForkedChildOfTheScriptHandsNothingBack) {
+TEST(PythonEnds, ForkedChildReturnsNoResult) {
   const Ran ran = run_python(
       "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nresult['who'] = 'parent' if pid else 'child'\n"
       "print(result['who'])");
@@ -253,12 +253,12 @@ TEST(PythonEnds, HugeMessageAndTracebackAreCut) {
   EXPECT_GT(ran.err.size(), 9000000U);
 }
 
-TEST(PythonEnds, MessageThatIsNotTextIsStillReported) {
+TEST(PythonEnds, NonTextMessageIsStillReported) {
   const Ran ran = run_python("raise ValueError('\\ud800 \\udcff')");
   EXPECT_EQ(ran.end.error, "ValueError: ? ? (line 1)");
 }
 
-TEST(PythonEnds, ErrorOfAScriptThatFailedHasNoResult) {
+TEST(PythonEnds, ErrorOfAFailedScriptHasNoResult) {
   const Ran ran = run_python("result['a'] = 'b'\n1/0");
   EXPECT_TRUE(ran.end.result.empty());
 }
@@ -272,7 +272,7 @@ void PrintTo(const RetryRow& row, std::ostream* out) { *out << row.script; }
 
 class PythonFailure : public ::testing::TestWithParam<RetryRow> {};
 
-TEST_P(PythonFailure, SaysWhatItSaysOfAnotherAttempt) {
+TEST_P(PythonFailure, ControlsTheNextAttempt) {
   const Ran ran = run_python(std::string("import mycojobs\n") + GetParam().script);
   EXPECT_EQ(ran.end.detail, "exception") << ran.err;
   EXPECT_EQ(ran.end.retry_forbidden, GetParam().forbidden);
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
             false,
             {}}));
 
-TEST(PythonEnds, FailureIsAnExceptionLikeOthers) {
+TEST(PythonEnds, FailureIsAnOrdinaryException) {
   const Ran ran = run_python("from mycojobs import Failure\nraise Failure('no stock', retry=30)");
   EXPECT_EQ(ran.end.error, "mycojobs.Failure: no stock (line 2)");
   EXPECT_THAT(ran.err, HasSubstr("mycojobs.Failure: no stock"));

@@ -7,7 +7,7 @@
 namespace mycojobs::test {
 namespace {
 
-TEST(PythonHeap, GivesBackWhatAJobHasFreed) {
+TEST(PythonHeap, ReturnsMemoryFreedByAJob) {
   const Ran ran = run_python(R"(
 import os
 def resident():
@@ -21,7 +21,7 @@ print(resident() - before < 20)
   EXPECT_EQ(ran.out, "True\nTrue\n") << ran.err;
 }
 
-TEST(PythonHeap, ObjectsOfAllSizesComeAndGo) {
+TEST(PythonHeap, ObjectsOfAllSizesAreAllocatedAndFreed) {
   const Ran ran = run_python(R"(
 import random
 kept = {}

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(PythonLanguage, AsyncioWithGroupsAndTimeouts) {
+TEST(PythonLanguage, AsyncioGroupsAndTimeoutsWork) {
   const Ran ran = run_python(R"(
 import asyncio
 async def work(n):
@@ -36,7 +36,7 @@ asyncio.run(main())
 }
 
 // Modules compare the hooks to detect whether the script has set its own. If it has, they do not use their own output.
-TEST(PythonLanguage, HooksAreThoseThatPythonHasUntilTheScriptSetsOne) {
+TEST(PythonLanguage, HooksAreThoseOfPythonUntilSet) {
   EXPECT_EQ(run_python(R"(
 import code, sys, threading
 print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__excepthook__)
@@ -49,7 +49,7 @@ sys.excepthook(1, "1", 1)
             "TypeError: print_exception(): Exception expected for value, str found\n");
 }
 
-TEST(PythonLanguage, FailureInAGroupOfTasksSaysWhatFailed) {
+TEST(PythonLanguage, FailedTaskGroupReportsItsErrors) {
   const Ran ran = run_python(R"(
 import asyncio
 async def fails():
@@ -64,14 +64,14 @@ asyncio.run(main())
   EXPECT_THAT(ran.err, HasSubstr("line 4, in fails\n    |     raise ValueError('in the task')"));
 }
 
-TEST(PythonLanguage, NestedGroupsSayWhatIsInThem) {
+TEST(PythonLanguage, NestedGroupsReportTheirErrors) {
   const Ran ran = run_python(
       "try:\n    raise ExceptionGroup('several', [ExceptionGroup('deep', [TypeError('one')]), OSError('two')])\n"
       "except* OSError: pass");
   EXPECT_THAT(ran.end.error, StartsWith("ExceptionGroup: several (1 sub-exception): TypeError: one"));
 }
 
-TEST(PythonLanguage, TracebacksThroughGeneratorsAndCauses) {
+TEST(PythonLanguage, TracebacksPassGeneratorsAndCauses) {
   const Ran ran = run_python(R"(
 def inner():
     yield 1
@@ -101,7 +101,7 @@ std::string ten_thousand_lines(const std::string& at_9876) {
   return script;
 }
 
-TEST(PythonLanguage, TenThousandLinesAreCountedRight) {
+TEST(PythonLanguage, TenThousandLinesAreCountedCorrectly) {
   const Ran ran = run_python(ten_thousand_lines("f9873(None)"));
   EXPECT_THAT(ran.end.error, StartsWith("TypeError: ")) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("line 9876, in <module>\n    f9873(None)\n"));
@@ -110,7 +110,7 @@ TEST(PythonLanguage, TenThousandLinesAreCountedRight) {
   EXPECT_EQ(wrong.end.error, "SyntaxError: '(' was never closed (line 9876)");
 }
 
-TEST(PythonLanguage, ThreadsThatNeverEnd) {
+TEST(PythonLanguage, EndlessThreadsAreStopped) {
   const char* daemon =
       "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nresult['a'] = 1";
   const Ran left = run_python_confined(daemon);
@@ -123,7 +123,7 @@ TEST(PythonLanguage, ThreadsThatNeverEnd) {
   EXPECT_EQ(waits.end.detail, "timeout");
 }
 
-TEST(PythonLanguage, ProgressFromManyThreadsComesWhole) {
+TEST(PythonLanguage, ProgressOfManyThreadsArrivesIntact) {
   const Ran ran = run_python(R"(
 import threading, mycojobs
 def tell(number):
@@ -136,7 +136,7 @@ for t in threads: t.join()
   for (const auto& note : ran.notes) EXPECT_THAT(note, ::testing::EndsWith(std::string(100, 'x')));
 }
 
-TEST(PythonLanguage, ScriptThatDestroysItsSurroundingsStillHandsBack) {
+TEST(PythonLanguage, ScriptThatBreaksItsRuntimeStillReturnsAResult) {
   const Ran ran = run_python(R"(
 import sys, builtins, mycojobs, json, threading, traceback, linecache, errno, re
 for module in (json, threading, traceback, linecache, errno, re, mycojobs):
@@ -149,7 +149,7 @@ result['still'] = {'here': [1, None]}
   EXPECT_EQ(ran.end.result.at("still"), R"({"here":[1,null]})") << ran.end.error << ran.err;
 }
 
-TEST(PythonLanguage, ScriptsThatDestroyTheirSurroundingsStillSayWhatWentWrong) {
+TEST(PythonLanguage, ScriptsThatBreakTheirRuntimeStillReportErrors) {
   const Ran ran = run_python(
       "import traceback, linecache, errno\nlinecache.getline = errno.EROFS = traceback.TracebackException = "
       "None\nraise "
@@ -162,7 +162,7 @@ struct Refusal {
   const char* hint;  // nullptr: no hint
 };
 // Errors caused by a missing grant name the grant; other errors do not.
-TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
+TEST(PythonLanguage, RefusalsNameTheMissingGrant) {
   const Refusal rows[] = {
       {"import os\nos.fork()", "exec = true"},
       {"import subprocess\nsubprocess.run(['/bin/true'])", "exec = true"},
@@ -190,7 +190,7 @@ TEST(PythonLanguage, RefusalsNameTheGrantThatIsMissing) {
 }
 
 // These modules are not loaded until a script imports them, although preloaded modules import them.
-TEST(PythonLanguage, ModulesWithLibrariesOfTheirOwnAreThereWhenAskedFor) {
+TEST(PythonLanguage, ModulesWithSharedLibrariesCanBeImported) {
   const Ran ran = run_python(R"(
 import sys
 print(sorted({'bz2', 'lzma', '_bz2', '_lzma'} & set(sys.modules)))
@@ -205,7 +205,7 @@ print(bz2.decompress(bz2.compress(b'one')), lzma.decompress(lzma.compress(b'two'
   EXPECT_EQ(ran.out, "[]\n['bztar', 'gztar', 'tar', 'xztar', 'zip']\nTrue\nb'one' b'two'\n") << ran.err;
 }
 
-TEST(PythonLanguage, NamesOfMainAreThoseThatPythonGives) {
+TEST(PythonLanguage, MainHasTheNamesOfPython) {
   const Ran ran =
       run_python("print(__name__, __doc__, __package__, __loader__, __spec__, __annotations__, list(globals()))");
   EXPECT_EQ(ran.out,

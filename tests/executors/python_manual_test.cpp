@@ -32,7 +32,7 @@ std::vector<Example> examples() {
   return found;
 }
 
-TEST(PythonManual, ExamplesDoWhatItSays) {
+TEST(PythonManual, ExamplesRunAsDocumented) {
   const auto all = examples();
   ASSERT_GE(all.size(), 6U);
   for (const Example& example : all) {

@@ -62,7 +62,7 @@ class HttpServer {
 };
 
 // The proxy stays with the process, and reports to each run only its own denials.
-TEST(PythonNet, AWarmScriptKeepsItsProxyAndEachRunItsRefusals) {
+TEST(PythonNet, WarmScriptKeepsItsProxyAndEachRunItsRefusals) {
   const HttpServer server;
   const std::string script =
       "import urllib.request\ncalls = 0\ndef main(job):\n  global calls\n  calls += 1\n"
@@ -82,7 +82,7 @@ TEST(PythonNet, AWarmScriptKeepsItsProxyAndEachRunItsRefusals) {
   EXPECT_EQ(server.visits(), 3);
 }
 
-TEST(PythonNet, APlaceOfTheHostsLoopbackIsReachedAsItWasGranted) {
+TEST(PythonNet, GrantedLoopbackPortOfTheHostIsReached) {
   const HttpServer server;
   const Ran ran = run_python_confined(
       "import urllib.request\nresult['a'] = urllib.request.urlopen('http://" + server.place() + "/').read().decode()",
@@ -93,7 +93,7 @@ TEST(PythonNet, APlaceOfTheHostsLoopbackIsReachedAsItWasGranted) {
 }
 
 // A server that the job starts is in the job's own loopback, which needs no proxy.
-TEST(PythonNet, TheJobsOwnLoopbackIsItsOwn) {
+TEST(PythonNet, OwnLoopbackIsPrivate) {
   const Ran ran = run_python_confined(R"(
 import http.server, threading, urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -152,7 +152,7 @@ for name, attempt in tries.items():
     print(name, said, sep='=')
 )";
 
-TEST(PythonNet, WithExecToNoMoreThanItsListLeads) {
+TEST(PythonNet, ExecReachesOnlyTheAllowList) {
   const HttpServer listed, other;
   std::string script = "import subprocess, sys\nattempts = r'''" + std::string(kAttempts) + "'''\n";
   script +=
@@ -186,7 +186,7 @@ TEST(PythonNet, WithExecToNoMoreThanItsListLeads) {
   EXPECT_TRUE(unshared.end.error.starts_with("denied: unshare")) << "a network of its own: " << unshared.end.error;
 }
 
-TEST(PythonUser, TheJobsUserHasANameAndAHome) {
+TEST(PythonUser, UserHasANameAndAHome) {
   const Ran ran = run_python_confined(R"(
 import os, pwd, grp, getpass
 me = pwd.getpwuid(os.getuid())

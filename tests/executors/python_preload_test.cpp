@@ -51,7 +51,7 @@ std::unique_ptr<Sandbox> sandbox_of(const Settings& settings) {
   return sandbox_with(python_hosts(mj::test::programs_folder(), settings));
 }
 
-TEST(PythonVenv, IsWhatTheJobsOfItsContextHave) {
+TEST(PythonVenv, IsAvailableToJobsOfItsContext) {
   Venv venv;
   venv.module("greetings.py", "WORD = 'from the environment'\n");
   venv.module("more.pth", "/venv/more\nimport greetings; greetings.WORD = 'from a .pth'\n");
@@ -75,7 +75,7 @@ for path in ('/venv/new', greetings.__file__):
   EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
 }
 
-TEST(PythonVenv, IsWhatProgramsOfItsJobsHaveToo) {
+TEST(PythonVenv, IsAvailableToProgramsOfItsJobs) {
   Venv venv;
   std::filesystem::create_directory(venv.path() + "/bin");
   ::chmod((venv.path() + "/bin").c_str(), 0755);
@@ -114,7 +114,7 @@ except OSError as e: print(type(e).__name__)
   EXPECT_EQ(run_python_confined(script, {.exec = true, .sandbox = sandbox.get()}).out, "2\n2\nTrue True\n0\n");
 }
 
-TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
+TEST(PythonVenv, HasSystemPackagesIfConfigured) {
   Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = " MYCOJOBS_PYTHON_VERSION ".2\n");
   Venv without("home = /nowhere\ninclude-system-site-packages = false\nversion_info = " MYCOJOBS_PYTHON_VERSION
                ".9.final.0\n");  // as virtualenv writes it on another host
@@ -126,7 +126,7 @@ TEST(PythonVenv, HasTheSystemsPackagesIfItSaysSo) {
   EXPECT_THAT(ran.end.error, HasSubstr("No module named 'numpy'"));
 }
 
-TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
+TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
   Venv open_to_all;
   ::chmod(open_to_all.path().c_str(), 0777);
   Venv foreign;
@@ -163,7 +163,7 @@ TEST(PythonVenv, UnfitOneIsASetUpErrorThatSaysWhy) {
 
 // The attack: a user who can write to a module folder could run code before any job. The folder must be checked first.
 // The module would print to the host's stderr; the test checks that it did not run.
-TEST(PythonVenv, NothingThatOthersMayWriteIsImported) {
+TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
   Venv venv;
   venv.module("planted.py", "raise RuntimeError('it has run')\n");
   venv.module("planted.pth", "import planted\n");
@@ -175,7 +175,7 @@ TEST(PythonVenv, NothingThatOthersMayWriteIsImported) {
   EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
 }
 
-TEST(PythonPreload, ModulesAreImportedWithNoRightInForce) {
+TEST(PythonPreload, ModulesAreImportedWithoutPermissions) {
   Venv venv;
   venv.module("curious.py",
               "import ctypes, socket\n"
@@ -189,7 +189,7 @@ TEST(PythonPreload, ModulesAreImportedWithNoRightInForce) {
 }
 
 // The module is reloaded within seconds: jobs must not wait for the next regular replacement of the host.
-TEST(PythonPreload, AModuleThatIsUpdatedIsLoadedAnew) {
+TEST(PythonPreload, UpdatedModuleIsReloaded) {
   Venv venv;
   venv.module("versioned.py", "VERSION = 'one'\n");
   const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
@@ -209,7 +209,7 @@ void PrintTo(const BadModule& row, std::ostream* out) { *out << row.name; }
 class PythonPreloadFails : public ::testing::TestWithParam<BadModule> {};
 
 // SI14: an error of a module is reported to the jobs of its context, and jobs of other contexts run.
-TEST_P(PythonPreloadFails, IsASetUpErrorThatNamesTheModule) {
+TEST_P(PythonPreloadFails, IsASetupErrorThatNamesTheModule) {
   const BadModule& row = GetParam();
   Venv venv;
   venv.module(std::string(row.name) + ".py", row.text);
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
                                 "has left a process behind"}));
 
 // Otherwise each job of a context that hangs would block a slot of the agent as long as the first.
-TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
+TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
   Venv venv;
   venv.module("hangs.py", "import time\ntime.sleep(1000)\n");
   auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
@@ -258,7 +258,7 @@ TEST(PythonPreload, WhatHasJustFailedIsNotTriedForEachJob) {
       Seconds(50)));
 }
 
-TEST(PythonPreload, ModulesAreThereBeforeTheJobIs) {
+TEST(PythonPreload, ModulesAreLoadedBeforeTheJob) {
   Venv venv;
   venv.module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
   const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"heavy", "xml.dom.minidom"}}}});
@@ -272,7 +272,7 @@ TEST(PythonPreload, ModulesAreThereBeforeTheJobIs) {
   EXPECT_EQ(other.out, "False\n");
 }
 
-TEST(PythonPreload, WhatModulesWantDoneAroundAForkIsDoneInEachJob) {
+TEST(PythonPreload, ForkHooksOfModulesRunInEachJob) {
   Venv venv;
   venv.module("hooked.py",
               "import os\ncalls = []\nos.register_at_fork(before=lambda: calls.append('before 1'), "
@@ -284,7 +284,7 @@ TEST(PythonPreload, WhatModulesWantDoneAroundAForkIsDoneInEachJob) {
 }
 
 // SY11, and random numbers that two jobs of one zygote must not share.
-TEST(PythonPreload, NumpyComputesForTheJobWhoeverImportsIt) {
+TEST(PythonPreload, NumpyWorksWithAnyImportOrder) {
   const auto sandbox = sandbox_of({{7, {.preload = {"numpy"}}}});
   const char* script = R"(
 import sys

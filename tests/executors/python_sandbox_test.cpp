@@ -83,7 +83,7 @@ TEST(PythonConfined, CrashLeavesNothingForTheNext) {
 }
 
 // Jobs of a zygote do not share random state of libc, Python or the kernel.
-TEST(PythonConfined, NoTwoJobsDrawTheSameNumbers) {
+TEST(PythonConfined, JobsDrawDifferentRandomNumbers) {
   const char* script = R"(
 import os, random, secrets, uuid
 drawn = [os.urandom(16).hex(), secrets.token_hex(16), str(uuid.uuid4()), str(random.getrandbits(128)), str(random.SystemRandom().getrandbits(128))]
@@ -123,7 +123,7 @@ sys.unraisablehook = lambda *args: attempt('unraisable')
 }
 
 // SY10
-TEST(PythonConfined, ProgramsNeedTheGrantAndAreConfinedToo) {
+TEST(PythonConfined, ProgramsNeedTheGrantAndAreConfined) {
   const char* script = R"(
 import subprocess, os, multiprocessing
 def attempt(name, what):
@@ -152,7 +152,7 @@ attempt('multiprocessing', start)
 }
 
 // SY11
-TEST(PythonConfined, UsualLibrariesWork) {
+TEST(PythonConfined, CommonLibrariesWork) {
   const Ran ran = run_python_confined(R"(
 import asyncio, sqlite3, ssl, tempfile, threading, concurrent.futures, shutil, pathlib, mmap, ctypes, selectors
 async def one(i):
@@ -179,7 +179,7 @@ a, b = __import__('socket').socketpair(); a.send(b'hi'); print(b.recv(2))
 }
 
 // SY12: the job's memory contains neither objects nor data of the launcher or the agent.
-TEST(PythonConfined, NothingOfTheAgentIsInItsMemory) {
+TEST(PythonConfined, MemoryContainsNothingOfTheAgent) {
   ::setenv("MYCOJOBS_TEST_TOKEN", "token-that-nobody-may-see", 1);
   const Ran ran = run_python_confined(R"(
 import gc, sys, os, ctypes

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Python, PrintsAndHandsBackItsResult) {
+TEST(Python, PrintsAndReturnsItsResult) {
   const Ran ran = run_python("print('hello')\nresult['answer'] = 'yes'\n");
   EXPECT_EQ(ran.out, "hello\n");
   EXPECT_EQ(ran.err, "");
@@ -35,7 +35,7 @@ void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 
 class PythonResult : public ::testing::TestWithParam<ResultRow> {};
 
-TEST_P(PythonResult, IsHandedBackOrRefusedByKey) {
+TEST_P(PythonResult, IsReturnedOrRejectedByKey) {
   const Ran ran = run_python(GetParam().script);
   EXPECT_EQ(ran.end.error, GetParam().error);
   EXPECT_EQ(ran.end.result, GetParam().result);
@@ -135,7 +135,7 @@ TEST(Python, OwnVariableNamedResultIsAWarning) {
   }
 }
 
-TEST(Python, RefusedResultIsNotRetried) {
+TEST(Python, RejectedResultIsNotRetried) {
   for (const char* script : {"result['x'] = {1}", "result['x'] = 1\nresult = 5"}) {
     const Ran ran = run_python(script);
     EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
@@ -158,7 +158,7 @@ TEST(Python, ResultsKeepTheirTypes) {
   EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"d", "l", "n", "o"}));
 }
 
-TEST(Python, InputsAreThereOnceByNameOrIdAndAsTheyWereHandedBack) {
+TEST(Python, InputsAreAvailableByNameOrIdUnchanged) {
   JobFacts facts = facts_of(R"(
 from mycojobs import inputs
 import json, mycojobs
@@ -180,7 +180,7 @@ except TypeError: result['fixed'] = True
   EXPECT_EQ(run_python(facts).end.result, (TextMap{{"fixed", "true"}})) << run_python(facts).end.error;
 }
 
-TEST(Python, WhatAFlowHandsOverIsThere) {
+TEST(Python, FlowDataIsAvailable) {
   JobFacts facts = facts_of(R"(
 import mycojobs
 from mycojobs import each, flow
@@ -213,7 +213,7 @@ TEST(Python, TooLargeResultIsNeverASuccess) {
   }
 }
 
-TEST(Python, ResultOfExactlyTheLimitIsHandedBack) {
+TEST(Python, ResultAtTheLimitIsReturned) {
   JobFacts facts = facts_of("result['key'] = '\\x01' * 997");
   facts.max_result_bytes = 1000;
   EXPECT_EQ(run_python(facts).end.detail, "ok");
@@ -221,7 +221,7 @@ TEST(Python, ResultOfExactlyTheLimitIsHandedBack) {
   EXPECT_EQ(run_python(facts).end.detail, "result_too_large");
 }
 
-TEST(Python, KnowsItsJob) {
+TEST(Python, ScriptSeesItsJob) {
   JobFacts facts = facts_of(R"(
 import mycojobs, os, sys
 j = mycojobs.job
@@ -239,7 +239,7 @@ print(dict(mycojobs.inputs), sys.argv, __name__, mycojobs.cancelled())
   EXPECT_EQ(ran.out, "2001 12 7 nightly 2 3 4\n1.5 1500 20\n{} ['nightly'] __main__ False\n");
 }
 
-TEST(Python, EnvironmentIsTheJobsAndNothingElse) {
+TEST(Python, EnvironmentIsOnlyTheJobs) {
   JobFacts facts = facts_of(R"(
 import os, ctypes
 for name in sorted(os.environ): print(name + '=' + os.environ[name])
@@ -255,13 +255,13 @@ print(ctypes.CDLL(None).getenv(b'SHELL'), os.getenv('SHELL'))
             "bin\nUSER=job\nÜMLAUT=ö\n0 None\n");
 }
 
-TEST(Python, TimeZoneOfTheEnvironmentCounts) {
+TEST(Python, TimeZoneOfTheEnvironmentIsUsed) {
   JobFacts facts = facts_of("import time\nprint(time.tzname[0], time.localtime(0).tm_hour)");
   facts.job.env_vars = {{"TZ", "XYZ-5"}};
   EXPECT_EQ(run_python(facts).out, "XYZ 5\n");
 }
 
-TEST(Python, IsolatedFromTheHostsSettings) {
+TEST(Python, HostSettingsAreIgnored) {
   const Ran ran = run_python(R"(
 import sys
 print(sys.flags.isolated, sys.flags.no_user_site, sys.flags.utf8_mode, sys.dont_write_bytecode, '' in sys.path)
@@ -271,7 +271,7 @@ print(sys.stdin.read() == '', sys.stdout.seekable(), sys.stdout.isatty(), sys.ge
   EXPECT_EQ(ran.out, "1 1 1 True False\nutf-8 surrogateescape utf-8 /usr/bin/python3\nTrue False False 1000\n");
 }
 
-TEST(Python, TwoJobsOfOneZygoteDifferInRandomNumbers) {
+TEST(Python, TwoJobsOfOneZygoteHaveDifferentRandomNumbers) {
   const char* script =
       "import random, uuid, tempfile, os\n"
       "print(random.random(), random.Random().random(), uuid.uuid4(), os.urandom(8), tempfile.mktemp())";
@@ -291,7 +291,7 @@ TEST(Python, JobsDoNotSeeEachOther) {
   EXPECT_EQ(ran.out, "[False, False, False] False\n");
 }
 
-TEST(Python, NothingOfTheHostIsInReach) {
+TEST(Python, HostIsOutOfReach) {
   const Ran ran = run_python(R"(
 import gc, sys, inspect
 print([m for m in sys.modules if 'mycojobs' in m], len(inspect.stack()), sorted(globals()))
@@ -306,7 +306,7 @@ print([o for o in gc.get_objects() if isinstance(o, dict) and 'claim_id' in o])
             "'__spec__', 'gc', 'inspect', 'result', 'sys']\ncall stack is not deep enough\n[]\n");
 }
 
-TEST(Python, OutputThatIsNotUtf8PassesThrough) {
+TEST(Python, NonUtf8OutputPassesThrough) {
   const Ran ran = run_python(
       "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe\\n')\nprint('\\udcff', "
       "'é')\nsys.stderr.buffer.write(b'\\x80')");
@@ -314,7 +314,7 @@ TEST(Python, OutputThatIsNotUtf8PassesThrough) {
   EXPECT_EQ(ran.err, "\x80");
 }
 
-TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
+TEST(Python, HugeOutputOnBothStreamsIsComplete) {
   const Ran ran =
       run_python("import sys\nfor i in range(5 * 1024):\n    print('x' * 1023)\n    sys.stderr.write('y' * 1024)\n");
   EXPECT_EQ(ran.out.size(), 5U << 20);
@@ -322,7 +322,7 @@ TEST(Python, HugeOutputOnBothStreamsArrivesWhole) {
   EXPECT_EQ(ran.end.detail, "ok");
 }
 
-TEST(Python, LinesComeAsTheyArePrinted) {
+TEST(Python, LinesArriveAsTheyArePrinted) {
   // The second line is printed only after the test has read the first and sent SIGTERM.
   const Ran ran =
       run_python(facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
@@ -332,13 +332,13 @@ TEST(Python, LinesComeAsTheyArePrinted) {
   EXPECT_EQ(ran.end.result, (TextMap{{"tidy", "yes"}}));
 }
 
-TEST(Python, ScriptThatNeverAsksEndsOnTerm) {
+TEST(Python, ScriptWithoutAHandlerEndsOnTerm) {
   const Ran ran = run_python(facts_of("import time\nprint('up')\nwhile True: time.sleep(1)"), "up");
   EXPECT_EQ(ran.end.detail, "signal");
   EXPECT_EQ(ran.end.error, "ended by signal 15 (SIGTERM)");
 }
 
-TEST(Python, ScriptsOwnHandlerGetsTerm) {
+TEST(Python, ScriptsOwnHandlerReceivesTerm) {
   const Ran ran =
       run_python(facts_of("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
                           "print('up')\nwhile True: time.sleep(1)"),
@@ -410,7 +410,7 @@ TEST(Python, ProbeOfTheRealHostNamesItsVersion) {
   EXPECT_THAT(*version, ::testing::StartsWith("CPython 3."));
 }
 
-TEST(Python, ProbeSaysWhatIsMissing) {
+TEST(Python, ProbeReportsMissingFiles) {
   const auto absent = PythonExecutor("/nowhere/mycojobs-pyhost").probe();
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code, Code::unsupported);

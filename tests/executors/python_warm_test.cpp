@@ -68,7 +68,7 @@ class WarmPython : public ::testing::Test {
   static std::uint32_t before(const Ran& ran) { return ran.outcome.reused.value_or(9999); }
 };
 
-TEST_F(WarmPython, OneProcessServesManyRunsEachWithItsOwnFacts) {
+TEST_F(WarmPython, OneProcessServesManyRunsWithTheirOwnFacts) {
   const Ran first = run("print('run of', job.id if False else mycojobs.job.id)");
   for (int i = 0; i < 5; ++i) {
     JobFacts wanted = facts(
@@ -90,7 +90,7 @@ TEST_F(WarmPython, OneProcessServesManyRunsEachWithItsOwnFacts) {
   }
 }
 
-TEST_F(WarmPython, ResultsAndFilesOfARunAreGoneInTheNext) {
+TEST_F(WarmPython, NextRunFindsNoResultsOrFiles) {
   run("result['left'] = 'x'\nopen('/tmp/left', 'w').write('x')\nopen('/dev/shm/left', 'w').write('x')\n"
       "open('/job/left', 'w').write('x')\n(mycojobs.artifacts / 'left').write_text('x')");
   const Ran next =
@@ -101,7 +101,7 @@ TEST_F(WarmPython, ResultsAndFilesOfARunAreGoneInTheNext) {
   EXPECT_EQ(next.end.result.at("files"), "[]");
 }
 
-TEST_F(WarmPython, AnUncaughtExceptionIsAnEndLikeAnother) {
+TEST_F(WarmPython, UncaughtExceptionIsAnOrdinaryEnd) {
   const Ran first = run("raise LookupError('not here')");
   EXPECT_THAT(first.end.error, HasSubstr("LookupError: not here"));
   EXPECT_EQ(first.outcome.status, RunStatus::exit);
@@ -126,7 +126,7 @@ def main(job):
   EXPECT_EQ(before(run_python_confined(facts("nothing", script), how)), 3U);
 }
 
-TEST_F(WarmPython, AScriptWithoutMainGetsThatError) {
+TEST_F(WarmPython, ScriptWithoutMainGetsThatError) {
   Confined how = how_;
   how.warm.key = how.warm.family = std::string(64, 'n');
   for (int i = 0; i < 2; ++i) {
@@ -136,7 +136,7 @@ TEST_F(WarmPython, AScriptWithoutMainGetsThatError) {
   }
 }
 
-TEST_F(WarmPython, AModuleThatFailsServesNobody) {
+TEST_F(WarmPython, FailedModuleServesNoRun) {
   Confined how = how_;
   how.warm.key = how.warm.family = std::string(64, 'o');
   for (int i = 0; i < 2; ++i) {
@@ -155,10 +155,10 @@ struct LastRow {
 };
 void PrintTo(const LastRow& row, std::ostream* out) { *out << row.name; }
 
-class LastRunOfAProcess : public WarmPython, public ::testing::WithParamInterface<LastRow> {};
+class WarmPythonLastRun : public WarmPython, public ::testing::WithParamInterface<LastRow> {};
 
 // The run has the same end as without warm scripts, and the next run has a new process in a new sandbox.
-TEST_P(LastRunOfAProcess, IsFollowedByAFreshOne) {
+TEST_P(WarmPythonLastRun, IsFollowedByANewProcess) {
   const std::string token = run("").end.result.at("token");
   Confined how = how_;
   how.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
@@ -175,7 +175,7 @@ TEST_P(LastRunOfAProcess, IsFollowedByAFreshOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Ends, LastRunOfAProcess,
+    Ends, WarmPythonLastRun,
     ::testing::Values(
         LastRow{"sys.exit", "sys.exit(0)", RunStatus::ok}, LastRow{"sys.exit 3", "sys.exit(3)", RunStatus::exit},
         LastRow{"os._exit", "os._exit(0)", RunStatus::ok}, LastRow{"signal", "ctypes.string_at(0)", RunStatus::signal},
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         LastRow{"its socket", "os.close(5)", RunStatus::ok},
         LastRow{"another socket", "os.dup2(3, 5)", RunStatus::ok}));
 
-TEST_F(WarmPython, DescriptorsThatAScriptHasClosedAreThereInTheNextRun) {
+TEST_F(WarmPython, DescriptorsClosedByAScriptAreReopened) {
   // Descriptor 0 is closed last, since later runs of the process do not get it again.
   for (const std::string closed : {"[1]", "[2]", "[1, 2]", "[0, 1, 2]"}) {
     const Ran first = run("for number in " + closed + ": os.close(number)");
@@ -203,7 +203,7 @@ TEST_F(WarmPython, DescriptorsThatAScriptHasClosedAreThereInTheNextRun) {
   }
 }
 
-TEST_F(WarmPython, ProcessesLeftBehindEndIt) {
+TEST_F(WarmPython, LeftoverProcessesEndTheProcess) {
   Confined how = how_;
   how.exec = true;
   how.warm.key = how.warm.family = std::string(64, 'x');
@@ -218,7 +218,7 @@ TEST_F(WarmPython, ProcessesLeftBehindEndIt) {
   EXPECT_EQ(before(run("", how)), 2U);
 }
 
-TEST_F(WarmPython, ItsRunsAreCounted) {
+TEST_F(WarmPython, RunsAreCounted) {
   Confined how = how_;
   how.warm = {3, 60000, std::string(64, 'c'), std::string(64, 'c')};
   std::vector<std::uint32_t> seen;
@@ -226,7 +226,7 @@ TEST_F(WarmPython, ItsRunsAreCounted) {
   EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0}));
 }
 
-TEST_F(WarmPython, ItEndsWhenItHasRestedForItsTime) {
+TEST_F(WarmPython, IdleProcessEndsAfterItsTime) {
   Confined how = how_;
   how.warm = {1000, 100, std::string(64, 'i'), std::string(64, 'i')};
   EXPECT_EQ(before(run("", how)), 0U);
@@ -235,7 +235,7 @@ TEST_F(WarmPython, ItEndsWhenItHasRestedForItsTime) {
   EXPECT_GT(before(run("")), 1U) << "another one rests on";
 }
 
-TEST_F(WarmPython, AnotherKeyIsAnotherProcess) {
+TEST_F(WarmPython, AnotherKeyUsesAnotherProcess) {
   const std::string token =
       run("kept.append('mine')\nimport json\njson.mine = 1\nos.environ['MINE'] = '1'").end.result.at("token");
   const std::string look =
@@ -258,7 +258,7 @@ TEST_F(WarmPython, AnotherKeyIsAnotherProcess) {
   expect_fresh(context);
 }
 
-TEST_F(WarmPython, NewSecretsEndWhatRestsWithTheOldOnes) {
+TEST_F(WarmPython, NewSecretsEndIdleProcessesWithOldOnes) {
   Confined before_change = how_, after = how_;
   before_change.warm.family = after.warm.family = std::string(64, 's');
   before_change.warm.key = std::string(64, '1');
@@ -269,7 +269,7 @@ TEST_F(WarmPython, NewSecretsEndWhatRestsWithTheOldOnes) {
   EXPECT_EQ(before(run("", before_change)), 0U) << "the old one has gone";
 }
 
-TEST_F(WarmPython, BeyondTheirNumberTheOneThatHasRestedLongestEnds) {
+TEST_F(WarmPython, LongestIdleProcessEndsAboveTheLimit) {
   const auto two = sandbox_with({}, 2);
   Confined how = how_;
   how.sandbox = two.get();
@@ -290,7 +290,7 @@ TEST_F(WarmPython, BeyondTheirNumberTheOneThatHasRestedLongestEnds) {
   EXPECT_EQ(of('a'), 0U);
 }
 
-TEST_F(WarmPython, OneThatDiesWithItsZygoteTakesNoPlace) {
+TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
   const auto one = sandbox_with({}, 1);
   Confined how = how_;
   how.sandbox = one.get();
@@ -311,7 +311,7 @@ TEST_F(WarmPython, OneThatDiesWithItsZygoteTakesNoPlace) {
 }
 
 // A script can set a timer that continues its process between runs. The process is ended and does not run again.
-TEST_F(WarmPython, WhatRunsWhileItRestsIsEnded) {
+TEST_F(WarmPython, ActivityWhileIdleIsEnded) {
   const Ran last = run(R"(
 libc = ctypes.CDLL(None)
 class Event(ctypes.Structure):
@@ -327,7 +327,7 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
 
 // Init is notified of the end only after the next run was assigned. That run has not begun and must be reported as
 // lost.
-TEST_F(WarmPython, ARunGivenToAProcessThatEndsWhileItRestsIsLostNotEndedByItsSignal) {
+TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
   for (int tries = 0; tries < 10; ++tries) {
     const auto all = descendants(::getpid());
     const auto resting = std::find_if(all.begin(), all.end(), [](pid_t pid) { return stat_of(pid, 0) == "T"; });
@@ -354,7 +354,7 @@ TEST_F(WarmPython, ARunGivenToAProcessThatEndsWhileItRestsIsLostNotEndedByItsSig
   FAIL() << "no run was given to a process that had ended";
 }
 
-TEST_F(WarmPython, CpuTimeAndItsLimitAreOfEachRun) {
+TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
   const auto burn = [&](const std::string& seconds) {
     Confined how = how_;
     how.cpu_ms = 1000;
@@ -374,7 +374,7 @@ TEST_F(WarmPython, CpuTimeAndItsLimitAreOfEachRun) {
   EXPECT_EQ(before(run("")), 0U);
 }
 
-TEST_F(WarmPython, TheRunThatEndsTheProcessHasItsOwnCpuTime) {
+TEST_F(WarmPython, LastRunHasItsOwnCpuTime) {
   const std::string burn = "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass";
   for (int i = 0; i < 3; ++i) run(burn);
   const Ran last = run(burn + "\nsys.exit(3)");
@@ -383,7 +383,7 @@ TEST_F(WarmPython, TheRunThatEndsTheProcessHasItsOwnCpuTime) {
 }
 
 // Earlier CPU usage of the sandbox, also by other jobs, does not count against the next run.
-TEST_F(WarmPython, ACpuLimitIsOfEachRunOfAReusedSandboxToo) {
+TEST_F(WarmPython, CpuLimitAppliesToEachRunOfAReusedSandbox) {
   Confined how{.sandbox = sandbox_.get()};
   how.cpu_ms = 1000;
   const std::string burn = R"(
@@ -407,7 +407,7 @@ burn()
 // stop, nothing ran after the folders were emptied: the process is reused, and the next run reports its observation.
 // The signal has a handler because Linux 6.13 and later stop a timer whose signal was once ignored, as SIGCONT is
 // before the stop.
-TEST_F(WarmPython, OneThatRunsAndStopsAgainWhileItRestsIsTheLast) {
+TEST_F(WarmPython, ProcessThatRanWhileIdleIsTheLast) {
   const std::string again = R"(
 import resource
 libc = ctypes.CDLL(None, use_errno=True)

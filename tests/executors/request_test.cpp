@@ -26,7 +26,7 @@ TextMap variables_of(const JobFacts& facts, const TextMap& more = {}) {
   return nlohmann::json::parse(environment_json(facts, flow_data_of(facts.job), more)).get<TextMap>();
 }
 
-TEST(Request, ScriptThatIsNotUtf8IsRefusedByItsOffset) {
+TEST(Request, NonUtf8ScriptIsRejectedByItsOffset) {
   EXPECT_EQ(refusal(test::facts_of("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
 }
 
@@ -46,7 +46,7 @@ TEST(Request, EnvironmentIsCheckedByName) {
   EXPECT_THAT(refusal(facts), HasSubstr("over the limit of 4194304 bytes"));
 }
 
-TEST(Request, NameThatNoEnvironmentCanHoldIsRefused) {
+TEST(Request, InvalidEnvironmentNameIsRejected) {
   JobFacts facts = test::facts_of("pass");
   facts.job.name = std::string("a\0b", 3);
   EXPECT_THAT(refusal(facts), HasSubstr("name: has NUL"));
@@ -54,13 +54,13 @@ TEST(Request, NameThatNoEnvironmentCanHoldIsRefused) {
   EXPECT_EQ(refusal(facts), "name: byte 0x80 at offset 0 is not UTF-8");
 }
 
-TEST(Request, EmptyAndGiantScriptsAreRefused) {
+TEST(Request, EmptyAndHugeScriptsAreRejected) {
   EXPECT_THAT(refusal(test::facts_of("")), HasSubstr("script"));
   EXPECT_EQ(refusal(test::facts_of(std::string(kMaxScriptBytes + 1, '#'))),
             "script: 16777217 bytes are over the limit of 16777216 bytes");
 }
 
-TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
+TEST(Request, ContainsFactsEnvironmentAndScriptInOrder) {
   JobFacts facts = test::facts_of("x = 1");
   facts.job.env_vars = {{"A", "é"}, {"MYCOJOBS_ATTEMPT", "forged"}};
   facts.job.claim_id = "a secret token";
@@ -89,7 +89,7 @@ TEST(Request, HoldsFactsEnvironmentAndScriptInThisOrder) {
   EXPECT_EQ(request.find("a secret token"), std::string::npos);
 }
 
-TEST(Request, TheEnvironmentOfAnExecutorStandsBetweenTheJobsAndTheUsualOne) {
+TEST(Request, ExecutorEnvironmentOverridesOnlyTheDefault) {
   JobFacts facts;
   facts.job.id = 7;
   facts.job.env_vars = {{"A", "job"}};
@@ -113,7 +113,7 @@ std::vector<std::string> payloads_of(const std::string& request) {
 }
 
 // The writer does not build a JSON tree, but its output must equal that of a JSON tree.
-TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
+TEST(Request, HostileTextsAreWrittenLikeTheJsonLibrary) {
   const std::string texts[] = {"",
                                "\"",
                                "\\",
@@ -156,7 +156,7 @@ TEST(Request, HostileTextsAreWrittenAsTheJsonLibraryWritesThem) {
 }
 
 // Exact bytes, because hosts of an older release read them, too.
-TEST(Request, ItsFactsAndEnvironmentAreTheseBytes) {
+TEST(Request, FactsAndEnvironmentHaveTheseBytes) {
   JobFacts facts = test::facts_of("pass");
   facts.job.id = 7, facts.job.caller_id = 12, facts.job.context_id = 3, facts.job.name = "n\"";
   facts.job.epoch = 9, facts.job.runner_id = 20, facts.deadline_unix_ms = 1795000063000;
@@ -178,7 +178,7 @@ TEST(Request, ItsFactsAndEnvironmentAreTheseBytes) {
 }
 
 // A program reads its inputs by name in one file and by id in another.
-TEST(Request, AProgramGetsItsInputsByIdToo) {
+TEST(Request, ProgramReceivesItsInputsById) {
   JobFacts facts = test::facts_of("x");
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
   facts.inputs["2001"] = {2001, {{"size", "9"}}, {}};
@@ -196,7 +196,7 @@ constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "si
                                       "each": {"index": 1, "count": 2, "value": {"a": 1}}, "joins": {"parts": [2102, 2101, 9]}})";
 
 // The results of a node with `each` are one list in the order of its jobs. A job without a result has an empty entry.
-TEST(Request, ResultsOfANodeForEachAreOneListUnderItsName) {
+TEST(Request, ResultsOfAnEachNodeAreOneListUnderItsName) {
   JobFacts facts = test::facts_of("x");
   facts.job.dependends = {9, 2000, 2101, 2102};
   facts.job.unknown = {{"flow_data", kFlowData}};
@@ -215,7 +215,7 @@ TEST(Request, ResultsOfANodeForEachAreOneListUnderItsName) {
       << "of no elements: an empty list";
 }
 
-TEST(Request, WhatAFlowHandsOverIsInFactsAndEnvironment) {
+TEST(Request, FlowDataIsInFactsAndEnvironment) {
   JobFacts facts = test::facts_of("x");
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.job.env_vars = {{"MYCOJOBS_INPUT_DAYS", "forged"}};
@@ -230,7 +230,7 @@ TEST(Request, WhatAFlowHandsOverIsInFactsAndEnvironment) {
 
 // The job's own loopback needs no proxy. An address on the host's loopback in the allow-list is reached through the
 // proxy.
-TEST(Request, APlaceOfTheHostsLoopbackIsReachedThroughTheProxy) {
+TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {
   JobFacts facts;
   facts.granted.network = Network::allow_list;
   facts.granted.net_allow = {"example.org:443"};

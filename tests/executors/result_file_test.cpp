@@ -31,20 +31,20 @@ TEST(ResultFile, LinesAreKeysAndValues) {
   EXPECT_EQ(read("a=1\r\n\nb=x = y\nempty=\na=2"), (TextMap{{"a", "2"}, {"b", "x = y"}, {"empty", ""}}));
 }
 
-TEST(ResultFile, ValuesOfManyLinesEndAtTheirWord) {
+TEST(ResultFile, MultiLineValuesEndAtTheirWord) {
   EXPECT_EQ(read("text<<END\none\n\n  END\ntwo=2\nEND\nafter=1\n"),
             (TextMap{{"text", "one\n\n  END\ntwo=2"}, {"after", "1"}}));
   EXPECT_EQ(read("nothing<<X\nX\n"), (TextMap{{"nothing", ""}}));
   EXPECT_EQ(read("shift=1<<2\n"), (TextMap{{"shift", "1<<2"}})) << "an equals sign before";
 }
 
-TEST(ResultFile, OneJsonObjectIsTakenWhole) {
+TEST(ResultFile, JsonObjectIsReadAsAWhole) {
   EXPECT_EQ(read(" \n{\"a\": \"text\", \"b\": [1, null], \"c\": {\"d\": true}}\n"),
             (TextMap{{"a", "text"}, {"b", "[1,null]"}, {"c", "{\"d\":true}"}}));
   EXPECT_EQ(parse_result_file(R"({"a": "1", "b": 1})")->json, std::vector<std::string>{"b"});
 }
 
-TEST(ResultFile, WhatIsWrongIsReportedByItsLine) {
+TEST(ResultFile, ErrorsNameTheirLine) {
   EXPECT_THAT(problem("a=1\nno sign\n"), HasSubstr("line 2: neither key=value nor key<<END: \"no sign\""));
   EXPECT_THAT(problem("a=1\nb<<END\nx\n"), HasSubstr("line 2: \"b\"<<\"END\" has no line \"END\""));
   EXPECT_THAT(problem("=1"), HasSubstr("line 1: a key has"));
@@ -65,7 +65,7 @@ TEST(ResultFile, AnyBytesAreAnAnswerOrAnError) {
   }
 }
 
-TEST(Progress, IsAShareAndWords) {
+TEST(Progress, IsAFractionAndAText) {
   const auto row = [](std::string_view line) {
     const Progress progress = parse_progress(line);
     return (progress.fraction ? std::to_string(*progress.fraction).substr(0, 4) : "-") + "|" + progress.text;

@@ -44,7 +44,7 @@ struct BrokenCompiler {
   const char* problem;
 };
 
-TEST(VProbe, CompilerThatOnlyKnowsItsVersionDoesNotWork) {
+TEST(VProbe, CompilerThatOnlyPrintsItsVersionIsRejected) {
   for (const auto& [script, problem] :
        {BrokenCompiler{"echo 'error: no room' >&2; exit 1", "cannot compile: error: no room"},
         BrokenCompiler{"echo 'cc: error: no libc'; exit 1", "cannot compile: cc: error: no libc"},
@@ -67,7 +67,7 @@ TEST(VModules, ScriptsThatImportTheNetworkAreFound) {
     EXPECT_FALSE(imports_network(script)) << script;
 }
 
-TEST(BinaryCache, GivesBackWhatWasKept) {
+TEST(BinaryCache, ReturnsStoredFiles) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
   EXPECT_FALSE(cache.find(kKey));
@@ -93,7 +93,7 @@ TEST(BinaryCache, ChangedOrShortenedFileIsRemoved) {
   EXPECT_TRUE(cache.find(kKey));
 }
 
-TEST(BinaryCache, WhatCannotBeReadNowIsKept) {
+TEST(BinaryCache, UnreadableFileIsKept) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
   ASSERT_TRUE(cache.keep(kKey, "program"));
@@ -106,7 +106,7 @@ TEST(BinaryCache, WhatCannotBeReadNowIsKept) {
   EXPECT_EQ(cache.find(kKey), "program");
 }
 
-TEST(BinaryCache, LeastRecentlyUsedGoFirst) {
+TEST(BinaryCache, LeastRecentlyUsedAreRemovedFirst) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7, 2 * (65 + 100));
   ASSERT_TRUE(cache.keep(kKey, std::string(100, 'x')));
@@ -120,7 +120,7 @@ TEST(BinaryCache, LeastRecentlyUsedGoFirst) {
   EXPECT_TRUE(cache.find(kThird));
 }
 
-TEST(BinaryCache, WhatAKilledAgentLeftGoes) {
+TEST(BinaryCache, LeftoversOfAKilledAgentAreRemoved) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
   ASSERT_TRUE(cache.keep(kKey, "program"));
@@ -131,7 +131,7 @@ TEST(BinaryCache, WhatAKilledAgentLeftGoes) {
   EXPECT_TRUE(fs::exists(cache.folder() + "/.new-1-2")) << "somebody may be writing it";
 }
 
-TEST(BinaryCache, ManyWritersAndReadersSeeWholeFilesOnly) {
+TEST(BinaryCache, ConcurrentWritersAndReadersSeeCompleteFiles) {
   const TempDir state;
   const std::string program(300000, 'p');
   std::vector<std::thread> threads;
@@ -163,7 +163,7 @@ TEST(CompileError, FirstErrorLineOfTheScriptIsTheMessage) {
   EXPECT_THAT(error.traceback, HasSubstr("not-main.v:1:1"));
 }
 
-TEST(CompileError, WithoutAPlaceTheFirstErrorOrTheLastLineIsReported) {
+TEST(CompileError, FirstErrorOrLastLineIsReportedWithoutAPlace) {
   EXPECT_EQ(
       compile_error("=====\n/tmp/v/x.c:3:1: fatal error: y.h: No such file\n====\nbuilder error: C\n", "a.v").message,
       "/tmp/v/x.c:3:1: fatal error: y.h: No such file");
@@ -172,14 +172,14 @@ TEST(CompileError, WithoutAPlaceTheFirstErrorOrTheLastLineIsReported) {
   EXPECT_EQ(compile_error("main.v:99999999999:1: error: x", "a.v").line, 0U);
 }
 
-TEST(CompileError, ScriptGoesByTheNameOfItsJob) {
+TEST(CompileError, ScriptHasTheNameOfItsJob) {
   EXPECT_EQ(source_name("greet"), "greet.v");
   EXPECT_EQ(source_name("greet.v"), "greet.v");
   for (const char* name : {"", "a/b", "a:b", "a b", "a\nb"}) EXPECT_EQ(source_name(name), "main.v") << name;
   EXPECT_EQ(source_name(std::string(200, 'x')), "main.v");
 }
 
-TEST(FindCompiler, NamesWhatIsWrongAndTheRemedy) {
+TEST(FindCompiler, NamesTheProblemAndTheRemedy) {
   const TempDir folder;
   const auto at = [](const std::string& path) { return find_compiler(path).error().message; };
   EXPECT_THAT(at("v"), HasSubstr("not the whole path"));

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 PolicyRequest asked(const std::string& text) { return read_policy(text, "policy").request; }
 
-TEST(VStages, CompileHasLimitsOfWhatTheJobAsksAndNothingElse) {
+TEST(VStages, CompileUsesOnlyTheLimitsOfTheJobsPolicy) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   const auto staged = stage_runs(
@@ -36,7 +36,7 @@ TEST(VStages, CompileHasLimitsOfWhatTheJobAsksAndNothingElse) {
   EXPECT_TRUE(run.limits.exec);
 }
 
-TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
+TEST(VStages, CompilerFolderIsAvailableUnderAnyCeiling) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;  // all fields are set
@@ -47,7 +47,7 @@ TEST(VStages, FolderOfTheCompilerIsThereUnderAnyCeiling) {
   EXPECT_THAT(staged->specs.at(0).grants.fs_read, ElementsAre(compiler.path()));
 }
 
-TEST(VStages, WhatACeilingHasLeftLessOfIsReported) {
+TEST(VStages, LimitsLoweredByTheCeilingAreReported) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;
@@ -65,7 +65,7 @@ TEST(VStages, WhatACeilingHasLeftLessOfIsReported) {
   EXPECT_THAT(staged->lowered, ElementsAre("pids"));
 }
 
-TEST(VStages, CompilerBesideTheAgentsOwnFilesIsRefused) {
+TEST(VStages, CompilerBesideTheAgentsFilesIsRejected) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;

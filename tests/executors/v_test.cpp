@@ -29,7 +29,7 @@ fn main() {
 constexpr const char* kForEver = "fn main() {\n\tprintln('begun')\n\tfor {\n\t}\n}\n";
 constexpr const char* kEndlessToCompile = "#include __FILE__\n#include __FILE__\nfn main() {\n}\n";
 
-TEST(V, RunsWithItsVariablesAndHandsBackItsResult) {
+TEST(V, RunsWithItsVariablesAndReturnsItsResult) {
   const VHost host;
   const VRan ran = host.run({.script = kHello, .environment = {{"WHO", "you"}}});
   EXPECT_EQ(ran.end.status, JobStatus::finished) << ran.end.error << ran.err;
@@ -51,7 +51,7 @@ TEST(V, SecondRunOfAScriptIsNotCompiled) {
   EXPECT_THAT(host.kept(), SizeIs(1));
 }
 
-TEST(V, OtherScriptAndOtherFlagsAreCompiledAnew) {
+TEST(V, OtherScriptOrFlagsAreCompiledAgain) {
   VHost host;
   EXPECT_FALSE(host.run({.script = kHello}).cached);
   EXPECT_FALSE(host.run({.script = std::string(kHello) + "\n"}).cached);
@@ -61,7 +61,7 @@ TEST(V, OtherScriptAndOtherFlagsAreCompiledAnew) {
   EXPECT_TRUE(host.run({.script = kHello}).cached);
 }
 
-TEST(V, OtherCompilerCompilesAnew) {
+TEST(V, OtherCompilerCompilesAgain) {
   if (std::getenv("V_COMPILER") != nullptr) GTEST_SKIP() << "the compiler of V_COMPILER is not ours to change";
   VHost host;
   EXPECT_FALSE(host.run({.script = kHello}).cached);
@@ -69,7 +69,7 @@ TEST(V, OtherCompilerCompilesAnew) {
   EXPECT_FALSE(host.run({.script = kHello}).cached);
 }
 
-TEST(V, ContextsDoNotShareWhatTheyCompiled) {
+TEST(V, ContextsDoNotShareBinaries) {
   const VHost host;
   EXPECT_FALSE(host.run({.script = kHello, .context = 7}).cached);
   EXPECT_FALSE(host.run({.script = kHello, .context = 8}).cached);
@@ -90,7 +90,7 @@ TEST(V, ChangedFileOfTheCacheIsCompiledAgain) {
   EXPECT_TRUE(host.run({.script = kHello}).cached);
 }
 
-TEST(V, ErrorOfTheCompilerIsTheJobsAndNamesTheLine) {
+TEST(V, CompilerErrorIsTheJobsAndNamesTheLine) {
   const VHost host;
   const VRan ran = host.run({.script = "fn main() {\n\tprintln('ran')\n\tprintln(missing)\n}\n", .name = "greet"});
   EXPECT_EQ(ran.end.status, JobStatus::error);
@@ -115,7 +115,7 @@ TEST(V, ExitCodeAndPanicAreTheProgramsOwnEnd) {
   EXPECT_EQ(panicked.end.error, "exit code 1: V panic: all is lost");
 }
 
-TEST(V, CollectorThatMissesProcStatIsSilent) {
+TEST(V, GarbageCollectorIsSilentWithoutProcStat) {
   const VHost host;
   const VRan ran = host.run({.script = "fn main() {\n\texit(3)\n}\n"});
   EXPECT_EQ(ran.end.error, "exit code 3");
@@ -125,7 +125,7 @@ TEST(V, CollectorThatMissesProcStatIsSilent) {
   EXPECT_EQ(own.out, "4\n") << "the job's own value wins";
 }
 
-TEST(V, ReasonOfTheCCompilerIsTheError) {
+TEST(V, CCompilerErrorIsTheReason) {
   const VHost host;
   const VRan ran = host.run({.script = "#include <nowhere/none.h>\n\nfn main() {\n}\n"});
   EXPECT_THAT(ran.end.error, StartsWith("CompileError: "));
@@ -150,7 +150,7 @@ TEST(V, NetworkModulesAreCompiledOnceForAllScripts) {
   EXPECT_EQ(read_file(host.trusted()[0]), kept);
 }
 
-TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
+TEST(V, HostFilesAreHiddenAtCompileTime) {
   const VHost host;
   const TempDir folder;
   for (const std::string& path : {std::string("/etc/shadow"), folder.write("key", "canary-of-the-host\n"),
@@ -166,7 +166,7 @@ TEST(V, FilesOfTheHostAreNotThereAtCompileTime) {
   EXPECT_THAT(users.out + users.err, Not(HasSubstr("/root")));
 }
 
-TEST(V, NothingOfTheJobIsThereAtCompileTime) {
+TEST(V, JobDataIsHiddenAtCompileTime) {
   const VHost host;
   const VRan secret = host.run(
       {.script = "#include \"/job/secrets/key\"\nfn main() {\n}\n", .secrets = {{"key", "canary-of-the-secret"}}});
@@ -191,7 +191,7 @@ TEST(V, EndlessCompileEndsAtItsLimit) {
   EXPECT_THAT(host.kept(), SizeIs(0));
 }
 
-TEST(V, HugeSourceEndsTheCompileAtItsLimitOfMemory) {
+TEST(V, HugeSourceEndsAtTheMemoryLimit) {
   const VHost host;
   const VRan ran =
       host.run({.script = "#include \"/dev/zero\"\nfn main() {\n}\n", .policy = R"({"memory": "64 MiB"})"});
@@ -200,7 +200,7 @@ TEST(V, HugeSourceEndsTheCompileAtItsLimitOfMemory) {
   EXPECT_THAT(ran.out, HasSubstr("Killed"));  // printed by the C compiler
 }
 
-TEST(V, ProgramThatIsKilledSaysThatItRan) {
+TEST(V, KilledProgramIsReportedAsRun) {
   const VHost host;
   const VRan wall = host.run({.script = kForEver, .policy = R"({"cpu": "1 s"})"});
   EXPECT_EQ(wall.out, "begun\n");
@@ -211,7 +211,7 @@ TEST(V, ProgramThatIsKilledSaysThatItRan) {
   EXPECT_EQ(aborted.end.error, "running: ended by signal 6 (SIGABRT)");
 }
 
-TEST(V, CompiledScriptIsKeptWhateverItsJobAskedFor) {
+TEST(V, BinaryIsCachedForAnyJobSettings) {
   const VHost host;
   const TempDir folder;
   EXPECT_FALSE(host.run({.script = kHello, .policy = R"({"net": "loopback"})"}).cached);
