@@ -81,7 +81,7 @@ TEST_F(AdoptFlow, RunsItsJobsInTheOrderOfTheirDependencies) {
   EXPECT_EQ(stage_.trouble(), std::vector<std::string>());
 }
 
-TEST_F(AdoptFlow, BrokenOffAnywhereTheNextStartGoesOn) {
+TEST_F(AdoptFlow, InterruptedAdoptionResumesAnywhere) {
   put_job(2001, "ok");
   put_job(2002, "ok", "[2001]");
   put_flow();
@@ -94,7 +94,7 @@ TEST_F(AdoptFlow, BrokenOffAnywhereTheNextStartGoesOn) {
   EXPECT_EQ(field("flow:33", "status"), "finished");
 }
 
-TEST_F(AdoptFlow, ABadFlowIsRefusedWithItsField) {
+TEST_F(AdoptFlow, InvalidFlowIsRejectedWithItsField) {
   put_job(2001, "ok");
   put_job(2002, "ok");
   const std::pair<std::vector<std::string>, std::string> kBad[] = {
@@ -116,7 +116,7 @@ TEST_F(AdoptFlow, ABadFlowIsRefusedWithItsField) {
   }
 }
 
-TEST_F(AdoptFlow, ABadJobIsRefusedWithItsField) {
+TEST_F(AdoptFlow, InvalidJobIsRejectedWithItsField) {
   put_flow();
   put_job(2001, "ok");
   const auto refuses = [this](std::vector<std::string> fields, const std::string& words) {
@@ -137,7 +137,7 @@ TEST_F(AdoptFlow, ABadJobIsRefusedWithItsField) {
   ASSERT_TRUE(start()) << "what was mended starts";
 }
 
-TEST_F(AdoptFlow, AJobOverTheLimitsIsRefusedWithItsField) {
+TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
   put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})"});
   put_job(2002, "ok and more");
   put_flow();
@@ -157,7 +157,7 @@ TEST_F(AdoptFlow, AJobOverTheLimitsIsRefusedWithItsField) {
   EXPECT_EQ(field("flow:33", "status"), "finished");
 }
 
-TEST_F(AdoptFlow, AJobThatRunsElsewhereIsHeldToTheCeilingThere) {
+TEST_F(AdoptFlow, RemoteJobIsCheckedAgainstTheRemoteCeiling) {
   put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})", "supervisor_url", "http://10.0.0.7:8989"});
   put_job(2002, "ok");
   put_flow();
@@ -165,7 +165,7 @@ TEST_F(AdoptFlow, AJobThatRunsElsewhereIsHeldToTheCeilingThere) {
   EXPECT_TRUE(start());
 }
 
-TEST_F(AdoptFlow, WhatIsNoHashIsNoFlow) {
+TEST_F(AdoptFlow, NonHashIsNotAFlow) {
   EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "not there: whoever starts it says so";
   EXPECT_FALSE(start());
   stage_.plain({"RPUSH", "flow:33", "x"});

@@ -14,7 +14,7 @@ std::string judged(Check test, const std::string& value, const TextMap& values) 
   return held ? "holds" : why;
 }
 
-TEST(FlowConditions, SayWhyTheyDoNotHold) {
+TEST(FlowConditions, FailedConditionsHaveAReason) {
   EXPECT_EQ(judged(Check::equals, "x", {{"size", "x"}}), "holds");
   EXPECT_EQ(judged(Check::equals, "x", {{"size", "y"}}), "build.size is \"y\", not \"x\"");
   EXPECT_EQ(judged(Check::equals, "x", {}), "build.size is absent");
@@ -60,7 +60,7 @@ TEST(FlowConditions, NumbersBeyond64BitsAreComparedExactly) {
 }
 
 // Each number operator, with a present and an absent key.
-TEST(FlowConditions, AnAbsentKeyFulfilsNoComparison) {
+TEST(FlowConditions, MissingKeyFulfilsNoComparison) {
   for (const Check test : {Check::equals, Check::less_than, Check::greater_than}) {
     for (const char* value : {"0", "1", "-1", ""}) {
       EXPECT_EQ(judged(test, value, {{"other", value}}), "build.size is absent") << value;
@@ -68,7 +68,7 @@ TEST(FlowConditions, AnAbsentKeyFulfilsNoComparison) {
   }
 }
 
-TEST(FlowConditions, WhatIsNoFiniteNumberIsNone) {
+TEST(FlowConditions, NonFiniteNumberIsInvalid) {
   for (const char* text : {"nan", "inf", "-inf", "0x10", "1 ", " 1", "1,5", "1e999"}) {
     EXPECT_EQ(judged(Check::greater_than, "0", {{"size", text}}).find("holds"), std::string::npos) << text;
     EXPECT_NE(judged(Check::less_than, "0", {{"size", text}}).find("not a number"), std::string::npos) << text;

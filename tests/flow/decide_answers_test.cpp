@@ -15,7 +15,7 @@ class DecideAnswers : public testing::Test {
   static void expect_right(const RunWorld& world) { EXPECT_THAT(world.wrong, testing::IsEmpty()); }
 };
 
-TEST_F(DecideAnswers, AGateWaitsForItsApprovalAndFailsOfARejectionOrItsTime) {
+TEST_F(DecideAnswers, GateWaitsForApprovalRejectionOrTimeout) {
   const char* gated = R"({name: g, jobs: {
     a: {script: x, type: python, prerequisites: ["approval:legal"], timeout: 1m},
     b: {script: x, type: python, prerequisites: ["approval:money"]}, last: {needs: [a, b], log: "done"}}})";
@@ -37,7 +37,7 @@ TEST_F(DecideAnswers, AGateWaitsForItsApprovalAndFailsOfARejectionOrItsTime) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AnApproverNeedsNoOtherRightAndWhoHasNoneOnlyAnswersThat) {
+TEST_F(DecideAnswers, ApproverNeedsNoOtherPermission) {
   RunWorld world(R"({name: o, jobs: {named: {approval: {approvers: [12]}}, open: {approval: true}}})");
   world.start();
   FlowControl outsider;
@@ -72,7 +72,7 @@ TEST_F(DecideAnswers, OnlyApproversAndAdminsAnswer) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AnApprovalOrPauseThatNobodyAnswersFailsInTime) {
+TEST_F(DecideAnswers, UnansweredApprovalOrPauseTimesOut) {
   RunWorld world(
       R"({name: t, jobs: {ok: {approval: {timeout: 1h}, on_error: continue}, hold: {pause: "look", timeout: 2h}}})");
   world.start();
@@ -85,7 +85,7 @@ TEST_F(DecideAnswers, AnApprovalOrPauseThatNobodyAnswersFailsInTime) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AFlowWhoseTimeIsOverIsCancelledAsTimeout) {
+TEST_F(DecideAnswers, FlowOverItsTimeIsCancelledAsTimeout) {
   RunWorld world(
       R"({name: t, timeout: 1h, jobs: {a: {script: x, type: python}, b: {needs: [a], script: x, type: python}}})");
   world.start();
@@ -105,7 +105,7 @@ TEST_F(DecideAnswers, AFlowWhoseTimeIsOverIsCancelledAsTimeout) {
 constexpr const char* kParent = R"({name: p, jobs: {child: {flow: {name: c, jobs: {x: {log: hi}}}},
   after: {needs: [child], script: x, type: python, when: [{key: child.x.k, equals: "1"}]}}})";
 
-TEST_F(DecideAnswers, AChildsResultIsItsNodesResult) {
+TEST_F(DecideAnswers, ChildResultIsItsNodesResult) {
   RunWorld world(kParent);
   world.start();
   const Id child = world.node("child").child;
@@ -120,7 +120,7 @@ TEST_F(DecideAnswers, AChildsResultIsItsNodesResult) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, ACancelledParentCancelsItsChildAndWaitsForItsEnd) {
+TEST_F(DecideAnswers, CancelledParentCancelsAndAwaitsItsChild) {
   RunWorld world(kParent);
   world.start_children = false;
   world.start();
@@ -138,7 +138,7 @@ TEST_F(DecideAnswers, ACancelledParentCancelsItsChildAndWaitsForItsEnd) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AChildThatComesTooLateIsCancelled) {
+TEST_F(DecideAnswers, LateChildIsCancelled) {
   RunWorld world(kParent);
   world.start();
   ASSERT_TRUE(world.apply(FlowSeen{world.node("child").child, FlowStatus::error, "no", {}}));
@@ -147,7 +147,7 @@ TEST_F(DecideAnswers, AChildThatComesTooLateIsCancelled) {
   EXPECT_TRUE(world.children[77].cancel_asked);
 }
 
-TEST_F(DecideAnswers, AGateOfAnotherFlowOpensWhenItHasFinished) {
+TEST_F(DecideAnswers, GateOfAnotherFlowOpensWhenItFinishes) {
   RunWorld world(R"({name: g, jobs: {a: {script: x, type: python, prerequisites: ["flow:12"]},
     b: {script: x, type: python, prerequisites: ["flow:13"], on_error: continue}}})");
   world.start();
@@ -162,7 +162,7 @@ TEST_F(DecideAnswers, AGateOfAnotherFlowOpensWhenItHasFinished) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, ResultsThatAreTooLargeTogetherFailTheFlowAndNameTheLargest) {
+TEST_F(DecideAnswers, TooLargeResultsFailTheFlowAndNameTheLargest) {
   RunWorld world(R"({name: r, jobs: {a: {script: x, type: python}, b: {script: x, type: python}}})");
   world.start();
   ASSERT_TRUE(world.apply(JobSeen{0, true, "finished", "ok", "", {}, 400000}));
@@ -172,7 +172,7 @@ TEST_F(DecideAnswers, ResultsThatAreTooLargeTogetherFailTheFlowAndNameTheLargest
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AFlowThatNeverStartedCanBeCancelled) {
+TEST_F(DecideAnswers, FlowThatNeverStartedCanBeCancelled) {
   RunWorld world(kDiamond);
   EXPECT_EQ(world.control(Verb::pause).error().code, Code::conflict);
   ASSERT_TRUE(world.control(Verb::cancel));
@@ -182,7 +182,7 @@ TEST_F(DecideAnswers, AFlowThatNeverStartedCanBeCancelled) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, AFailureInAPausedFlowHoldsCompensationsUntilItIsResumed) {
+TEST_F(DecideAnswers, PausedFlowRunsCompensationsAfterResume) {
   RunWorld world(kSaga);
   world.start();
   world.end_job("a");
@@ -195,7 +195,7 @@ TEST_F(DecideAnswers, AFailureInAPausedFlowHoldsCompensationsUntilItIsResumed) {
   expect_right(world);
 }
 
-TEST_F(DecideAnswers, ControlsOverTheirLimitsAreRefusedByField) {
+TEST_F(DecideAnswers, ControlsOverTheirLimitsAreRejectedByField) {
   RunWorld world(kDiamond);
   world.start();
   FlowControl control;
@@ -212,7 +212,7 @@ TEST_F(DecideAnswers, ControlsOverTheirLimitsAreRefusedByField) {
   EXPECT_THAT(world.apply(control).error().message, HasSubstr("leave it out"));
 }
 
-TEST_F(DecideAnswers, ACommitIsBoundedAndTheRestFollows) {
+TEST_F(DecideAnswers, CommitIsBoundedAndTheRestFollows) {
   std::string yaml = "name: wide\njobs:\n";
   for (int i = 0; i < 100; ++i) yaml += "  n" + std::to_string(i) + ": {script: x, type: python}\n";
   RunWorld world(yaml);

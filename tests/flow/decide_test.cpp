@@ -15,7 +15,7 @@ class Decide : public testing::Test {
   static void expect_right(const RunWorld& world) { EXPECT_THAT(world.wrong, testing::IsEmpty()); }
 };
 
-TEST_F(Decide, ADiamondRunsToItsEnd) {
+TEST_F(Decide, DiamondRunsToItsEnd) {
   RunWorld world(kDiamond);
   world.start();
   EXPECT_EQ(world.flow(), "started running");
@@ -32,7 +32,7 @@ TEST_F(Decide, ADiamondRunsToItsEnd) {
   expect_right(world);
 }
 
-TEST_F(Decide, AFailureStopsWhatHasNotBegunAndLetsTheRestEnd) {
+TEST_F(Decide, FailureStopsUnstartedNodesOnly) {
   RunWorld world(kDiamond);
   world.start();
   world.end_job("a");
@@ -48,7 +48,7 @@ TEST_F(Decide, AFailureStopsWhatHasNotBegunAndLetsTheRestEnd) {
   expect_right(world);
 }
 
-TEST_F(Decide, CancelTellsWhatRunsAndEndsWhenAllHasEnded) {
+TEST_F(Decide, CancelIsSentToRunningNodesAndAwaited) {
   RunWorld world(kDiamond);
   world.start();
   world.end_job("a");
@@ -65,7 +65,7 @@ TEST_F(Decide, CancelTellsWhatRunsAndEndsWhenAllHasEnded) {
   expect_right(world);
 }
 
-TEST_F(Decide, PauseHoldsWhatWouldBegin) {
+TEST_F(Decide, PauseHoldsUnstartedNodes) {
   RunWorld world(kDiamond);
   world.start();
   ASSERT_TRUE(world.control(Verb::pause));
@@ -78,7 +78,7 @@ TEST_F(Decide, PauseHoldsWhatWouldBegin) {
   expect_right(world);
 }
 
-TEST_F(Decide, AfterAFailureThatIsContinuedItsDependentsRun) {
+TEST_F(Decide, DependentsRunAfterAContinuedFailure) {
   RunWorld world(R"({name: c, jobs: {a: {script: x, type: python, on_error: continue},
     b: {needs: [a], script: x, type: python, when: [{key: a.$status, equals: error}]},
     c: {needs: [a], script: x, type: python, when: [{key: a.$status, equals: finished}]}}})");
@@ -98,7 +98,7 @@ constexpr const char* kRoute = R"({name: r, jobs: {a: {script: x, type: python, 
   mend: {script: x, type: python, on_error: stop}, only: {needs: [a], script: x, type: python},
   both: {needs: [a, mend], script: x, type: python}}})";
 
-TEST_F(Decide, ARoutedFailureRunsItsErrorNodeAndSkipsWhatNeedsTheFailedOneAlone) {
+TEST_F(Decide, RoutedFailureRunsItsErrorNode) {
   RunWorld world(kRoute);
   world.start();
   EXPECT_EQ(world.place("mend"), "pending on_call");
@@ -115,7 +115,7 @@ TEST_F(Decide, ARoutedFailureRunsItsErrorNodeAndSkipsWhatNeedsTheFailedOneAlone)
   expect_right(world);
 }
 
-TEST_F(Decide, AnErrorNodeThatFailsStopsTheFlow) {
+TEST_F(Decide, FailedErrorNodeStopsTheFlow) {
   RunWorld world(kRoute);
   world.start();
   world.fail_job("a");
@@ -135,7 +135,7 @@ TEST_F(Decide, AnErrorNodeThatFailsStopsTheFlow) {
 }
 
 // Regression test for a case that the model found: each error node waited for the end of the other.
-TEST_F(Decide, ErrorNodesThatRouteToOneAnotherAndFailStopTheFlow) {
+TEST_F(Decide, FailingErrorNodesOfEachOtherStopTheFlow) {
   // Definitions with such a cycle are rejected, but a plan that contains one must still terminate.
   FlowPlan plan = plan_of_yaml(R"({name: r, jobs: {a: {script: x, type: python, on_error: one},
     one: {script: x, type: python, on_error: two}, two: {script: x, type: python}}})");
@@ -151,7 +151,7 @@ TEST_F(Decide, ErrorNodesThatRouteToOneAnotherAndFailStopTheFlow) {
   expect_right(world);
 }
 
-TEST_F(Decide, AnErrorNodeThatNobodyCallsSettlesAndLetsItsDependentsRun) {
+TEST_F(Decide, UnusedErrorNodeSettlesAndReleasesDependents) {
   RunWorld world(kRoute);
   world.start();
   world.end_job("a");
@@ -161,7 +161,7 @@ TEST_F(Decide, AnErrorNodeThatNobodyCallsSettlesAndLetsItsDependentsRun) {
   expect_right(world);
 }
 
-TEST_F(Decide, CompensationsRunOneAfterTheOtherInReverseOrder) {
+TEST_F(Decide, CompensationsRunSeriallyInReverseOrder) {
   RunWorld world(kSaga);
   world.start();
   world.end_job("a");
@@ -183,7 +183,7 @@ TEST_F(Decide, CompensationsRunOneAfterTheOtherInReverseOrder) {
   expect_right(world);
 }
 
-TEST_F(Decide, AfterACancelCompensationsRunAndTheFlowEndsAsCancelled) {
+TEST_F(Decide, CompensationsRunAfterACancel) {
   RunWorld world(kSaga);
   world.start();
   world.end_job("a");
@@ -197,7 +197,7 @@ TEST_F(Decide, AfterACancelCompensationsRunAndTheFlowEndsAsCancelled) {
   expect_right(world);
 }
 
-TEST_F(Decide, RetryOfAnEndedFlowRunsTheFailedNodeAgainAndWhatNeededIt) {
+TEST_F(Decide, RetryOfAnEndedFlowRunsFailedNodesAgain) {
   RunWorld world(kDiamond);
   world.start();
   world.end_job("a");
@@ -215,7 +215,7 @@ TEST_F(Decide, RetryOfAnEndedFlowRunsTheFailedNodeAgainAndWhatNeededIt) {
   expect_right(world);
 }
 
-TEST_F(Decide, RetryOfAFailedNodeWhileTheFlowStopsGoesOn) {
+TEST_F(Decide, RetryDuringAStopContinuesTheFlow) {
   RunWorld world(kDiamond);
   world.start();
   world.end_job("a");
@@ -230,7 +230,7 @@ TEST_F(Decide, RetryOfAFailedNodeWhileTheFlowStopsGoesOn) {
   expect_right(world);
 }
 
-TEST_F(Decide, RetryOfANodeNamesTheOthersThatFailed) {
+TEST_F(Decide, RetryOfANodeNamesTheOtherFailedNodes) {
   RunWorld world(kDiamond);
   world.start();
   world.end_job("a");
@@ -247,7 +247,7 @@ TEST_F(Decide, RetryOfANodeNamesTheOthersThatFailed) {
   expect_right(world);
 }
 
-TEST_F(Decide, MaxParallelBoundsJobsAndNotWhatWaits) {
+TEST_F(Decide, MaxParallelLimitsJobsAndNotWaits) {
   RunWorld world(R"({name: p, max_parallel: 2, jobs: {a: {script: x, type: python}, b: {script: x, type: python},
     c: {script: x, type: python}, w: {wait: 1h}, x: {approval: {}}}})");
   world.start();

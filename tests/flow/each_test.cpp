@@ -33,7 +33,7 @@ jobs:
   sum: {needs: parts, script: ok}
 )";
 
-TEST(Each, AListThatStandsThereHasANodeForEachElement) {
+TEST(Each, LiteralListHasANodeForEachElement) {
   RunWorld world(R"(
 name: x
 jobs:
@@ -57,12 +57,12 @@ jobs:
   EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
 }
 
-TEST(Each, AMapHasItsKeysAndValuesInOrder) {
+TEST(Each, MapYieldsKeysAndValuesInOrder) {
   const FlowPlan plan = plan_of_yaml("name: x\njobs: {p: {each: {b: 1, a: 2}, type: python, script: ok}}\n");
   EXPECT_EQ(plan.nodes[0].elements, (std::vector<std::string>{R"({"key":"a","value":2})", R"({"key":"b","value":1})"}));
 }
 
-TEST(Each, OfAResultThereAreAsManyAsItSays) {
+TEST(Each, ResultListSetsTheNumberOfNodes) {
   RunWorld world(kDynamic);
   world.start();
   EXPECT_TRUE(is_unborn(world.plan, world.run, world.index("parts[0]")));
@@ -78,7 +78,7 @@ TEST(Each, OfAResultThereAreAsManyAsItSays) {
   EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
 }
 
-TEST(Each, OfAnEmptyListNothingRunsAndWhatWaitsForItDoes) {
+TEST(Each, EmptyListRunsNothingAndReleasesDependents) {
   RunWorld world(kDynamic);
   world.start();
   world.end_job("list", "finished", {{"files", "[]"}});
@@ -86,7 +86,7 @@ TEST(Each, OfAnEmptyListNothingRunsAndWhatWaitsForItDoes) {
   EXPECT_EQ(world.place("sum"), "dispatched queued");
 }
 
-TEST(Each, WhatIsNoListFailsTheNodeAndSaysWhy) {
+TEST(Each, NonListFailsTheNodeWithAReason) {
   const std::pair<TextMap, const char*> kRows[] = {
       {{}, "list.files is absent: there is no list to take elements from"},
       {{{"files", "7"}}, "list.files is 7, no list and no map"},
@@ -108,7 +108,7 @@ TEST(Each, WhatIsNoListFailsTheNodeAndSaysWhy) {
   }
 }
 
-TEST(Each, OneThatFailedIsRunAgainAlone) {
+TEST(Each, FailedElementIsRetriedAlone) {
   RunWorld world(kDynamic);
   world.start();
   world.end_job("list", "finished", {{"files", "[1,2]"}});
@@ -125,7 +125,7 @@ TEST(Each, OneThatFailedIsRunAgainAlone) {
   EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
 }
 
-TEST(Each, ConditionsErrorsAndGatesAreOfEachNode) {
+TEST(Each, ConditionsErrorsAndGatesApplyToEachNode) {
   RunWorld world(R"(
 name: x
 defaults: {type: python}
@@ -152,7 +152,7 @@ jobs:
   EXPECT_EQ(world.flow(), "finished ok");
 }
 
-TEST(Each, OfANodeThatIsSkippedNothingIsLeftOver) {
+TEST(Each, SkippedNodeLeavesNothing) {
   RunWorld world(R"(
 name: x
 defaults: {type: python}
@@ -168,7 +168,7 @@ jobs:
   EXPECT_EQ(world.flow(), "finished ok");
 }
 
-TEST(Each, OneCommitWritesNoMoreRecordsThanItCanHold) {
+TEST(Each, CommitWritesABoundedNumberOfRecords) {
   std::string jobs = "name: x\ndefaults: {type: python}\njobs:\n  p: {each: [";
   for (int i = 0; i < 50; ++i) jobs += (i == 0 ? "" : ",") + std::to_string(i);
   const FlowPlan plan = plan_of_yaml(jobs + "], script: \"" + std::string(200000, 'x') + "\"}\n");
@@ -180,7 +180,7 @@ TEST(Each, OneCommitWritesNoMoreRecordsThanItCanHold) {
   EXPECT_TRUE(more_to_do(plan, first->state));
 }
 
-TEST(Each, AWrongOneIsRefused) {
+TEST(Each, InvalidEachIsRejected) {
   EXPECT_EQ(of_jobs("  a: {each: 7, script: ok}\n"),
             "jobs.a.each: is the number 7, not a list, a map, inputs.NAME or NODE.KEY");
   EXPECT_EQ(of_jobs("  a: {each: build, script: ok}\n"),
@@ -213,7 +213,7 @@ TEST(Each, AWrongOneIsRefused) {
             std::string::npos);
 }
 
-TEST(Defaults, AreOfEveryJobThatDoesNotSay) {
+TEST(Defaults, ApplyToJobsWithoutTheirOwnValue) {
   const FlowPlan plan = plan_of_yaml(R"(
 name: x
 defaults: {type: python, timeout: 1m, retries: 2, env: {A: "1", B: "1"}, on_error: continue, policy: {memory: 64MiB}}
@@ -236,7 +236,7 @@ jobs:
   EXPECT_EQ(c.on_error, OnError::stop) << "defaults are of jobs";
 }
 
-TEST(Defaults, AWrongOneIsReportedOnce) {
+TEST(Defaults, InvalidDefaultIsReportedOnce) {
   EXPECT_EQ(
       each_refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
       "defaults.retries: is the text \"many\", not a whole number from 0 to 255");

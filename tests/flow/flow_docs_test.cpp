@@ -28,7 +28,7 @@ std::string problems_of(const std::string& yaml) {
   return join(read_plan(*parsed).problems);
 }
 
-TEST(FlowDocs, HaveARowForEveryFieldAndForNoOther) {
+TEST(FlowDocs, HaveARowForExactlyEveryField) {
   const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   for (const char* of : {"flow", "node"}) {
     std::string table = "| field | takes | meaning |\n|---|---|---|\n";
@@ -41,7 +41,7 @@ TEST(FlowDocs, HaveARowForEveryFieldAndForNoOther) {
   }
 }
 
-TEST(FlowDocs, EveryDefinitionInThemIsSound) {
+TEST(FlowDocs, EveryDefinitionIsValid) {
   const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   int count = 0;
   for (std::size_t at = manual.find("```yaml\n"); at != std::string::npos; at = manual.find("```yaml\n", at + 1)) {
@@ -53,7 +53,7 @@ TEST(FlowDocs, EveryDefinitionInThemIsSound) {
   EXPECT_GE(count, 2);
 }
 
-TEST(FlowDocs, TheyHaveARowForEveryWordOfAFlow) {
+TEST(FlowDocs, HaveARowForEveryFlowTerm) {
   const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   for (const FlowWord& row : flow_words()) {
     std::string line = "| `";
@@ -62,7 +62,7 @@ TEST(FlowDocs, TheyHaveARowForEveryWordOfAFlow) {
   }
 }
 
-TEST(FlowDocs, EveryExampleIsSoundAndNamedInThem) {
+TEST(FlowDocs, EveryExampleIsValidAndListed) {
   const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
   int count = 0;
   for (const auto& file : fs::directory_iterator(mj::test::source_path("examples/flow"))) {

@@ -31,7 +31,7 @@ TEST(FlowWarnings, NameAJoinThatLacksTheErrorNode) {
       "to its needs to run it");
 }
 
-TEST(FlowWarnings, CountANodeWithEachOnceAndLookIntoChildren) {
+TEST(FlowWarnings, CountEachNodeOnceAndIncludeChildren) {
   const auto found = warnings(R"({"name": "x", "jobs": {
     "parts": {"each": [1, 2, 3], "script": "1", "type": "python", "on_error": "mend"}, "mend": {"log": "m"},
     "sum": {"needs": "parts", "log": "s"},

@@ -85,7 +85,7 @@ void expect_usable(const FlowPlan& plan, const RunState& run, std::uint64_t seed
   EXPECT_FALSE(more_to_do(plan, now)) << "seed " << seed << ": it never comes to rest\n" << describe(plan, now);
 }
 
-TEST(FoldFuzz, AnyFactsLeaveAStateThatCanBeUsed) {
+TEST(FoldFuzz, AnyFactsYieldAUsableState) {
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     Random random(seed);
     const FlowPlan plan = random_plan(random, 12);
@@ -98,7 +98,7 @@ TEST(FoldFuzz, AnyFactsLeaveAStateThatCanBeUsed) {
   }
 }
 
-TEST(FoldFuzz, ACheckpointOfNonsenseIsNone) {
+TEST(FoldFuzz, InvalidCheckpointIsIgnored) {
   Random random(7);
   const FlowPlan plan = random_plan(random, 10);
   RunWorld world(plan);
@@ -118,7 +118,7 @@ TEST(FoldFuzz, ACheckpointOfNonsenseIsNone) {
 }
 
 // Checkpoints with a valid checksum, as written by a client that knows the format.
-TEST(FoldFuzz, ACheckpointThatSomebodyMadeUpIsNoneOrUsable) {
+TEST(FoldFuzz, ForgedCheckpointIsIgnoredOrUsable) {
   int taken = 0;
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     Random random(seed);

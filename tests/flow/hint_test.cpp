@@ -12,9 +12,10 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-class Hinted : public testing::Test {
+class FlowHint : public testing::Test {
  protected:
-  Hinted() : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
+  FlowHint()
+      : rounds_(stage_.server().open_flows().value(), stage_.server().open().value(), stage_.clock(), settings()) {
     stage_.ask_to_run(
         "chain", "name: chain\njobs:\n  a: {type: python, script: ok}\n  b: {type: python, script: ok, needs: [a]}\n");
     for (int i = 0; i < 5; ++i) stage_.client();
@@ -41,7 +42,7 @@ class Hinted : public testing::Test {
   ContextRounds rounds_;
 };
 
-TEST_F(Hinted, AStepOfAChainIsOneReadingAndOneCommit) {
+TEST_F(FlowHint, ChainStepNeedsOneReadAndOneCommit) {
   stage_.run_jobs();
   stage_.run_jobs();
   rounds_.hint(stage_.flow("chain"));
@@ -51,12 +52,12 @@ TEST_F(Hinted, AStepOfAChainIsOneReadingAndOneCommit) {
   EXPECT_EQ(stage_.place("chain", "a"), "completed ok");
 }
 
-TEST_F(Hinted, WhereNothingIsEverRetiredItRestsAllTheSame) {
+TEST_F(FlowHint, IdlesWithoutRetention) {
   for (int i = 0; i < 5; ++i) (void)rounds_.round();
   EXPECT_GT(rounds_.round().value(), 0U);
 }
 
-TEST_F(Hinted, AFlowThatNobodyKnowsCostsNothing) {
+TEST_F(FlowHint, UnknownFlowCostsNothing) {
   rounds_.hint(4711);
   EXPECT_THAT(round(), Not(Contains("flow_read")));
 }

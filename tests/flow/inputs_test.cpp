@@ -24,7 +24,7 @@ std::string inputs_refusal(const std::string& inputs, const std::string& given =
   return plan.plan ? "accepted" : join(plan.problems);
 }
 
-TEST(FlowInputs, HaveTheValueThatIsGivenOrTheirDefault) {
+TEST(FlowInputs, HaveTheGivenOrDefaultValue) {
   const PlanRead plan =
       read(R"({"region": {"type": "string", "default": "eu", "enum": ["eu", "us"]}, "count": "integer",
                                  "share": "number", "dry": {"type": "boolean", "default": false}, "files": "list",
@@ -39,14 +39,14 @@ TEST(FlowInputs, HaveTheValueThatIsGivenOrTheirDefault) {
   EXPECT_EQ(inputs_json(*plan.plan).at("files"), json::parse("[1,\"b\"]"));
 }
 
-TEST(FlowInputs, OneThatIsMissingIsNamedWhenTheFlowIsMade) {
+TEST(FlowInputs, MissingInputIsNamedAtCreation) {
   const PlanRead plan = read(R"({"region": "string", "count": "integer"})", R"({"count": 3})");
   ASSERT_TRUE(plan.plan) << "a definition is sound without";
   EXPECT_EQ(missing_inputs(*plan.plan),
             "inputs: region is required and not given; region is of type string (--input region=VALUE)");
 }
 
-TEST(FlowInputs, AreOfTheRunByItsDefinition) {
+TEST(FlowInputs, BelongToTheRunByItsDefinition) {
   json definition = json::parse(R"({"name": "x", "inputs": {"n": "integer"}, "jobs": {"a": {"log": "x"}}})");
   json other = definition;
   ASSERT_TRUE(give_inputs(definition, {{"n", 1}}));
@@ -58,7 +58,7 @@ TEST(FlowInputs, AreOfTheRunByItsDefinition) {
   EXPECT_FALSE(give_inputs(definition, json::array()));
 }
 
-TEST(FlowInputs, AWrongOneIsRefusedByName) {
+TEST(FlowInputs, InvalidInputIsRejectedByName) {
   EXPECT_EQ(inputs_refusal("7"),
             "inputs: is the number 7, not a map from names to types, such as {region: {type: string, "
             "default: eu}}");
@@ -90,7 +90,7 @@ TEST(FlowInputs, AWrongOneIsRefusedByName) {
             "inputs: their values have 65538 b");
 }
 
-TEST(FlowInputs, APersonTypesThemByTheirType) {
+TEST(FlowInputs, TypedTextIsParsedByType) {
   const json definition = json::parse(R"({"inputs": {"name": "string", "n": {"type": "integer"}, "all": "list"}})");
   EXPECT_EQ(*input_of_text(definition, "name", "7"), json("7"));
   EXPECT_EQ(*input_of_text(definition, "n", "7"), json(7));
@@ -100,7 +100,7 @@ TEST(FlowInputs, APersonTypesThemByTheirType) {
             "the flow has no input \"nmae\"; did you mean \"name\"?");
 }
 
-TEST(FlowInputs, ConditionsAndEachReadThem) {
+TEST(FlowInputs, ConditionsAndEachReadInputs) {
   const std::string yaml = R"(
 name: x
 inputs: {region: {type: string, default: eu}, files: {type: list, default: [1, 2]}}
@@ -117,7 +117,7 @@ jobs:
   EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
 }
 
-TEST(FlowInputs, WhatReadsOneThatIsNotThereIsRefused) {
+TEST(FlowInputs, ReferenceToAnUnknownInputIsRejected) {
   const auto error_of = [](const std::string& jobs) {
     const auto parsed =
         parse_json(R"({"name": "x", "inputs": {"n": "integer"}, "given": {"n": 1}, "jobs": )" + jobs + "}");
@@ -134,7 +134,7 @@ TEST(FlowInputs, WhatReadsOneThatIsNotThereIsRefused) {
             "jobs.a.flow: its input m has no value: give it a default, or given: {m: ...}");
 }
 
-TEST(FlowData, IsReadOfARecordThatAnybodyMayHaveWritten) {
+TEST(FlowData, ForeignRecordDataIsRead) {
   Job job;
   job.dependends = {5, 6};
   job.unknown = {{kFlowDataField, R"({"inputs": {"region": "eu", "all": [1], "Odd": 1, "nul": "a\u0000b"},

@@ -38,7 +38,7 @@ Tally run_rounds(std::uint64_t first, std::uint64_t rounds, bool compared) {
   return tally;
 }
 
-TEST(RunModel, AgreesAboutEveryNodeAfterEveryEvent) {
+TEST(RunModel, AgreesOnEveryNodeAfterEveryEvent) {
   const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 700);
   const Tally tally = run_rounds(number_of_environment("MYCOJOBS_MODEL_SEED", 1), rounds, true);
   if (rounds < 100) return;
@@ -47,7 +47,7 @@ TEST(RunModel, AgreesAboutEveryNodeAfterEveryEvent) {
   EXPECT_GT(tally.expanded, rounds / 10) << "the rounds try too little";
 }
 
-TEST(RunModel, EventsBetweenTheCommitsOfOneStepLeaveNothingStuckAndNothingTwice) {
+TEST(RunModel, EventsBetweenCommitsLoseAndRepeatNothing) {
   const auto rounds = number_of_environment("MYCOJOBS_MODEL_ROUNDS", 700);
   run_rounds(number_of_environment("MYCOJOBS_MODEL_SEED", 500001), rounds, false);
 }

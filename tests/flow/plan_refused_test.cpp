@@ -25,8 +25,8 @@ struct Row {
   const char* error;  // the whole error, or its beginning if the text ends in "..."
 };
 
-class Refused : public testing::TestWithParam<Row> {};
-TEST_P(Refused, SaysWhereAndWhy) {
+class InvalidFlowPlan : public testing::TestWithParam<Row> {};
+TEST_P(InvalidFlowPlan, NamesThePlaceAndTheReason) {
   const std::string output = plan_refusal(GetParam().jobs);
   std::string expected = GetParam().error;
   if (expected.ends_with("...")) {
@@ -145,9 +145,9 @@ const Row kRows[] = {
      "jobs.a.flow.jobs.b.log: is the number 1, not a text"},
     {R"({"a": {"flow": {"jobs": {"b": {"log": "1"}}}}})", "jobs.a.flow: name: is missing: give the flow one"},
 };
-INSTANTIATE_TEST_SUITE_P(FlowPlan, Refused, testing::ValuesIn(kRows));
+INSTANTIATE_TEST_SUITE_P(FlowPlan, InvalidFlowPlan, testing::ValuesIn(kRows));
 
-TEST(FlowPlanRefused, OfTheFlowItself) {
+TEST(FlowPlanRefused, ErrorsOfTheFlowItselfAreReported) {
   const auto error_of = [](const std::string& text) {
     const PlanRead read = read_plan(json::parse(text));
     return read.plan ? "accepted" : join(read.problems);
@@ -164,7 +164,7 @@ TEST(FlowPlanRefused, OfTheFlowItself) {
             "max_parallel: is the number -1, not a whole number from 0 to 1000000");
 }
 
-TEST(FlowPlanRefused, ACircleIsShownByItsShortestPath) {
+TEST(FlowPlanRefused, CycleIsShownByItsShortestPath) {
   EXPECT_EQ(plan_refusal(R"({"a": {"log": "x", "needs": "d"}, "b": {"log": "x", "needs": "a"},
                         "c": {"log": "x", "needs": ["b", "a"]}, "d": {"log": "x", "needs": "c"},
                         "z": {"log": "x", "needs": "d"}})"),
@@ -175,7 +175,7 @@ TEST(FlowPlanRefused, ACircleIsShownByItsShortestPath) {
             "jobs.d.needs: a circle, none of which could ever begin: c -> d -> c");
 }
 
-TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACircle) {
+TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACycle) {
   EXPECT_EQ(plan_refusal(R"({"r": {"log": "x", "on_error": "a"}, "a": {"log": "x", "on_error": "b"},
                         "b": {"log": "x", "on_error": "a"}})"),
             "jobs.b: a circle, none of which could ever begin: a -> b -> a");
@@ -184,7 +184,7 @@ TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACircle) {
             "jobs.e: a circle, none of which could ever begin: a -> e -> c -> a");
 }
 
-TEST(FlowPlanRefused, EverythingThatIsWrongIsReportedAtOnceButNotWithoutEnd) {
+TEST(FlowPlanRefused, ErrorsAreReportedTogetherUpToALimit) {
   json jobs = json::object();
   for (int i = 0; i < 200; ++i) jobs["n" + std::to_string(i)] = {{"log", 7}, {"needs", {"nobody"}}};
   const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});
@@ -192,7 +192,7 @@ TEST(FlowPlanRefused, EverythingThatIsWrongIsReportedAtOnceButNotWithoutEnd) {
   EXPECT_EQ(read.problems.size(), 50U);
 }
 
-TEST(FlowPlanRefused, FlowsWithinFlowsEnd) {
+TEST(FlowPlanRefused, NestedFlowsAreLimited) {
   json flow = {{"name", "x"}, {"jobs", {{"a", {{"log", "x"}}}}}};
   for (int i = 0; i < 8; ++i) flow = {{"name", "x"}, {"jobs", {{"a", {{"flow", flow}}}}}};
   EXPECT_TRUE(read_plan(flow).plan);
@@ -210,13 +210,13 @@ json wide(std::size_t count) {
   return jobs;
 }
 
-TEST(FlowPlanSize, AHundredThousandNodesAreRefused) {
+TEST(FlowPlanSize, HundredThousandNodesAreRejected) {
   const PlanRead read = read_plan({{"name", "x"}, {"jobs", wide(100000)}});
   ASSERT_FALSE(read.plan);
   EXPECT_EQ(join(read.problems), "jobs: 100000 nodes are more than 20000: divide them into child flows");
 }
 
-TEST(FlowPlanSize, AChainOfAllThatAreAllowedWithConditionsOnTheFirstIsRead) {
+TEST(FlowPlanSize, LongestChainWithConditionsIsRead) {
   json jobs = wide(kMaxFlowNodes);
   for (std::size_t i = 1; i < kMaxFlowNodes; ++i) {
     const std::string before = "n" + std::to_string(i - 1);
@@ -230,7 +230,7 @@ TEST(FlowPlanSize, AChainOfAllThatAreAllowedWithConditionsOnTheFirstIsRead) {
   EXPECT_EQ(read.plan->nodes[*read.plan->find("n0")].watched.size(), 1U);
 }
 
-TEST(FlowPlanSize, ACircleOfAllThatAreAllowedIsFoundAndCutShort) {
+TEST(FlowPlanSize, LargestCycleIsFoundAndShortened) {
   json jobs = wide(kMaxFlowNodes);
   for (std::size_t i = 0; i < kMaxFlowNodes; ++i) {
     jobs["n" + std::to_string(i)]["needs"] = "n" + std::to_string((i + 1) % kMaxFlowNodes);
@@ -240,7 +240,7 @@ TEST(FlowPlanSize, ACircleOfAllThatAreAllowedIsFoundAndCutShort) {
   EXPECT_NE(join(read.problems).find("more) -> "), std::string::npos) << join(read.problems);
 }
 
-TEST(FlowPlanSize, EveryNodeNeedingAHundredWithWrongNamesIsRefused) {
+TEST(FlowPlanSize, ManyWrongNeedsAreRejected) {
   json jobs = wide(kMaxFlowNodes);
   for (std::size_t i = 100; i < kMaxFlowNodes; ++i) {
     json needs = json::array();
@@ -252,7 +252,7 @@ TEST(FlowPlanSize, EveryNodeNeedingAHundredWithWrongNamesIsRefused) {
   EXPECT_EQ(read.problems.size(), 50U);
 }
 
-TEST(FlowPlanSurvives, AnythingAnywhere) {
+TEST(FlowPlanSurvives, AnyValueAnywhere) {
   const json whole = json::parse(R"({"name": "x", "env": {"A": "1"}, "timeout": "1s", "jobs": {
     "a": {"script": "x", "type": "v", "env": {"A": "1"}, "policy": {"pids": 9}, "timeout": "1s", "retries": 1},
     "b": {"approval": {"approvers": [1], "comment": "x"}, "needs": ["a"], "when": [{"key": "a.x", "equals": 1}]},

@@ -99,7 +99,7 @@ TEST(FlowPlan, EqualDefinitionsHaveEqualHashes) {
   EXPECT_NE(one.plan->hash, other.plan->hash);
 }
 
-TEST(FlowPlan, ComesBackFromItsText) {
+TEST(FlowPlan, RoundTripsThroughItsText) {
   const auto read = read_plan(pipeline());
   const auto back = plan_of_text(read.plan->canonical, read.plan->hash);
   ASSERT_TRUE(back) << back.error().message;
@@ -110,7 +110,7 @@ TEST(FlowPlan, ComesBackFromItsText) {
   EXPECT_NE(changed.error().message.find("another hash"), std::string::npos);
 }
 
-TEST(FlowPlan, AListOfJobsKeepsItsOrder) {
+TEST(FlowPlan, ListOfJobsKeepsItsOrder) {
   const auto read = read_plan(json::parse(R"({"name":"x","jobs":[{"name":"z","log":"1"},{"name":"a","log":"2"}]})"));
   ASSERT_TRUE(read.plan) << join(read.problems);
   EXPECT_EQ(names(*read.plan, {0, 1}), (Names{"z", "a"}));
@@ -127,7 +127,7 @@ Job job(Id id, std::string name, std::vector<Id> needs = {}) {
   return out;
 }
 
-TEST(FlowOfJobs, ItsNodesStandInTheOrderOfTheJobs) {
+TEST(FlowOfJobs, NodesAreInTheOrderOfTheJobs) {
   const auto definition = definition_of_jobs(
       "", {{"A", "b"}}, {job(30, "last.py", {7, 8}), job(8, "twin"), job(7, "first"), job(9, "twin", {7})},
       json::parse(R"({"30": {"when": {"key": "7.size", "less_than": 3}, "on_error": "continue"}})"));
@@ -140,7 +140,7 @@ TEST(FlowOfJobs, ItsNodesStandInTheOrderOfTheJobs) {
   EXPECT_EQ(read.plan->nodes[0].on_error, OnError::go_on);
 }
 
-TEST(FlowOfJobs, WhatDoesNotFitIsNamed) {
+TEST(FlowOfJobs, InvalidJobIsNamed) {
   const auto message = [](const std::vector<Job>& jobs, const std::string& nodes) {
     const auto definition = definition_of_jobs("x", {}, jobs, json::parse(nodes));
     return definition ? std::string("accepted") : definition.error().message;

@@ -202,7 +202,7 @@ class FlowCrashPoints : public testing::TestWithParam<FlowScenario> {
   int failures_ = 0;
 };
 
-TEST_P(FlowCrashPoints, OnceAnywhereChangesNothing) {
+TEST_P(FlowCrashPoints, OneCrashAnywhereChangesNothing) {
   std::size_t points = 0;
   for (std::uint64_t write = 1; write <= writes_ && !enough(); ++write) {
     for (const Fate fate : kFates) {
@@ -214,7 +214,7 @@ TEST_P(FlowCrashPoints, OnceAnywhereChangesNothing) {
 }
 
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
-TEST_P(FlowCrashPoints, TwiceAnywhereChangesNothing) {
+TEST_P(FlowCrashPoints, TwoCrashesAnywhereChangeNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 150;
   const std::uint64_t stride = all ? 1 : 1 + writes_ * writes_ / kFew;

@@ -39,7 +39,7 @@ std::string wide(int count) {
   return text + "  last: {needs: [n0], script: ok, type: python}\n";
 }
 
-TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
+TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
   begin("wide", wide(200));
   const auto text = [&] { return stage_.plain({"HGET", "mj:checkpoint:1", "text"}); };
   std::string stale, stale_at;
@@ -70,7 +70,7 @@ TEST_F(Recovery, ACheckpointMayBeCurrentStaleOfAnotherFormatOrLost) {
   EXPECT_EQ(stage_.field("wide", "status"), "finished");
 }
 
-TEST_F(Recovery, AJobThatTheJournalDispatchedAndTheStoreStillPlansIsQueued) {
+TEST_F(Recovery, DispatchedJobThatTheStoreStillPlansIsQueued) {
   begin("two", kTwo);
   const std::string job = stage_.job_of("two", "a");
   stage_.plain({"LREM", "queue:python", "0", job});
@@ -84,7 +84,7 @@ TEST_F(Recovery, AJobThatTheJournalDispatchedAndTheStoreStillPlansIsQueued) {
   EXPECT_EQ(stage_.field("two", "status"), "finished");
 }
 
-TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
+TEST_F(Recovery, StoredEndWithALostEventIsApplied) {
   begin("two", kTwo);
   stage_.run_jobs();
   stage_.run_jobs();
@@ -97,7 +97,7 @@ TEST_F(Recovery, AJobWhoseEndWasStoredAndWhoseEventIsLostIsApplied) {
   EXPECT_EQ(stage_.place("two", "b"), "dispatched queued");
 }
 
-TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
+TEST_F(Recovery, FlowWithoutItsDefinitionDelaysNoOther) {
   begin("lost", "name: lost\njobs: {a: {script: ok, type: python}, b: {needs: [a], script: ok, type: python}}\n");
   begin("two", kTwo);
   const std::string hash = stage_.field("lost", "definition_hash");
@@ -123,7 +123,7 @@ TEST_F(Recovery, AFlowWithoutItsDefinitionWaitsForItAndHoldsNobodyUp) {
   EXPECT_EQ(stage_.field("lost", "status"), "finished");
 }
 
-TEST_F(Recovery, ANodeWhoseJobSomebodyDeletedFailsWithTheReason) {
+TEST_F(Recovery, NodeWithADeletedJobFailsWithTheReason) {
   begin("two", kTwo);
   stage_.plain({"DEL", stage_.job_of("two", "b")});
   EXPECT_TRUE(stage_.play());
@@ -138,7 +138,7 @@ TEST_F(Recovery, ANodeWhoseJobSomebodyDeletedFailsWithTheReason) {
   EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.place("again", "a");
 }
 
-TEST_F(Recovery, AFlowWhoseIrreversibleNodeHasCompletedIsReplayedOnlyWhenThatIsAllowed) {
+TEST_F(Recovery, ReplayWithIrreversibleNodesNeedsPermission) {
   begin("once",
         "name: once\njobs: {pay: {script: ok, type: python, irreversible: true}, b: {needs: [pay], script: fail, type: "
         "python}}\n");
@@ -163,7 +163,7 @@ constexpr const char* kGrandparent =
     "name: top\njobs: {c: {flow: {name: middle, jobs: {m: {flow: {name: inner, jobs: {pay: {script: ok, type: python, "
     "irreversible: true}}}}}}}, after: {needs: [c], script: fail, type: python}}\n";
 
-TEST_F(Recovery, ReplayRefusesIrreversibleNodesOfChildFlows) {
+TEST_F(Recovery, ReplayRejectsIrreversibleNodesOfChildFlows) {
   begin("top", kGrandparent);
   const auto replay = [&](bool allowed) { return replay_flow(stage_.flows(), stage_.run("top"), {allowed}); };
   const auto before = replay(false);
@@ -188,7 +188,7 @@ TEST_F(Recovery, ReplayCountsADeletedChildAsCompleted) {
   EXPECT_NE(refused.error().message.find("flow 3 was deleted"), std::string::npos) << refused.error().message;
 }
 
-TEST_F(Recovery, ReplayLooksAtChildrenOfEarlierAttempts) {
+TEST_F(Recovery, ReplayReadsChildrenOfEarlierAttempts) {
   begin("retried",
         "name: retried\njobs: {c: {flow: {name: inner, jobs: {pay: {script: ok, type: python, irreversible: true}, x: "
         "{needs: [pay], script: fail, type: python}}}}}\n");
@@ -208,7 +208,7 @@ constexpr const char* kChildThatPays =
     "name: paying\njobs: {c: {flow: {name: inner, jobs: {pay: {script: ok, type: python, irreversible: true}, x: "
     "{needs: [pay], script: fail, type: python}}}}}\n";
 
-TEST_F(Recovery, RetryRefusesToRepeatAnIrreversibleNodeOfAChild) {
+TEST_F(Recovery, RetryRejectsRepeatingAnIrreversibleChildNode) {
   begin("paying", kChildThatPays);
   EXPECT_TRUE(check_retry(stage_.flows(), stage_.run("paying"))) << "nothing has failed yet";
   EXPECT_TRUE(stage_.play());
@@ -229,7 +229,7 @@ TEST_F(Recovery, RetryCountsADeletedChildAsCompleted) {
   EXPECT_NE(refused.error().message.find("flow 2 was deleted"), std::string::npos) << refused.error().message;
 }
 
-TEST_F(Recovery, RetryIgnoresChildrenThatItDoesNotStartAgain) {
+TEST_F(Recovery, RetryIgnoresChildrenThatItDoesNotRestart) {
   begin("top", kGrandparent);
   EXPECT_TRUE(stage_.play());
   ASSERT_EQ(stage_.field("top", "status"), "error");
@@ -241,7 +241,7 @@ constexpr const char* kParent =
     "name: parent\njobs: {c: {flow: {name: inner, jobs: {x: {script: hold, type: python}}}}, d: {needs: [c], script: "
     "ok, type: python}}\n";
 
-TEST_F(Recovery, ALinkToAChildThatIsGoneFailsItsNode) {
+TEST_F(Recovery, LinkToAMissingChildFailsItsNode) {
   begin("parent", kParent);
   stage_.run_jobs();
   for (const char* key : {"flow:2", "mj:flow:2", "mj:run:2"}) stage_.plain({"DEL", key});
@@ -251,7 +251,7 @@ TEST_F(Recovery, ALinkToAChildThatIsGoneFailsItsNode) {
   EXPECT_NE(stage_.field("parent", "error").find("flow 2"), std::string::npos) << stage_.field("parent", "error");
 }
 
-TEST_F(Recovery, AChildWhoseParentHasEndedIsCancelled) {
+TEST_F(Recovery, ChildOfAnEndedParentIsCancelled) {
   begin("parent", kParent);
   stage_.run_jobs();
   stage_.plain({"HSET", "flow:1", "status", "error"});  // as after the restore of an old backup
@@ -264,7 +264,7 @@ TEST_F(Recovery, AChildWhoseParentHasEndedIsCancelled) {
   EXPECT_EQ(stage_.plain({"HGET", "flow:2", "detail"}), "cancelled");
 }
 
-TEST_F(Recovery, AChildThatWasNotBegunIsNotBegunOnceItsParentHasEnded) {
+TEST_F(Recovery, UnstartedChildOfAnEndedParentIsNotStarted) {
   begin("parent", kParent);
   const Id child =
       create_flow(stage_.flows(), plan_of_yaml("name: c\njobs: {a: {log: x}}\n"), NewFlow{1, 12, {}, "", "flow:1 c"})
@@ -280,7 +280,7 @@ TEST_F(Recovery, AChildThatWasNotBegunIsNotBegunOnceItsParentHasEnded) {
   EXPECT_EQ(begun.error().code, Code::conflict);
 }
 
-TEST_F(Recovery, AChildWhoseKeySomebodyElseHasUsedFailsItsNode) {
+TEST_F(Recovery, ChildWithAForeignKeyFailsItsNode) {
   NewFlow other;
   other.context = 1;
   other.caller = 12;
@@ -293,7 +293,7 @@ TEST_F(Recovery, AChildWhoseKeySomebodyElseHasUsedFailsItsNode) {
       << stage_.field("parent", "error");
 }
 
-TEST_F(Recovery, ARestartLeavesPausedFlowsPausedAndWaitsAsLongAsTheyWere) {
+TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
   begin("paused", kTwo);
   begin("waits", "name: waits\njobs: {w: {wait: 10s}, a: {needs: [w], script: ok, type: python}}\n");
   ProgressRequest pause;
@@ -321,7 +321,7 @@ TEST_F(Recovery, ARestartLeavesPausedFlowsPausedAndWaitsAsLongAsTheyWere) {
   EXPECT_EQ(stage_.field("waits", "status"), "finished");
 }
 
-TEST_F(Recovery, EventsThatSayNothingAndEntriesThatAreNoFactsArePassedOver) {
+TEST_F(Recovery, EmptyEventsAndInvalidFactsAreSkipped) {
   begin("two", kTwo);
   for (const char* event : {"", "job", "job job:12:999", "job nonsense", "flow flow:0", "flow flow:77", "x y"}) {
     stage_.plain({"RPUSH", "mj:events:1", event});
@@ -331,7 +331,7 @@ TEST_F(Recovery, EventsThatSayNothingAndEntriesThatAreNoFactsArePassedOver) {
   EXPECT_EQ(stage_.field("two", "status"), "finished");
 }
 
-TEST_F(Recovery, TheRecordTellsResultsAndNodesOfFlowsOfAnySize) {
+TEST_F(Recovery, RecordContainsResultsAndNodesOfAnySize) {
   begin("wide", wide(150));
   auto nodes = decode<Flow>(stage_.record("wide")).record.nodes;
   ASSERT_EQ(nodes.size(), 151U);

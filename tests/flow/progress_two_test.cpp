@@ -150,7 +150,7 @@ Played play(std::uint64_t at, bool long_stop) {
   return played;
 }
 
-TEST(TwoCoordinators, OneThatIsStoppedAnywhereAndGoesOnDoesNothingTwice) {
+TEST(TwoCoordinators, CoordinatorResumedAnywhereRepeatsNothing) {
   const Played alone = play(0, false);
   ASSERT_EQ(alone.outcome.find("started"), std::string::npos) << alone.outcome;
   ASSERT_NE(alone.outcome.find("flow 1 undo: finished ok claimed 1"), std::string::npos) << alone.outcome;

@@ -11,7 +11,7 @@ LoadedRun run_of(std::size_t nodes) {
   return run;
 }
 
-TEST(RunCache, KeepsNoMoreNodesThanItMay) {
+TEST(RunCache, NumberOfNodesIsLimited) {
   RunCache cache(100);
   for (Id flow = 1; flow <= 5; ++flow) cache.keep(1, flow, run_of(30));
   int kept = 0;
@@ -19,7 +19,7 @@ TEST(RunCache, KeepsNoMoreNodesThanItMay) {
   EXPECT_EQ(kept, 3);
 }
 
-TEST(RunCache, TakesOutWhatItGives) {
+TEST(RunCache, TakeRemovesTheRun) {
   RunCache cache(100);
   cache.keep(1, 7, run_of(3));
   EXPECT_FALSE(cache.take(2, 7)) << "of another context";
@@ -27,7 +27,7 @@ TEST(RunCache, TakesOutWhatItGives) {
   EXPECT_FALSE(cache.take(1, 7));
 }
 
-TEST(RunCache, OneThatIsLargerThanAllIsKeptAlone) {
+TEST(RunCache, OversizedRunIsKeptAlone) {
   RunCache cache(100);
   cache.keep(1, 1, run_of(10));
   cache.keep(1, 2, run_of(1000));

@@ -43,7 +43,7 @@ std::uint64_t revision_after(RunWorld& world, const JobSeen& seen) {
 
 // Planning and queueing happen in one commit: a crash before the commit changes nothing, and a crash after it loses
 // nothing.
-TEST(RunRows, ACrashBetweenPlanAndScheduleLosesNothing) {
+TEST(RunRows, CrashBetweenPlanAndScheduleLosesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
   const std::uint64_t before = world.run.revision;
@@ -59,7 +59,7 @@ TEST(RunRows, ACrashBetweenPlanAndScheduleLosesNothing) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-TEST(RunRows, WhatIsAppliedIsNotScheduledAgain) {
+TEST(RunRows, AppliedNodeIsNotScheduledAgain) {
   RunWorld world(kTwoRoots);
   world.start();
   world.end_job("a");
@@ -70,7 +70,7 @@ TEST(RunRows, WhatIsAppliedIsNotScheduledAgain) {
   EXPECT_EQ(world.job("a").queued, 1);
 }
 
-TEST(RunRows, ASecondResultOfANodeChangesNothing) {
+TEST(RunRows, SecondResultOfANodeChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
   world.end_job("a");
@@ -81,7 +81,7 @@ TEST(RunRows, ASecondResultOfANodeChangesNothing) {
 }
 
 // Facts decided on a stale state do not fit the journal and are reported as anomalies.
-TEST(RunRows, FactsDecidedOnAStaleStateDoNotFit) {
+TEST(RunRows, FactsOfAStaleStateAreRejected) {
   RunWorld world(kTwoRoots);
   world.start();
   const RunState stale = world.run;
@@ -96,7 +96,7 @@ TEST(RunRows, FactsDecidedOnAStaleStateDoNotFit) {
   EXPECT_FALSE(folded.anomalies.empty());
 }
 
-TEST(RunRows, AResultOfAPendingOrForeignNodeIsNotApplied) {
+TEST(RunRows, ResultOfAPendingOrForeignNodeIsNotApplied) {
   RunWorld world(kTwoRoots);
   world.start();
   const std::uint64_t before = world.run.revision;
@@ -108,7 +108,7 @@ TEST(RunRows, AResultOfAPendingOrForeignNodeIsNotApplied) {
   EXPECT_EQ(world.run.revision, before) << "no child of this flow";
 }
 
-TEST(RunRows, AfterTheEndNothingIsApplied) {
+TEST(RunRows, NothingIsAppliedAfterTheEnd) {
   RunWorld world(kManual);
   world.start();
   world.fail_job("a");
@@ -124,7 +124,7 @@ TEST(RunRows, AfterTheEndNothingIsApplied) {
   EXPECT_EQ(world.run.revision, before);
 }
 
-TEST(RunRows, AMalformedFactIsAnAnomalyAndTheRestIsRead) {
+TEST(RunRows, MalformedFactIsAnAnomalyAndTheRestIsRead) {
   RunWorld world(kTwoRoots);
   world.start();
   const std::vector<RunFact> malformed{{0, 1, "no_such_kind", {}, ""},
@@ -151,7 +151,7 @@ TEST(RunRows, AMalformedFactIsAnAnomalyAndTheRestIsRead) {
   EXPECT_EQ(world.run.nodes.size(), before.nodes.size());
 }
 
-TEST(RunRows, OfTwoAnswersTheFirstHolds) {
+TEST(RunRows, FirstOfTwoAnswersHolds) {
   RunWorld world(kManual);
   world.start();
   world.end_job("a");
@@ -167,7 +167,7 @@ TEST(RunRows, OfTwoAnswersTheFirstHolds) {
   EXPECT_THAT(world.run.anomalies, ElementsAre(HasSubstr("of node ok, which is completed")));
 }
 
-TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
+TEST(RunRows, CommittedStartContinuesAfterACrash) {
   RunWorld world(kTwoRoots);
   world.limits.max_facts = 1;  // the first commit contains only `started`
   ASSERT_TRUE(world.apply(StartRun{"manual", 0}, false));
@@ -180,7 +180,7 @@ TEST(RunRows, AStartThatWasCommittedGoesOnAfterACrash) {
 }
 
 // A second start changes nothing, also while a completed result waits to be applied.
-TEST(RunRows, ASecondStartChangesNothing) {
+TEST(RunRows, SecondStartChangesNothing) {
   RunWorld world(kTwoRoots);
   world.start();
   world.jobs[0].where = RunWorld::Where::ended;  // ended but not applied
@@ -194,7 +194,7 @@ TEST(RunRows, ASecondStartChangesNothing) {
   EXPECT_EQ(world.count("node_dispatched", "a"), 1);
 }
 
-TEST(RunRows, ACrashAfterAnAttemptCompletedAppliesItOnce) {
+TEST(RunRows, CompletedAttemptIsAppliedOnceAfterACrash) {
   RunWorld world(kTwoRoots);
   world.start();
   world.jobs[0].where = RunWorld::Where::ended;
@@ -205,7 +205,7 @@ TEST(RunRows, ACrashAfterAnAttemptCompletedAppliesItOnce) {
   EXPECT_EQ(world.count("node_completed", "a"), 1);
 }
 
-TEST(RunRows, ACrashAfterAnAttemptFailedStopsTheFlowOnce) {
+TEST(RunRows, FailedAttemptStopsTheFlowOnceAfterACrash) {
   RunWorld world(kTwoRoots);
   world.start();
   world.jobs[0].where = RunWorld::Where::ended;
@@ -219,7 +219,7 @@ TEST(RunRows, ACrashAfterAnAttemptFailedStopsTheFlowOnce) {
   EXPECT_EQ(world.count("stopping"), 1);
 }
 
-TEST(RunRows, AnErrorRouteIsTakenOnceHoweverOftenRecoveryLooks) {
+TEST(RunRows, ErrorRouteIsTakenOnceDespiteRepeatedRecovery) {
   RunWorld world(kRouted);
   world.start();
   world.fail_job("a");
@@ -235,7 +235,7 @@ TEST(RunRows, AnErrorRouteIsTakenOnceHoweverOftenRecoveryLooks) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-TEST(RunRows, ARetryIsQueuedOnceHoweverOftenItIsAskedFor) {
+TEST(RunRows, RepeatedRetryIsQueuedOnce) {
   RunWorld world(kTwoRoots);
   world.start();
   world.fail_job("a");
@@ -253,7 +253,7 @@ TEST(RunRows, ARetryIsQueuedOnceHoweverOftenItIsAskedFor) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-TEST(RunRows, AJoinIsPlannedOnceUnderConcurrentRoots) {
+TEST(RunRows, JoinIsPlannedOnceUnderConcurrentRoots) {
   RunWorld world(kTwoRoots);
   world.start();
   for (std::uint32_t i = 0; i < 2; ++i) {
@@ -268,7 +268,7 @@ TEST(RunRows, AJoinIsPlannedOnceUnderConcurrentRoots) {
   EXPECT_EQ(world.job("join").queued, 1);
 }
 
-TEST(RunRows, ACompletionAfterCancelIsRecordedAndBeginsNothing) {
+TEST(RunRows, CompletionAfterCancelIsRecordedAndStartsNothing) {
   RunWorld world(kTwoRoots);
   world.start();
   ASSERT_TRUE(world.control(Verb::cancel));
@@ -281,7 +281,7 @@ TEST(RunRows, ACompletionAfterCancelIsRecordedAndBeginsNothing) {
   EXPECT_EQ(world.job("join").queued, 0);
 }
 
-TEST(RunRows, TheEndIsTheLastFactWhateverIsWrittenBeside) {
+TEST(RunRows, EndIsAlwaysTheLastFact) {
   RunWorld world(kTwoRoots);
   world.start();
   world.end_job("a");
@@ -296,7 +296,7 @@ TEST(RunRows, TheEndIsTheLastFactWhateverIsWrittenBeside) {
   EXPECT_EQ(world.run.revision, before);
 }
 
-TEST(RunRows, AnApprovalThatWaitsIsKnownAfterACrash) {
+TEST(RunRows, PendingApprovalIsKnownAfterACrash) {
   RunWorld world(kManual);
   world.start();
   world.end_job("a");
@@ -311,7 +311,7 @@ TEST(RunRows, AnApprovalThatWaitsIsKnownAfterACrash) {
   EXPECT_THAT(world.wrong, IsEmpty());
 }
 
-TEST(RunRows, AnAnswerThatWasCommittedBeginsItsSuccessorAfterACrash) {
+TEST(RunRows, CommittedAnswerStartsItsSuccessorAfterACrash) {
   RunWorld world(kManual);
   world.start();
   world.end_job("a");
@@ -328,7 +328,7 @@ TEST(RunRows, AnAnswerThatWasCommittedBeginsItsSuccessorAfterACrash) {
   EXPECT_EQ(world.place("hold"), "dispatched pause");
 }
 
-TEST(RunRows, AWaitKeepsItsEndOverACrash) {
+TEST(RunRows, WaitKeepsItsDeadlineOverACrash) {
   RunWorld world(
       R"({name: w, jobs: {first: {wait: 30s}, second: {needs: [first], wait: 10s}, side: {script: x, type: python}}})");
   world.start();
@@ -346,7 +346,7 @@ TEST(RunRows, AWaitKeepsItsEndOverACrash) {
   EXPECT_EQ(world.place("second"), "completed ok");
 }
 
-TEST(RunRows, ASignalWithAKeyCountsOnceAndTheKeyIsNotForAnother) {
+TEST(RunRows, SignalWithAKeyCountsOnceAndIsNotShared) {
   RunWorld world(
       R"({name: s, jobs: {a: {script: x, type: python, prerequisites: ["signal:go"]}, b: {needs: [a], script: x, type: python, prerequisites: ["signal:go"]}}})");
   world.start();
@@ -372,7 +372,7 @@ TEST(RunRows, ASignalWithAKeyCountsOnceAndTheKeyIsNotForAnother) {
   EXPECT_EQ(world.place("b"), "dispatched queued") << "the signal has come";
 }
 
-TEST(RunRows, ASlowSiblingDoesNotDelayAReadyDescendant) {
+TEST(RunRows, SlowSiblingDoesNotDelayAReadyDescendant) {
   RunWorld world(
       R"({name: x, jobs: {slow: {script: x, type: python}, quick: {script: x, type: python}, after: {needs: [quick], script: x, type: python}}})");
   world.start();

@@ -28,13 +28,13 @@ ScheduleTurn turn(const Schedule& of, std::uint64_t now, RunBefore before = {}) 
 }
 using Moments = std::vector<std::uint64_t>;
 
-TEST(ScheduleTurn, NothingFiresBeforeItsMoment) {
+TEST(ScheduleTurn, NothingFiresBeforeItsTime) {
   const ScheduleTurn early = turn(schedule("skip", "skip"), kNoon - 1);
   EXPECT_TRUE(early.starts.empty());
   EXPECT_EQ(early.next_ms, kNoon);
 }
 
-TEST(ScheduleTurn, AMomentFiresOnceAndTheNextIsKnown) {
+TEST(ScheduleTurn, EachTimeFiresOnceAndTheNextIsKnown) {
   for (const char* overlap : {"allow", "skip", "queue"}) {
     for (const char* missed : {"skip", "once", "all"}) {
       Schedule of = schedule(overlap, missed);
@@ -48,7 +48,7 @@ TEST(ScheduleTurn, AMomentFiresOnceAndTheNextIsKnown) {
   }
 }
 
-TEST(ScheduleTurn, APausedOneAndOneThatNeverComesAgainDoNothing) {
+TEST(ScheduleTurn, PausedOrExhaustedScheduleDoesNothing) {
   Schedule of = schedule("skip", "all");
   of.paused = true;
   EXPECT_TRUE(turn(of, kNoon + kDay).starts.empty());
@@ -57,7 +57,7 @@ TEST(ScheduleTurn, APausedOneAndOneThatNeverComesAgainDoNothing) {
   EXPECT_TRUE(turn(of, kNoon + kDay).starts.empty());
 }
 
-TEST(ScheduleTurn, MissedMomentsFollowThePolicy) {
+TEST(ScheduleTurn, MissedTimesFollowThePolicy) {
   const std::uint64_t late = kNoon + 5 * kMinute + 30000;  // five times were missed, one is on time
   const ScheduleTurn skip = turn(schedule("allow", "skip"), late);
   EXPECT_EQ(skip.starts, (Moments{kNoon + 5 * kMinute}));
@@ -68,7 +68,7 @@ TEST(ScheduleTurn, MissedMomentsFollowThePolicy) {
   EXPECT_EQ(turn(schedule("allow", "all"), late).starts.size(), 6U);
 }
 
-TEST(ScheduleTurn, OfMissedMomentsAloneOnceStartsTheLatest) {
+TEST(ScheduleTurn, OncePolicyStartsTheLatestMissedTime) {
   const std::uint64_t later = kNoon + 3 * kDay + 10 * kMinute;
   EXPECT_EQ(turn(schedule("allow", "once", "0 12 * * *"), later).starts, (Moments{kNoon + 3 * kDay}));
   const ScheduleTurn skip = turn(schedule("allow", "skip", "0 12 * * *"), later);
@@ -77,7 +77,7 @@ TEST(ScheduleTurn, OfMissedMomentsAloneOnceStartsTheLatest) {
   EXPECT_EQ(skip.next_ms, kNoon + 4 * kDay);
 }
 
-TEST(ScheduleTurn, AtMostAHundredAreMadeUpForTenAtATime) {
+TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
   Schedule of = schedule("allow", "all");
   const std::uint64_t now = kNoon + 400 * kDay;
   Moments started;
@@ -94,7 +94,7 @@ TEST(ScheduleTurn, AtMostAHundredAreMadeUpForTenAtATime) {
   EXPECT_EQ(started.front(), now - 99 * kMinute);
 }
 
-TEST(ScheduleTurn, AnOverlapIsSkippedWithItsReason) {
+TEST(ScheduleTurn, OverlapIsSkippedWithItsReason) {
   const ScheduleTurn skipped = turn(schedule("skip", "all"), kNoon, {true, 0});
   EXPECT_TRUE(skipped.starts.empty());
   EXPECT_EQ(skipped.note, "1 moment passed over: flow 7 had not ended");
@@ -103,11 +103,11 @@ TEST(ScheduleTurn, AnOverlapIsSkippedWithItsReason) {
       << "what would run at one time is one run";
 }
 
-TEST(ScheduleTurn, AnOverlapIsAllowed) {
+TEST(ScheduleTurn, OverlapIsAllowed) {
   EXPECT_EQ(turn(schedule("allow", "skip"), kNoon, {true, 0}).starts, (Moments{kNoon}));
 }
 
-TEST(ScheduleTurn, AQueueRunsEveryMomentThatCameMeanwhileOneAfterTheOther) {
+TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
   Schedule of = schedule("queue", "skip");
   const std::uint64_t ended = kNoon + 3 * kMinute + 1;
   const ScheduleTurn waiting = turn(of, kNoon + 3 * kMinute, {true, 0});
@@ -131,20 +131,20 @@ TEST(ScheduleTurn, AQueueRunsEveryMomentThatCameMeanwhileOneAfterTheOther) {
   EXPECT_EQ(of.next_ms, kNoon + 4 * kMinute);
 }
 
-TEST(ScheduleTurn, WhatIsMissedWhileNothingRanIsNotQueued) {
+TEST(ScheduleTurn, TimesMissedDuringADowntimeAreNotQueued) {
   const ScheduleTurn late = turn(schedule("queue", "skip", "0 12 * * *"), kNoon + kDay - 1000, {false, kNoon - kDay});
   EXPECT_TRUE(late.starts.empty());
   EXPECT_EQ(late.note, "1 moment passed over: nobody was there to start it");
 }
 
-TEST(ScheduleTurn, AMomentThatDaylightSavingRepeatsFiresOnce) {
+TEST(ScheduleTurn, TimeRepeatedByDaylightSavingFiresOnce) {
   Schedule of = schedule("allow", "all", "30 2 * * *");
   of.zone = "Europe/Berlin";
   of.next_ms = 1792888200000;  // 2026-10-25 00:30:00 UTC, 02:30 in summer time
   EXPECT_EQ(turn(of, of.next_ms + 90 * kMinute).starts, (Moments{of.next_ms})) << "02:30 has come again";
 }
 
-TEST(ScheduleTurn, WhatItCannotReadIsNamed) {
+TEST(ScheduleTurn, UnreadableFieldIsNamed) {
   const auto error_of = [](Schedule of) {
     const auto turn = turn_of(of, {}, kNoon);
     return turn ? std::string("accepted") : turn.error().message;

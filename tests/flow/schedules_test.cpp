@@ -84,7 +84,7 @@ class Schedules : public testing::Test {
 };
 using Runs = std::vector<std::string>;
 
-TEST_F(Schedules, StartTheirFlowAtItsMomentAndSayWhenToLookAgain) {
+TEST_F(Schedules, StartTheirFlowOnTimeAndReportTheNextPoll) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
   EXPECT_EQ(look().value(), kMinute / 2);
@@ -100,11 +100,11 @@ TEST_F(Schedules, StartTheirFlowAtItsMomentAndSayWhenToLookAgain) {
   EXPECT_EQ(now.last_flow, 1U);
 }
 
-TEST_F(Schedules, WithoutOneThereIsTime) { EXPECT_EQ(look().value(), 3600000U); }
+TEST_F(Schedules, NoScheduleMeansNoPoll) { EXPECT_EQ(look().value(), 3600000U); }
 
 // Every writing call fails in turn: before it has an effect, or with a lost reply. The next coordinator finds one flow
 // for each scheduled time.
-TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
+TEST_F(Schedules, KilledCoordinatorStartsEachTimeOnce) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
   clock_.unix = clock_.boot = kNoon + 2 * kMinute;  // three scheduled times
@@ -134,7 +134,7 @@ TEST_F(Schedules, OneMomentIsOneFlowWhereverACoordinatorIsKilled) {
   }
 }
 
-TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
+TEST_F(Schedules, TwoLeadersStartOneFlow) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
   clock_.unix = clock_.boot = kNoon;
@@ -147,7 +147,7 @@ TEST_F(Schedules, TwoCoordinatorsThatBothThinkTheyLeadStartOneFlow) {
 }
 
 // A changed definition, zone or expression under the same id does not restart flows of earlier times.
-TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
+TEST_F(Schedules, ChangedDefinitionAppliesFromTheNextTime) {
   const FlowPlan old = plan("old");
   const FlowPlan changed = plan("new");
   put(one("nightly", old), old);
@@ -165,7 +165,7 @@ TEST_F(Schedules, AChangedDefinitionHoldsFromTheNextMoment) {
   EXPECT_EQ(runs(), (Runs{run("finished", kNoon), run("finished", kNoon + kMinute, "new")}));
 }
 
-TEST_F(Schedules, OneThatIsRemovedAndMadeAnewDoesNotStartAMomentAgain) {
+TEST_F(Schedules, RecreatedScheduleDoesNotRepeatATime) {
   const FlowPlan old = plan("old");
   put(one("nightly", old), old);
   clock_.unix = clock_.boot = kNoon;
@@ -179,7 +179,7 @@ TEST_F(Schedules, OneThatIsRemovedAndMadeAnewDoesNotStartAMomentAgain) {
   EXPECT_EQ(stored().next_ms, kNoon + kMinute);
 }
 
-TEST_F(Schedules, AQueuedMomentStartsWhenTheRunBeforeHasEnded) {
+TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
   const FlowPlan slow = plan("old", true);
   put(one("nightly", slow, "queue", "skip"), slow);
   clock_.unix = clock_.boot = kNoon;
@@ -208,7 +208,7 @@ TEST_F(Schedules, AQueuedMomentStartsWhenTheRunBeforeHasEnded) {
             (Runs{run("finished", kNoon), run("finished", kNoon + kMinute), run("finished", kNoon + 2 * kMinute)}));
 }
 
-TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
+TEST_F(Schedules, FailedStartDelaysNoOther) {
   const FlowPlan old = plan("old");
   put(one("a", old), old);
   put(one("b", old), old);
@@ -223,7 +223,7 @@ TEST_F(Schedules, OneThatCannotStartHoldsNobodyUp) {
 }
 
 // Limits are checked when the flow starts; other limits applied when the schedule was created.
-TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
+TEST_F(Schedules, FlowOverTheLimitsIsSkippedWithTheField) {
   const FlowPlan greedy =
       read_plan({{"name", "greedy"},
                  {"jobs", {{"a", {{"type", "python"}, {"script", "pass"}, {"policy", {{"memory", "2 GiB"}}}}}}}})
@@ -245,7 +245,7 @@ TEST_F(Schedules, AMomentWhoseFlowIsOverTheLimitsIsPassedOverWithTheField) {
 }
 
 // The roles of the context are also checked when the flow starts.
-TEST_F(Schedules, ACallerThatIsOutOfTheListsStartsNothing) {
+TEST_F(Schedules, RevokedCallerStartsNothing) {
   const FlowPlan logs = plan("old");
   put(one("nightly", logs), logs);
   server_.plain(kContext, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[13]"});
@@ -264,7 +264,7 @@ TEST_F(Schedules, ACallerThatIsOutOfTheListsStartsNothing) {
 }
 
 // Another client overwrote the record of the last started flow with SET, so the flow is unreadable.
-TEST_F(Schedules, OneWhoseLastFlowWasOverwrittenStartsItsNextAndHoldsUpNobody) {
+TEST_F(Schedules, OverwrittenLastFlowDoesNotBlockTheNext) {
   const FlowPlan logs = plan("old");
   put(one("nightly", logs, "skip"), logs);
   clock_.unix = clock_.boot = kNoon;

@@ -38,18 +38,18 @@ std::size_t widest(const std::string& text) {
 const std::vector<GraphFormat> kFormats = {GraphFormat::text, GraphFormat::ascii, GraphFormat::mermaid,
                                            GraphFormat::dot, GraphFormat::json};
 
-TEST(FlowGraph, LayersAreLongestPathsAndNodesOnCallComeLast) {
+TEST(FlowGraph, LayersAreLongestPathsAndErrorNodesAreLast) {
   EXPECT_EQ(flow_layers(pipeline()), (Layers{{0, 1}, {2}, {3}, {4}, {5, 6}}));
 }
 
-TEST(FlowGraph, ACircleAndNeedsThatAreNoNodesAreDrawnAllTheSame) {
+TEST(FlowGraph, CyclesAndUnknownNeedsAreDrawn) {
   FlowView view = pipeline();
   view.nodes[2].needs = {4, 0, 777};  // test -> ok -> deploy -> test
   EXPECT_EQ(flow_layers(view), (Layers{{0, 1}, {2, 3, 4}, {5, 6}}));
   for (GraphFormat format : kFormats) EXPECT_FALSE(draw_flow(view, format).empty());
 }
 
-TEST(FlowGraph, AnEmptyFlowIsDrawn) {
+TEST(FlowGraph, EmptyFlowIsDrawn) {
   for (GraphFormat format : kFormats) EXPECT_FALSE(draw_flow(FlowView(), format).empty());
 }
 
@@ -65,14 +65,14 @@ TEST(FlowGraph, TextShowsStatesTimesAndTargets) {
   EXPECT_THAT(text, HasSubstr("only when called:\n"));
 }
 
-TEST(FlowGraph, TheHeadlineCountsSkippedNodes) {
+TEST(FlowGraph, HeadlineCountsSkippedNodes) {
   FlowView view = pipeline();
   view.nodes[2].status = NodeStatus::cancelled;
   view.nodes[2].detail = "skipped";
   EXPECT_THAT(draw_flow(view, GraphFormat::text), HasSubstr("2 of 5 settled, 1 running, 1 skipped  41 s\n"));
 }
 
-TEST(FlowGraph, AsciiHasNothingElse) {
+TEST(FlowGraph, AsciiModeHasOnlyAscii) {
   FlowView view = pipeline();
   view.nodes[0].name = "b\xC3\xA4u\xE2\x86\x92";
   const std::string text = draw_flow(view, GraphFormat::ascii);
@@ -81,7 +81,7 @@ TEST(FlowGraph, AsciiHasNothingElse) {
   EXPECT_THAT(text, HasSubstr("-> test"));
 }
 
-TEST(FlowGraph, ColoursTakeNoColumns) {
+TEST(FlowGraph, ColoursUseNoColumns) {
   const std::string plain = draw_flow(pipeline(), GraphFormat::text);
   const std::string coloured = draw_flow(pipeline(), GraphFormat::text, 100, true);
   EXPECT_THAT(coloured, HasSubstr("\033[32m"));
@@ -90,7 +90,7 @@ TEST(FlowGraph, ColoursTakeNoColumns) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(columns(a[i]), columns(b[i])) << a[i];
 }
 
-TEST(FlowGraph, FitsTheTerminalWhateverItsWidth) {
+TEST(FlowGraph, FitsAnyTerminalWidth) {
   FlowView view = pipeline();
   for (std::uint32_t i = 7; i < 60; ++i)
     view.nodes.push_back(
@@ -103,7 +103,7 @@ TEST(FlowGraph, FitsTheTerminalWhateverItsWidth) {
   EXPECT_LE(widest(draw_flow(view, GraphFormat::text, 0)), 24U) << "a width that nobody can have";
 }
 
-TEST(ScreenText, ACommandToTypeIsNeverCut) {
+TEST(ScreenText, CommandIsNeverTruncated) {
   const std::string text =
       "no runner serves queue:v here; next: `mycojobs agent --redis URL`, or `mycojobs flow cancel 12`";
   for (std::size_t most = 0; most < 100; ++most) {
@@ -117,7 +117,7 @@ TEST(ScreenText, ACommandToTypeIsNeverCut) {
   EXPECT_EQ(shortened_talk("an open ` mark that is long", 10), shortened("an open ` mark that is long", 10));
 }
 
-TEST(FlowGraph, ShorterFormsAreTakenWhereTheLinesAreFew) {
+TEST(FlowGraph, ShorterFormsAreUsedOnFewLines) {
   const FlowView view = pipeline();
   EXPECT_THAT(draw_text(view, {.max_lines = 30}), HasSubstr("╭"));
   const std::string listed = draw_text(view, {.max_lines = 10});
@@ -137,7 +137,7 @@ TEST(FlowGraph, LargeFlowsAreFoldedByLayerAndStatus) {
   EXPECT_LE(widest(draw_flow(view, GraphFormat::text)), 100U);
 }
 
-TEST(FlowGraph, ADefinitionIsDrawnBeforeItRuns) {
+TEST(FlowGraph, DefinitionIsDrawnBeforeItRuns) {
   FlowPlan plan;
   plan.name = "later";
   plan.nodes.resize(2);
@@ -173,7 +173,7 @@ TEST(FlowGraph, JsonHasNodesAndEdges) {
 }
 
 // Names, kinds and details come from definitions and from any client that can write to Redis.
-TEST(FlowGraph, HostileNamesSpoilNothing) {
+TEST(FlowGraph, HostileNamesAreHarmless) {
   const std::vector<std::string> kHostile = {
       "\"]; evil [label=\"x",
       "\"]:::x\n  click n0 call evil()",
@@ -213,7 +213,7 @@ TEST(FlowGraph, HostileNamesSpoilNothing) {
   }
 }
 
-TEST(ScreenText, ColumnsAndShortening) {
+TEST(ScreenText, ColumnsAndShorteningWork) {
   EXPECT_EQ(columns("b\xC3\xA4u"), 3U);
   EXPECT_EQ(columns("\xE5\xAE\xBD"), 2U);
   EXPECT_EQ(columns("\033[1;31mred\033[0m"), 3U);

@@ -94,7 +94,7 @@ jobs:
   last: {needs: [ok, hold], script: "ok", type: python}
 )";
 
-TEST_F(FlowShow, EachNodeIsWhereItIs) {
+TEST_F(FlowShow, EachNodeHasItsState) {
   run(kManual);
   const FlowView seen = view();
   EXPECT_EQ(seen.status + " " + seen.detail, "started running");
@@ -135,7 +135,7 @@ TEST_F(FlowShow, EveryWaitIsExplainedWithItsRemedy) {
   }
 }
 
-TEST_F(FlowShow, APauseNamesWhoAndWhy) {
+TEST_F(FlowShow, PauseNamesTheActorAndReason) {
   run(kManual);
   control(FlowControl::Verb::pause, "", "lunch");
   const auto lines = output();
@@ -144,14 +144,14 @@ TEST_F(FlowShow, APauseNamesWhoAndWhy) {
   EXPECT_EQ(view().detail, "paused");
 }
 
-TEST_F(FlowShow, AMissingCoordinatorComesFirst) {
+TEST_F(FlowShow, MissingCoordinatorIsShownFirst) {
   stage_.ask_to_run("f", kManual);
   (void)stage_.play(40);
   stage_.clock().now += 3'600'000 / 2;
   EXPECT_THAT(output().front(), HasSubstr("coordinator_missing : no coordinator leads context 1"));
 }
 
-TEST_F(FlowShow, AFailureIsNamedAndWhatFollowsFromItIsNot) {
+TEST_F(FlowShow, FailureIsNamedWithoutItsConsequences) {
   run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {needs: [a], script: ok, type: python}\n");
   const auto lines = output();
   EXPECT_THAT(lines.front(), HasSubstr("failed : it failed because of a: "));
@@ -161,7 +161,7 @@ TEST_F(FlowShow, AFailureIsNamedAndWhatFollowsFromItIsNot) {
   EXPECT_EQ(place(view(), "b"), "failed dependency_failed");
 }
 
-TEST_F(FlowShow, AStopIsTheFailuresDoing) {
+TEST_F(FlowShow, StopIsExplainedByItsFailure) {
   run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {script: hold, type: python}\n");
   const auto lines = output();
   EXPECT_THAT(lines, Contains(HasSubstr("stopping : stopped by the failure of a; what is in flight ends first")));
@@ -169,7 +169,7 @@ TEST_F(FlowShow, AStopIsTheFailuresDoing) {
   EXPECT_THAT(output(), Contains(HasSubstr("cancelling : it is being cancelled by 12 since ")));
 }
 
-TEST_F(FlowShow, AnEndIsAnEnd) {
+TEST_F(FlowShow, EndIsShown) {
   run("name: good\njobs:\n  a: {script: ok k=v, type: python}\n");
   const auto lines = output();
   ASSERT_EQ(lines.size(), 1U);
@@ -177,18 +177,18 @@ TEST_F(FlowShow, AnEndIsAnEnd) {
   EXPECT_EQ(view().detail, "completed");
 }
 
-TEST_F(FlowShow, ABoundOfPlacesIsNamed) {
+TEST_F(FlowShow, ConcurrencyLimitIsNamed) {
   run("name: narrow\nmax_parallel: 1\njobs:\n  a: {script: hold, type: python}\n  b: {script: ok, type: python}\n");
   EXPECT_THAT(output(), Contains(HasSubstr("max_parallel b: node b is ready, and 1 of 1 places are taken")));
 }
 
-TEST_F(FlowShow, AChildIsPointedTo) {
+TEST_F(FlowShow, ChildIsReferenced) {
   run("name: p\njobs:\n  kid: {flow: {name: k, jobs: {a: {script: hold, type: python}}}}\n");
   EXPECT_THAT(output(), Contains(::testing::AllOf(HasSubstr("child_flow kid: node kid waits for its child, flow 2"),
                                                   HasSubstr("`mycojobs flow explain 2`"))));
 }
 
-TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
+TEST_F(FlowShow, TimelineShowsActorsAndActions) {
   run(kManual);
   control(FlowControl::Verb::approve, "ok", "ship it");
   const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
@@ -200,7 +200,7 @@ TEST_F(FlowShow, TheTimelineTellsWhoDidWhat) {
   EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, flow(), 3).value().size(), 3U);
 }
 
-TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheyAnsweredIsShown) {
+TEST_F(FlowShow, QuestionsAndAnswersAreShown) {
   run(kManual);
   const auto node = [this](const std::string& name) {
     for (NodeView& each : view().nodes) {
@@ -238,7 +238,7 @@ TEST_F(FlowShow, WhatPeopleAreAskedAndWhatTheyAnsweredIsShown) {
   EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
 }
 
-TEST_F(FlowShow, AnswersStandOnTheirNodesWhereTheRunHasNotGotItsPlacesYet) {
+TEST_F(FlowShow, AnswersAreShownBeforeTheRunIsAllocated) {
   run("name: parts\njobs:\n  list: {script: hold, type: python}\n"
       "  parts: {each: list.numbers, max: 50, script: ok, type: python}\n"
       "  zero: {approval: \"go?\"}\n  zeta: {pause: look}\n");
@@ -249,7 +249,7 @@ TEST_F(FlowShow, AnswersStandOnTheirNodesWhereTheRunHasNotGotItsPlacesYet) {
   }
 }
 
-TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
+TEST_F(FlowShow, StatusIsOneWord) {
   run("name: good\njobs:\n  a: {script: hold, type: python}\n");
   EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));
   for (const FlowWord& row : flow_words()) EXPECT_EQ(flow_word(row.status, row.word), row.word);
@@ -259,7 +259,7 @@ TEST_F(FlowShow, OneWordSaysWhereAFlowIs) {
   EXPECT_EQ(flow_word(FlowStatus::dispatched, ""), "new");
 }
 
-TEST_F(FlowShow, TheRecordSaysWhatEachNodeDoes) {
+TEST_F(FlowShow, RecordShowsTheStateOfEachNode) {
   run("name: states\njobs:\n  a: {script: hold, type: python}\n  b: {needs: a, script: ok, type: python}\n"
       "  c: {script: ok, type: python}\n  d: {script: x, type: cobol}\n"
       "  e: {script: ok, type: python, prerequisites: [\"redis:ready\"]}\n  f: {needs: c, script: ok, type: python}\n",
@@ -287,13 +287,13 @@ TEST_F(FlowShow, TheRecordSaysWhatEachNodeDoes) {
   EXPECT_EQ(now["f"], "completed");
 }
 
-TEST_F(FlowShow, AFlowThatIsNotThereIsNotFound) {
+TEST_F(FlowShow, MissingFlowIsNotFound) {
   EXPECT_EQ(look_at_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
   EXPECT_EQ(explain_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
   EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
 }
 
-TEST_F(FlowShow, WithoutItsDefinitionTheRecordsNodesAreShown) {
+TEST_F(FlowShow, RecordNodesAreShownWithoutADefinition) {
   run(kManual);
   stage_.plain({"DEL", "mj:definition:" + stage_.field("f", "definition_hash")});
   const FlowView seen = view();
@@ -305,7 +305,7 @@ TEST_F(FlowShow, WithoutItsDefinitionTheRecordsNodesAreShown) {
   EXPECT_FALSE(view().has_plan);
 }
 
-TEST_F(FlowShow, NonsenseInTheJournalIsListedAndNeverFatal) {
+TEST_F(FlowShow, InvalidJournalEntriesAreListed) {
   run(kManual);
   const std::string journal = key("mj:run:");
   const auto add = [&](std::vector<std::string> words) {
@@ -330,7 +330,7 @@ TEST_F(FlowShow, NonsenseInTheJournalIsListedAndNeverFatal) {
   for (const TimelineRow& row : *rows) EXPECT_THAT(row.what, Not(HasSubstr("s3cret")));
 }
 
-TEST_F(FlowShow, WhatOtherClientsHaveDoneToRecordsIsListed) {
+TEST_F(FlowShow, RecordChangesOfOtherClientsAreListed) {
   run(kManual);
   const std::string record = key("flow:");
   stage_.plain({"DEL", stage_.job_of("f", "cobol")});
@@ -355,7 +355,7 @@ TEST_F(FlowShow, WhatOtherClientsHaveDoneToRecordsIsListed) {
   (void)flow_timeline(stage_.flows(), stage_.store(), 1, flow());
 }
 
-TEST_F(FlowShow, TenThousandNodesAreLookedAtExplainedAndDrawn) {
+TEST_F(FlowShow, TenThousandNodesAreReadExplainedAndDrawn) {
   std::string yaml = "name: wide\njobs:\n  first: {script: hold, type: python}\n";
   for (int i = 0; i < 9999; ++i)
     yaml += "  n" + std::to_string(i) + ": {needs: [" + (i % 100 == 0 ? "first" : "n" + std::to_string(i - i % 100)) +

@@ -19,7 +19,7 @@ std::string yaml_refusal(const std::string& text) {
   return read ? "read: " + dump_json(*read) : read.error().message;
 }
 
-TEST(FlowYaml, SaysWhatJsonCanSay) {
+TEST(FlowYaml, CoversJson) {
   YamlText places;
   const auto read = yaml_to_json(
       "# a comment\n"
@@ -53,7 +53,7 @@ TEST(FlowYaml, SaysWhatJsonCanSay) {
   EXPECT_EQ(places.places.at("list[1]"), (Place{16, 5}));
 }
 
-TEST(FlowYaml, NumbersAndTextsAreWhatJsonMakesOfThem) {
+TEST(FlowYaml, NumbersAndTextsAreParsedLikeJson) {
   YamlText places;
   EXPECT_EQ(dump_json(*yaml_to_json("a: 12\nb: 1.0\nc: -0\n", places)),
             dump_json(json::parse(R"({"a":12,"b":1.0,"c":0})")));
@@ -87,7 +87,7 @@ jobs:
   EXPECT_EQ(child["jobs"][0]["env"]["E"], "99999999999999999999");
 }
 
-TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
+TEST(FlowYaml, RejectedSyntaxIsNamedWithItsPlace) {
   EXPECT_EQ(yaml_refusal("a: &x 1\nb: 2\n"),
             "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");
   EXPECT_NE(yaml_refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
@@ -107,12 +107,12 @@ TEST(FlowYaml, WhatIsRefusedIsNamedWithItsPlace) {
   }
 }
 
-TEST(FlowYaml, ATabInTheIndentationIsNamed) {
+TEST(FlowYaml, TabInTheIndentationIsNamed) {
   for (const char* text : {"name: x\njobs:\n\ta: {log: hi}\n", "jobs:\n  a:\n  \tlog: hi\n  \tneeds: []\n"})
     EXPECT_NE(yaml_refusal(text).find("; line 3 is indented by a tab"), std::string::npos) << yaml_refusal(text);
 }
 
-TEST(FlowYaml, BombsAreRefused) {
+TEST(FlowYaml, BombsAreRejected) {
   EXPECT_NE(yaml_refusal("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n").find("anchors"), std::string::npos);
   for (const char* open : {"[", "{a: ", "- ", "? "}) {
     std::string deep;
@@ -195,7 +195,7 @@ TEST(FlowYaml, LongScriptsOfManyBracketsAreRead) {
 }
 
 // Where the scanner stops, yaml-cpp must reject the text; otherwise a text would be read only in part.
-TEST(FlowYaml, TheScannerStopsWhereTheParserDoes) {
+TEST(FlowYaml, ScannerStopsWhereTheParserStops) {
   constexpr std::string_view kPieces[] = {
       "a",     "b: ",   "- ",          "? ",     ": ", "[",    "]",    "{",     "}",       ",",       "\n",
       "\n  ",  "\n ",   "'",           "\"",     "|",  "|2\n", ">-\n", "|+\n",  " ",       "\t",      "#",
@@ -210,7 +210,7 @@ TEST(FlowYaml, TheScannerStopsWhereTheParserDoes) {
 }
 
 // Every text that differs from a valid one by a few bytes is accepted or rejected without a crash.
-TEST(FlowYaml, SurvivesWhatIsBroken) {
+TEST(FlowYaml, SurvivesDamagedText) {
   const std::string sound =
       "name: x\njobs:\n  a: {script: \"x\\ny\", type: python}\n  b:\n    needs: [a]\n    log: |\n      hello\n";
   const std::string bytes = "[]{}:,-?&*!|>'\"%@`# \n\t~\\a0\x01\x7f";

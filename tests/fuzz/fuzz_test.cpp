@@ -24,7 +24,7 @@ std::uint64_t number_in(const char* variable, std::uint64_t otherwise) {
 
 class Fuzz : public ::testing::TestWithParam<Target> {};
 
-TEST_P(Fuzz, CorpusIsTakenOrRefusedAsItsNamesSay) {
+TEST_P(Fuzz, CorpusIsAcceptedOrRejectedByName) {
   std::set<std::string> kinds;
   for (const auto& [name, text] : load_corpus(kCorpus, GetParam().name)) {
     const std::string kind = name.substr(0, name.find('-'));
@@ -35,7 +35,7 @@ TEST_P(Fuzz, CorpusIsTakenOrRefusedAsItsNamesSay) {
   EXPECT_TRUE(kinds.contains("taken"));
 }
 
-TEST_P(Fuzz, MutationsOfItBreakNothing) {
+TEST_P(Fuzz, MutationsOfTheCorpusAreHarmless) {
   const Corpus corpus = load_corpus(kCorpus, GetParam().name);
   ASSERT_FALSE(corpus.empty());
   const std::uint64_t seed = number_in("MYCOJOBS_FUZZ_SEED", std::random_device()());
@@ -76,7 +76,7 @@ TEST(FuzzMutations, AreTheSameForTheSameSeed) {
   EXPECT_GT(seen.size(), 150U);
 }
 
-TEST(FuzzMustDeathTest, APropertyThatDoesNotHoldEndsTheProcessAndKeepsTheInput) {
+TEST(FuzzMustDeathTest, FailedPropertyAbortsAndKeepsTheInput) {
   const Target broken{"broken", [](std::string_view text) { return must(text != "bad", "it is bad"), 1; }, {}};
   EXPECT_EQ(run_watched(broken, "good"), 1);
   std::filesystem::remove("found-broken");
