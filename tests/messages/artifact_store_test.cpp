@@ -49,7 +49,7 @@ class IncomingFiles : public testing::Test {
   std::shared_ptr<ArtifactStore> files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
 };
 
-TEST_F(IncomingFiles, PiecesThatComeTwiceOrTooEarlyChangeNothing) {
+TEST_F(IncomingFiles, RepeatedOrEarlyPiecesChangeNothing) {
   const std::string bytes = "0123456789";
   EXPECT_EQ(add(bytes, 0, 4).error().code, Code::not_found) << "nobody has asked for it";
   EXPECT_EQ(expect(bytes), 0U);
@@ -65,7 +65,7 @@ TEST_F(IncomingFiles, PiecesThatComeTwiceOrTooEarlyChangeNothing) {
   EXPECT_TRUE(fs::exists(path("incoming/p.ann/" + sha256_hex("") + ".0"))) << "an empty one is whole at once";
 }
 
-TEST_F(IncomingFiles, OneWithAnotherHashOrLengthBeginsAnew) {
+TEST_F(IncomingFiles, OtherHashOrLengthRestarts) {
   const FileContent wanted = content("0123456789");
   ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {wanted}));
   EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "012345678x").error().code, Code::invalid);
@@ -77,7 +77,7 @@ TEST_F(IncomingFiles, OneWithAnotherHashOrLengthBeginsAnew) {
   EXPECT_EQ(handed.error().code, Code::not_found);
 }
 
-TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
+TEST_F(IncomingFiles, HandedOverFilesBelongToTheJob) {
   const std::string bytes = "0123456789";
   ASSERT_EQ(expect(bytes), 0U);
   ASSERT_EQ(add(bytes, 0, 10).value(), 10U);
@@ -112,7 +112,7 @@ TEST_F(IncomingFiles, WhatIsHandedOverIsTheJobsUntilItsRecordSaysOtherwise) {
   EXPECT_FALSE(fs::exists(job + sha256_hex(bytes)));
 }
 
-TEST_F(IncomingFiles, WhatCannotBeHandedOverCountsNothingHoweverOftenItIsTried) {
+TEST_F(IncomingFiles, FailedHandOverCountsNothing) {
   const std::string first = "0123456789", second(5000, 's');
   for (const std::string& bytes : {first, second}) {
     expect(bytes);
@@ -135,7 +135,7 @@ TEST_F(IncomingFiles, WhatCannotBeHandedOverCountsNothingHoweverOftenItIsTried) 
   EXPECT_EQ(usage.read()->bytes_of(1), 4096U + 8192U) << "equal files are one";
 }
 
-TEST_F(IncomingFiles, AParcelThatNobodyTouchesForAnHourGoes) {
+TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
   ASSERT_EQ(expect("0123456789"), 0U);
   ASSERT_TRUE(files_->tidy(*store_, 1));
   ASSERT_TRUE(fs::exists(path("incoming/p.ann")));
@@ -152,7 +152,7 @@ TEST_F(IncomingFiles, AParcelThatNobodyTouchesForAnHourGoes) {
 
 // ---- quota ----
 
-TEST_F(IncomingFiles, OneSenderTakesNoMoreThanItsShareAndOthersGoOn) {
+TEST_F(IncomingFiles, SenderIsLimitedToItsShare) {
   EXPECT_EQ(refusal("ann", 1, kShare - 300000), "");
   EXPECT_THAT(refusal("ann", 2, 300001),
               HasSubstr("sender ann that are on their way take 748576 bytes, and no sender has more than a quarter of "
@@ -165,7 +165,7 @@ TEST_F(IncomingFiles, OneSenderTakesNoMoreThanItsShareAndOthersGoOn) {
   EXPECT_EQ(refusal("ann", 2, 300000), "");
 }
 
-TEST_F(IncomingFiles, AllTogetherTakeNoMoreThanThereIs) {
+TEST_F(IncomingFiles, TotalIsLimited) {
   for (int i = 1; i <= 3; ++i) EXPECT_EQ(refusal("sender" + std::to_string(i), i, kShare, static_cast<Id>(i)), "");
   EXPECT_EQ(refusal("sender4", 4, kShare / 2), "");
   EXPECT_THAT(refusal("sender5", 5, kShare),
@@ -175,7 +175,7 @@ TEST_F(IncomingFiles, AllTogetherTakeNoMoreThanThereIs) {
   EXPECT_EQ(refusal("sender5", 5, kShare), "");
 }
 
-TEST_F(IncomingFiles, WhatLiesThereCountsForWhoeverComesNext) {
+TEST_F(IncomingFiles, StoredFilesCountForTheNextSender) {
   ASSERT_EQ(expect("0123456789"), 0U);
   ASSERT_EQ(add("0123456789", 0, 10).value(), 10U);
   EXPECT_EQ(refusal("ann", 1, 300000), "");
@@ -186,7 +186,7 @@ TEST_F(IncomingFiles, WhatLiesThereCountsForWhoeverComesNext) {
   EXPECT_EQ(refusal("ann", 2, kShare - 300000 - kLeastParcelRoom), "");
 }
 
-TEST_F(IncomingFiles, WhatWasLetInComesToItsEndThoughThereIsNoMoreRoom) {
+TEST_F(IncomingFiles, AdmittedFileCompletesDespiteAFullQuota) {
   const std::string first(700000, 'a'), second(300000, 'b');
   ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)}));
   EXPECT_NE(refusal("ann", 1, 1), "");
@@ -197,7 +197,7 @@ TEST_F(IncomingFiles, WhatWasLetInComesToItsEndThoughThereIsNoMoreRoom) {
   EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)})) << "it is asked for again";
 }
 
-TEST_F(IncomingFiles, ManySmallOnesTakeRoomToo) {
+TEST_F(IncomingFiles, ManySmallFilesUseQuota) {
   for (int i = 1; i <= 4; ++i) EXPECT_EQ(refusal("ann", i, 1), "");
   EXPECT_NE(refusal("ann", 5, 1), "");
   std::vector<FileContent> files;
@@ -210,7 +210,7 @@ TEST_F(IncomingFiles, ManySmallOnesTakeRoomToo) {
   EXPECT_TRUE(files_->expect(*store_, 1, {"6", "bob"}, files));
 }
 
-TEST_F(IncomingFiles, APieceOfALargerFileThanWasLetInIsNotTaken) {
+TEST_F(IncomingFiles, PieceOfALargerFileThanAdmittedIsRejected) {
   ASSERT_EQ(expect("0123456789"), 0U);
   FileContent larger = content("0123456789");
   larger.bytes = 1U << 20;

@@ -209,7 +209,7 @@ class MessageCrashPoints : public testing::TestWithParam<MessageScenario> {
   int failures_ = 0;
 };
 
-TEST_P(MessageCrashPoints, OnceAnywhereChangesNothing) {
+TEST_P(MessageCrashPoints, OneCrashAnywhereChangesNothing) {
   for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
     for (const MessageFate fate : kCallFates) play({{call, fate}}, {});
   }
@@ -221,7 +221,7 @@ TEST_P(MessageCrashPoints, OnceAnywhereChangesNothing) {
 }
 
 // A restarted supervisor is killed at the same step again; several consecutive attempts of a request fail.
-TEST_P(MessageCrashPoints, AtTheSameStepAgainChangesNothing) {
+TEST_P(MessageCrashPoints, RepeatedCrashAtOneStepChangesNothing) {
   for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
     for (const MessageFate fate : kCallFates) play({{call, fate, 2}}, {});
   }
@@ -232,7 +232,7 @@ TEST_P(MessageCrashPoints, AtTheSameStepAgainChangesNothing) {
 }
 
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
-TEST_P(MessageCrashPoints, TwiceAnywhereChangesNothing) {
+TEST_P(MessageCrashPoints, TwoCrashesAnywhereChangeNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 100;
   const std::uint64_t stride = all ? 1 : 1 + calls_ * calls_ / kFew;

@@ -57,7 +57,7 @@ class MessageDelivery : public testing::Test {
   MessageStage stage_;
 };
 
-TEST_F(MessageDelivery, WhatIsSentRunsThereAndComesBack) {
+TEST_F(MessageDelivery, SentMessageRunsAndReturns) {
   send({job(1, "ok a"), job(2, "fail b")});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
@@ -70,7 +70,7 @@ TEST_F(MessageDelivery, WhatIsSentRunsThereAndComesBack) {
 }
 
 // Each side finds the record of the other without a search.
-TEST_F(MessageDelivery, AMessageCostsNoMoreAmongManyRunners) {
+TEST_F(MessageDelivery, CostIsIndependentOfTheNumberOfRunners) {
   const auto calls_of = [&](Id id) {
     const std::uint64_t before = stage_.commands();
     stage_.send(stage_.message(id, {job(id, "ok " + std::to_string(id))}));
@@ -86,7 +86,7 @@ TEST_F(MessageDelivery, AMessageCostsNoMoreAmongManyRunners) {
   EXPECT_LE(calls_of(103), few + 10);
 }
 
-TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
+TEST_F(MessageDelivery, PeerThatIsDownForTenMinutesReceivesItLater) {
   send({job(1, "ok a")});
   stage_.part(true);
   for (int minute = 0; minute < 10; ++minute) {
@@ -102,7 +102,7 @@ TEST_F(MessageDelivery, APeerThatIsAwayForTenMinutesGetsItAfterwards) {
 }
 
 // Imitates a sender who has reached the rate limit: the message is refused with the reason, and delivered later, once.
-TEST_F(MessageDelivery, WhoFloodsAPeerGetsTheReasonAndComesLater) {
+TEST_F(MessageDelivery, FloodingSenderGetsAReasonAndRetriesLater) {
   const std::string now = std::to_string(stage_.clock.unix_ms());
   stage_.there.server.plain(2, {"ZADD", "mj:inbox", now, "message:34:1"});
   stage_.there.server.plain(2, {"HSET", "mj:inbox-turns", "34",
@@ -117,7 +117,7 @@ TEST_F(MessageDelivery, WhoFloodsAPeerGetsTheReasonAndComesLater) {
   EXPECT_EQ(here("status"), "processed");
 }
 
-TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
+TEST_F(MessageDelivery, AnswerWaitsForAnUnreachablePeer) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
@@ -136,7 +136,7 @@ TEST_F(MessageDelivery, AnAnswerWaitsForAPeerThatIsAway) {
 
 // Regression test: a coordinator whose settings do not allow the address was leader for a moment, and the sender's job
 // never ended.
-TEST_F(MessageDelivery, AnswerOutlivesSettingsThatDoNotAllowIt) {
+TEST_F(MessageDelivery, AnswerSurvivesDisallowingSettings) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -153,7 +153,7 @@ TEST_F(MessageDelivery, AnswerOutlivesSettingsThatDoNotAllowIt) {
   EXPECT_EQ(there("answer", kCameMark), "given");
 }
 
-TEST_F(MessageDelivery, AnswerIsGivenUpAfterItsTime) {
+TEST_F(MessageDelivery, AnswerIsDroppedAfterItsTime) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -169,7 +169,7 @@ TEST_F(MessageDelivery, AnswerIsGivenUpAfterItsTime) {
   stage_.steps(40);
 }
 
-TEST_F(MessageDelivery, MessageOutlivesSettingsThatDoNotAllowIt) {
+TEST_F(MessageDelivery, MessageSurvivesDisallowingSettings) {
   stage_.refuse_requests(Error{Code::unsupported, "there is no node: name its API by mycelium.url"});
   send({job(1, "ok a")});
   stage_.steps(100);
@@ -183,7 +183,7 @@ TEST_F(MessageDelivery, MessageOutlivesSettingsThatDoNotAllowIt) {
   EXPECT_EQ(job_here(1), "finished ok");
 }
 
-TEST_F(MessageDelivery, AddressOfNoKindEndsAMessageAtOnce) {
+TEST_F(MessageDelivery, UnknownAddressKindEndsAMessageAtOnce) {
   stage_.refuse_requests(Error{Code::invalid, "address: is none of a supervisor"});
   send({job(1, "ok a")});
   stage_.steps(4);
@@ -194,7 +194,7 @@ TEST_F(MessageDelivery, AddressOfNoKindEndsAMessageAtOnce) {
 }
 
 // The record that identifies this side at the other side is changed and then repaired.
-TEST_F(MessageDelivery, CancelOutlivesARecordThatDoesNotAllowIt) {
+TEST_F(MessageDelivery, CancelSurvivesADisallowingRecord) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -209,7 +209,7 @@ TEST_F(MessageDelivery, CancelOutlivesARecordThatDoesNotAllowIt) {
   EXPECT_THAT(stage_.there.running, IsEmpty());
 }
 
-TEST_F(MessageDelivery, WhatIsNotDeliveredInTimeIsAnError) {
+TEST_F(MessageDelivery, UndeliveredMessageTimesOut) {
   send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 60; });
   stage_.part(true);
   for (int i = 0; i < 100; ++i) stage_.step(1000);
@@ -221,7 +221,7 @@ TEST_F(MessageDelivery, WhatIsNotDeliveredInTimeIsAnError) {
   EXPECT_THAT(stage_.there.claims, IsEmpty()) << "it never came there";
 }
 
-TEST_F(MessageDelivery, WhatIsNotAcknowledgedInTimeIsAnErrorAndCancelledThere) {
+TEST_F(MessageDelivery, UnacknowledgedMessageIsCancelledRemotely) {
   // The message arrives, but every acknowledgement is lost.
   std::vector<MessageDisturbance> lost;
   for (std::uint64_t i = 1; i < 40; ++i) lost.push_back({i, MessageFate::answer_lost});
@@ -239,7 +239,7 @@ TEST_F(MessageDelivery, WhatIsNotAcknowledgedInTimeIsAnErrorAndCancelledThere) {
   EXPECT_THAT(stage_.there.running, IsEmpty()) << "it was asked to be cancelled";
 }
 
-TEST_F(MessageDelivery, WithoutAResultInTimeItIsAnErrorAndALateAnswerChangesNothing) {
+TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
   send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) { wanted.timeout_result = 30; });
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
@@ -251,7 +251,7 @@ TEST_F(MessageDelivery, WithoutAResultInTimeItIsAnErrorAndALateAnswerChangesNoth
   EXPECT_THAT(stage_.here.list({"LRANGE", "msg_in", "0", "-1"}), ElementsAre(kSent));
 }
 
-TEST_F(MessageDelivery, LinesComeWhileTheJobRuns) {
+TEST_F(MessageDelivery, LinesArriveDuringTheRun) {
   send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
   stage_.steps(20);
   const auto page = stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value();
@@ -262,7 +262,7 @@ TEST_F(MessageDelivery, LinesComeWhileTheJobRuns) {
   ASSERT_TRUE(stage_.play());
 }
 
-TEST_F(MessageDelivery, ManyLinesComeInOrderAndOnce) {
+TEST_F(MessageDelivery, ManyLinesArriveInOrderAndOnce) {
   send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -283,7 +283,7 @@ TEST_F(MessageDelivery, ManyLinesComeInOrderAndOnce) {
 }
 
 // Another client's key blocks the job's log at the sender; the end is still reported.
-TEST_F(MessageDelivery, AnEndIsSentThoughItsLinesAreNotWanted) {
+TEST_F(MessageDelivery, EndIsSentThoughItsLinesAreRejected) {
   stage_.here.server.plain(1, {"SET", "mj:log:job:12:1", "mine"});
   send({job(1, "ok a")}, [](Message& wanted) { wanted.stream_logs = true; });
   ASSERT_TRUE(stage_.play());
@@ -293,7 +293,7 @@ TEST_F(MessageDelivery, AnEndIsSentThoughItsLinesAreNotWanted) {
   stage_.here.server.plain(1, {"XADD", "mj:log:job:12:1", "1-0", "end", "finished"});
 }
 
-TEST_F(MessageDelivery, AJobThatIsCancelledBeforeItLeavesIsCancelledThere) {
+TEST_F(MessageDelivery, JobCancelledBeforeSendingIsCancelledRemotely) {
   stage_.part(true);
   send({job(1, "hold a"), job(2, "ok b")});
   stage_.steps(4);
@@ -309,7 +309,7 @@ TEST_F(MessageDelivery, AJobThatIsCancelledBeforeItLeavesIsCancelledThere) {
 
 // ---- cancelling a whole message ----
 
-TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
+TEST_F(MessageDelivery, MessageCancelledBeforeSendingDoesNotRun) {
   stage_.part(true);
   send({job(1, "hold a"), job(2, "ok b")});
   stage_.steps(4);
@@ -325,7 +325,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
 }
 
 // The arrival of the message was never acknowledged here.
-TEST_F(MessageDelivery, AMessageThatIsCancelledIsFoundThereThoughItSeemedUndelivered) {
+TEST_F(MessageDelivery, CancelReachesASeeminglyUndeliveredMessage) {
   std::vector<MessageDisturbance> lost;
   for (std::uint64_t i = 1; i < 6; ++i) lost.push_back({i, MessageFate::answer_lost});
   stage_.disturb_requests(lost);
@@ -340,7 +340,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledIsFoundThereThoughItSeemedUndeliv
   EXPECT_EQ(there("status"), "error");
 }
 
-TEST_F(MessageDelivery, WhoeverHasAMessageMayCancelItToo) {
+TEST_F(MessageDelivery, RecipientMayCancelAMessage) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 2U);
@@ -352,7 +352,7 @@ TEST_F(MessageDelivery, WhoeverHasAMessageMayCancelItToo) {
   EXPECT_EQ(job_here(2), "error cancelled");
 }
 
-TEST_F(MessageDelivery, AMessageThatIsCancelledWhileItRunsThereIsReportedAsCancelledHere) {
+TEST_F(MessageDelivery, RemoteCancelIsReportedAsCancelled) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 2U);
@@ -363,7 +363,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledWhileItRunsThereIsReportedAsCance
   EXPECT_EQ(job_here(2), "error cancelled");
 }
 
-TEST_F(MessageDelivery, AMessageThatNobodyHasTakenEndsAtOnce) {
+TEST_F(MessageDelivery, UnacceptedMessageEndsAtOnce) {
   send({job(1, "ok a")});
   EXPECT_EQ(stage_.here.store->cancel_message(1, "message:12:102").error().code, Code::not_found);
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
@@ -377,7 +377,7 @@ TEST_F(MessageDelivery, AMessageThatNobodyHasTakenEndsAtOnce) {
   EXPECT_EQ(here("error"), "cancelled before it was taken");
 }
 
-TEST_F(MessageDelivery, AMessageThatIsProcessedStaysSoWhenItIsCancelled) {
+TEST_F(MessageDelivery, ProcessedMessageStaysProcessedWhenCancelled) {
   send({job(1, "ok a")});
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
@@ -387,7 +387,7 @@ TEST_F(MessageDelivery, AMessageThatIsProcessedStaysSoWhenItIsCancelled) {
   EXPECT_EQ(there("status"), "processed");
 }
 
-TEST_F(MessageDelivery, AFlowThatIsCancelledWithItsMessageEndsThere) {
+TEST_F(MessageDelivery, FlowCancelledWithItsMessageEndsRemotely) {
   send({job(1, "hold a")}, [](Message& wanted) {
     FlowNode node;
     node.id = 1;
@@ -409,7 +409,7 @@ TEST_F(MessageDelivery, AFlowThatIsCancelledWithItsMessageEndsThere) {
 // ---- invalid messages ----
 
 // A message that is repeated on msg_out, or whose record another client has overwritten, does not block other messages.
-TEST_F(MessageDelivery, OddMessagesHoldNobodyUp) {
+TEST_F(MessageDelivery, InvalidMessagesDelayNoOther) {
   MemoryServer& server = stage_.here.server;
   server.plain(1, {"SET", "message:12:7", "a text"});
   server.plain(1, {"LPUSH", "msg_out", "message:12:7", "nonsense", "message:12:8"});
@@ -426,7 +426,7 @@ TEST_F(MessageDelivery, OddMessagesHoldNobodyUp) {
   server.plain(1, {"DEL", "mj:anomalies"});
 }
 
-TEST_F(MessageDelivery, OneWhoseRecordThereIsOverwrittenIsAnswered) {
+TEST_F(MessageDelivery, OverwrittenRemoteRecordIsAnswered) {
   send({job(1, "ok a")});
   stage_.there.server.set_faults(
       [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
@@ -443,7 +443,7 @@ TEST_F(MessageDelivery, OneWhoseRecordThereIsOverwrittenIsAnswered) {
 
 // ---- signers that the receiver accepts ----
 
-TEST_F(MessageDelivery, WhoNamesTheReceiversKeyIsNotTheReceiver) {
+TEST_F(MessageDelivery, NamingTheRecipientsKeyIsNoProof) {
   const SigningKey stranger = SigningKey::make();
   json envelope = sealed(signed_message(), stranger);
   envelope["signer"] = stage_.there.key->public_key();
@@ -453,7 +453,7 @@ TEST_F(MessageDelivery, WhoNamesTheReceiversKeyIsNotTheReceiver) {
   EXPECT_EQ(there("state", kCameMark), "");
 }
 
-TEST_F(MessageDelivery, AMessageIsBelievedForItsSignatureWhoeverBringsIt) {
+TEST_F(MessageDelivery, SignatureCountsForAnyCarrier) {
   const auto answer = deliver(sealed(signed_message(), SigningKey::make()));
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ((*answer)["status"], "stored");
@@ -464,7 +464,7 @@ TEST_F(MessageDelivery, AMessageIsBelievedForItsSignatureWhoeverBringsIt) {
   stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
 }
 
-TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
+TEST_F(MessageDelivery, MessageChangedInTransitIsRejected) {
   const auto refused = [&](const std::function<void(Message&)>& change) {
     Message wanted = signed_message();
     change(wanted);
@@ -479,7 +479,7 @@ TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
   EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
 }
 
-TEST_F(MessageDelivery, AKeyThatTwoActorsNameIsNobodys) {
+TEST_F(MessageDelivery, KeyOfTwoActorsBelongsToNoActor) {
   stage_.there.server.plain(0, {"HSET", "actor:2", "id", "2", "pubkey", stage_.alice.public_key()});
   const auto answer = deliver(sealed(signed_message(), *stage_.here.key));
   ASSERT_FALSE(answer);
@@ -488,7 +488,7 @@ TEST_F(MessageDelivery, AKeyThatTwoActorsNameIsNobodys) {
   EXPECT_EQ(there("state", kCameMark), "");
 }
 
-TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHandCounts) {
+TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
   const SigningKey carol = SigningKey::make();
   Message wanted = stage_.message(102, {job(1, "ok a")});
   ASSERT_TRUE(sign(wanted, carol));
@@ -506,7 +506,7 @@ TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHan
 }
 
 // Regression test: a store error at the receiver ended the message permanently.
-TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
+TEST_F(MessageDelivery, UnreadableStoreGivesNoAnswer) {
   constexpr const char* kMark = "mj:came";
   const json body{{"of", to_json(MessageName{12, 500, std::string(64, 'a')})},
                   {"by", stage_.alice.public_key()},
@@ -522,7 +522,7 @@ TEST_F(MessageDelivery, WhatTheStoreThereCannotReadIsNoAnswer) {
   stage_.there.server.plain(2, {"DEL", kMark});
 }
 
-TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
+TEST_F(MessageDelivery, CancelNamesOnlyJobsOfItsMessage) {
   send({job(1, "hold a")});
   stage_.steps(8);
   json body{{"of", to_json(MessageName{12, 101, here("content", "mj:message:message:12:101")})},
@@ -542,7 +542,7 @@ TEST_F(MessageDelivery, ACancelNamesNoMoreJobsThanAMessageHas) {
 
 // ---- the addressee of a signature ----
 
-TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
+TEST_F(MessageDelivery, SignatureForOneHostRunsOnNoOther) {
   const auto refused = [&](const SigningKey& by, const std::function<void(Message&)>& change) {
     Message wanted = signed_message();
     change(wanted);
@@ -559,7 +559,7 @@ TEST_F(MessageDelivery, WhatIsSignedForOneHostRunsOnNoOther) {
   EXPECT_EQ(there("state", kCameMark), "");
 }
 
-TEST_F(MessageDelivery, WhatDoesNotNameTheCoordinatorThatItIsForDoesNotLeave) {
+TEST_F(MessageDelivery, MessageWithoutItsTargetCoordinatorIsNotSent) {
   send({job(1, "ok a")}, [](Message& wanted) { wanted.target_key.clear(); });
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("target_key: is absent"));
@@ -567,7 +567,7 @@ TEST_F(MessageDelivery, WhatDoesNotNameTheCoordinatorThatItIsForDoesNotLeave) {
   EXPECT_THAT(stage_.there.claims, IsEmpty());
 }
 
-TEST_F(MessageDelivery, WhatIsForElsewhereIsNotTakenFromMsgIn) {
+TEST_F(MessageDelivery, MessageForAnotherHostIsNotAcceptedFromMsgIn) {
   Message wanted = stage_.message(101, {job(1, "ok a")});
   wanted.target_context = 1;
   ASSERT_TRUE(sign(wanted, stage_.alice));
@@ -580,7 +580,7 @@ TEST_F(MessageDelivery, WhatIsForElsewhereIsNotTakenFromMsgIn) {
 
 // ---- received messages ----
 
-TEST_F(MessageDelivery, WhatHasComeIsKnownAfterItsSignerHasNeitherKeyNorRightsNorTime) {
+TEST_F(MessageDelivery, ReceivedMessageIsKnownAfterItsKeyIsGone) {
   const json envelope = sealed(signed_message(), *stage_.here.key);
   ASSERT_TRUE(deliver(envelope));
   ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
@@ -596,7 +596,7 @@ TEST_F(MessageDelivery, WhatHasComeIsKnownAfterItsSignerHasNeitherKeyNorRightsNo
   stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
 }
 
-TEST_F(MessageDelivery, ARefusedRetryIsNoProofThatItHasNotCome) {
+TEST_F(MessageDelivery, RejectedRetryDoesNotDisproveArrival) {
   stage_.disturb_requests({{1, MessageFate::answer_lost}});
   send({job(1, "ok a")});
   stage_.steps(1);
@@ -606,7 +606,7 @@ TEST_F(MessageDelivery, ARefusedRetryIsNoProofThatItHasNotCome) {
   EXPECT_EQ(job_here(1), "finished ok");
 }
 
-TEST_F(MessageDelivery, WhatIsRefusedIsCancelledThereToo) {
+TEST_F(MessageDelivery, RejectedMessageIsCancelledRemotely) {
   ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
   send({job(1, "ok a")});
   ASSERT_TRUE(stage_.play());
@@ -614,7 +614,7 @@ TEST_F(MessageDelivery, WhatIsRefusedIsCancelledThereToo) {
   EXPECT_EQ(stage_.requests(), 2U) << "the message, and that it is to be cancelled";
 }
 
-TEST_F(MessageDelivery, ACancelFindsItsMessageAfterTheSignersKeyHasChanged) {
+TEST_F(MessageDelivery, CancelFindsItsMessageAfterAKeyChange) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -667,11 +667,11 @@ class MessageRecordChanged : public MessageDelivery {
   }
 };
 
-TEST_F(MessageRecordChanged, SoThatItCarriesAnotherJob) {
+TEST_F(MessageRecordChanged, ForAnotherJob) {
   change("job", R"([{"id":1,"caller_id":12,"context_id":1,"script":"ok evil","script_type":"python"}])");
 }
-TEST_F(MessageRecordChanged, SoThatItRunsAsAnother) { change("caller_id", "12"); }
-TEST_F(MessageRecordChanged, SoThatItRunsElsewhere) { change("topic", "runner1"); }
+TEST_F(MessageRecordChanged, ForAnotherCaller) { change("caller_id", "12"); }
+TEST_F(MessageRecordChanged, ForAnotherRunner) { change("topic", "runner1"); }
 
 // ---- answers that must not get lost ----
 
@@ -703,13 +703,13 @@ class MessageLines : public MessageDelivery {
   }
 };
 
-TEST_F(MessageLines, OfControlBytesComeInSmallerParts) {
+TEST_F(MessageLines, ControlBytesAreSentInSmallerParts) {
   write(5, 50000);
   EXPECT_GE(stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value().lines.size(), 6U);
 }
-TEST_F(MessageLines, ThatAreTooLargeAreLeftOutAndTheAnswerIsNot) { write(1, 300000); }
+TEST_F(MessageLines, TooLargeLinesAreOmittedAndTheAnswerIsSent) { write(1, 300000); }
 
-TEST_F(MessageDelivery, AReasonThatIsTooLongIsCutAndTheAnswerIsGiven) {
+TEST_F(MessageDelivery, TooLongReasonIsShortenedAndAnswered) {
   send({job(1, "hold a")});
   stage_.steps(8);
   stage_.part(true);
@@ -725,7 +725,7 @@ TEST_F(MessageDelivery, AReasonThatIsTooLongIsCutAndTheAnswerIsGiven) {
   EXPECT_EQ(job_here(1), "error cancelled");
 }
 
-TEST_F(MessageDelivery, AnAnswerThatIsDueLateIsTriedAsLongAsAnyOther) {
+TEST_F(MessageDelivery, LateAnswerIsRetriedAsLongAsAnyOther) {
   constexpr std::uint64_t kDay = 24ULL * 3600 * 1000;
   send({job(1, "hold a")});
   stage_.steps(8);
@@ -740,7 +740,7 @@ TEST_F(MessageDelivery, AnAnswerThatIsDueLateIsTriedAsLongAsAnyOther) {
   EXPECT_EQ(job_here(1), "error cancelled");
 }
 
-TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
+TEST_F(MessageDelivery, DeliveryTimeoutIsAtMostAWeek) {
   send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than a message may take, 604800"));
@@ -753,7 +753,7 @@ TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
 }
 
 // Without capacity, no due entry becomes a request, and the rounds do not run in a busy loop.
-TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
+TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
   stage_.part(true);
   send({job(1, "ok a")});
   stage_.step();
@@ -774,7 +774,7 @@ TEST_F(MessageDelivery, WithoutRoomNothingIsCarriedAndNobodySpins) {
   ASSERT_TRUE(stage_.play());
 }
 
-TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
+TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
   send({job(1, "hold a")});
   stage_.steps(8);
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
@@ -808,7 +808,7 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
 }
 
 // The mark stores the job keys separated by a blank; two keys joined by a blank are not a job key.
-TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
+TEST_F(MessageDelivery, AnswersAndLinesBelongToOneJob) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
@@ -834,7 +834,7 @@ TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
   ASSERT_TRUE(stage_.play());
 }
 
-TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
+TEST_F(MessageDelivery, PeerCannotSetLocalFields) {
   const auto read = [](const char* status, const char* detail) {
     const json job_sent{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
     return read_answered_job(job_sent, 0).value().end.detail;
@@ -846,7 +846,7 @@ TEST_F(MessageDelivery, APeerCannotSayWhatOnlyThisStoreKnows) {
   EXPECT_EQ(read("finished", "skipped"), "ok");
 }
 
-TEST_F(MessageDelivery, ACancelOfWhatIsNotTakenYetIsAskedAgain) {
+TEST_F(MessageDelivery, CancelOfAnUnacceptedMessageIsRepeated) {
   ASSERT_TRUE(deliver(sealed(signed_message(), *stage_.here.key)));
   const std::string content = there("content", kCameMark);
   const json body{{"of", to_json(MessageName{12, 101, content})},
@@ -887,7 +887,7 @@ class MessageFiles : public MessageDelivery {
   }
 };
 
-TEST_F(MessageFiles, ArtifactsComeBackWithTheAnswer) {
+TEST_F(MessageFiles, ArtifactsReturnWithTheAnswer) {
   Job leaves = job(1, "ok leave");
   leaves.env_vars = {{"n", "1"}};
   send({leaves, job(2, "ok long leave")});
@@ -899,7 +899,7 @@ TEST_F(MessageFiles, ArtifactsComeBackWithTheAnswer) {
   EXPECT_GE(stage_.requests(), 6U) << "in pieces";
 }
 
-TEST_F(MessageFiles, InputsGoWithTheMessage) {
+TEST_F(MessageFiles, InputsAreSentWithTheMessage) {
   const std::string bytes(kManyPieces, 'b');
   send({reader_of(bytes)});
   ASSERT_TRUE(stage_.play());
@@ -908,7 +908,7 @@ TEST_F(MessageFiles, InputsGoWithTheMessage) {
   EXPECT_EQ(result["read"], "build/app=" + sha256_hex(bytes) + " build says 9");
 }
 
-TEST_F(MessageFiles, MoreThanTheLimitIsAnErrorThatNamesIt) {
+TEST_F(MessageFiles, ExceedingTheLimitIsAnErrorThatNamesIt) {
   stage_.here.files.max_bytes = 10;
   stage_.restart();
   send({job(1, "ok leave"), job(2, "ok more leave"), job(3, "ok c")});
@@ -919,7 +919,7 @@ TEST_F(MessageFiles, MoreThanTheLimitIsAnErrorThatNamesIt) {
   EXPECT_EQ(job_here(3), "finished ok");
 }
 
-TEST_F(MessageFiles, MoreThanTheLimitOfTheOtherSideIsAnErrorThatNamesIt) {
+TEST_F(MessageFiles, ExceedingThePeersLimitIsAnErrorThatNamesIt) {
   stage_.there.files.max_bytes = 8;
   stage_.restart();
   send({job(1, "ok leave"), job(2, "ok more leave")});
@@ -929,7 +929,7 @@ TEST_F(MessageFiles, MoreThanTheLimitOfTheOtherSideIsAnErrorThatNamesIt) {
   EXPECT_THAT(stage_.here.field("job:12:2", "error"), HasSubstr("message.max_artifact_bytes there is 8"));
 }
 
-TEST_F(MessageFiles, InputsBeyondTheLimitOfEitherSideGoWithNoMessage) {
+TEST_F(MessageFiles, InputsBeyondEitherLimitAreNotSent) {
   stage_.there.files.max_bytes = 8;
   stage_.restart();
   send({reader_of("nine byte")});
@@ -957,7 +957,7 @@ TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithItsFiles) {
   EXPECT_EQ(job_here(1), "finished ok");
 }
 
-TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
+TEST_F(MessageFiles, InputsOfAnotherHostAreNotSent) {
   Job reads = reader_of("nine byte");
   std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
   send({reads});
@@ -966,7 +966,7 @@ TEST_F(MessageFiles, InputsThatAreNotOnThisHostGoWithNoMessage) {
 }
 
 // For a damaged file, the name is reported and the content is not sent.
-TEST_F(MessageFiles, ADamagedArtifactDoesNotCome) {
+TEST_F(MessageFiles, DamagedArtifactIsNotReceived) {
   send({job(1, "ok leave")});
   stage_.part(true);
   stage_.steps(12);
@@ -988,7 +988,7 @@ TEST_F(MessageFiles, ADamagedArtifactDoesNotCome) {
   EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "");
 }
 
-TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
+TEST_F(MessageFiles, UnrequestedFileIsRejected) {
   send({job(1, "hold a")});
   stage_.steps(8);
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
@@ -1004,7 +1004,7 @@ TEST_F(MessageFiles, AFileThatNobodyAskedForIsNotTaken) {
 }
 
 // The configured limit bounds the data that is accepted for a file, whatever size its pieces announce.
-TEST_F(MessageFiles, APieceOfAFileOverTheLimitIsNotTaken) {
+TEST_F(MessageFiles, PieceOfAFileOverTheLimitIsRejected) {
   stage_.here.files.max_bytes = 100;
   stage_.restart();
   send({job(1, "hold a")});
@@ -1037,7 +1037,7 @@ void make_small(MessageStage& stage, MessageSide& side) {
   stage.restart();
 }
 
-TEST_F(MessageFiles, InputsForWhichThereIsNoRoomComeOnceThereIs) {
+TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.there);
   const ParcelName before{"message.12.100.x", stage_.alice.public_key()};
   const FileContent large{sha256_hex("large"), kSmallShare};
@@ -1059,7 +1059,7 @@ TEST_F(MessageFiles, InputsForWhichThereIsNoRoomComeOnceThereIs) {
             "build/app=");
 }
 
-TEST_F(MessageFiles, ArtifactsForWhichThereIsNoRoomComeOnceThereIs) {
+TEST_F(MessageFiles, ArtifactsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.here);
   const ParcelName before{"answer.12.100.x", stage_.there.key->public_key()};
   ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, before, {{sha256_hex("large"), kSmallShare}}));
@@ -1074,7 +1074,7 @@ TEST_F(MessageFiles, ArtifactsForWhichThereIsNoRoomComeOnceThereIs) {
 }
 
 // All files together would exceed the quota.
-TEST_F(MessageFiles, AnAnswerWithMuchComesInParts) {
+TEST_F(MessageFiles, LargeAnswerArrivesInParts) {
   make_small(stage_, stage_.here);
   stage_.there.files.max_bytes = kSmallShare;
   stage_.restart();
@@ -1089,7 +1089,7 @@ TEST_F(MessageFiles, AnAnswerWithMuchComesInParts) {
   EXPECT_TRUE(std::filesystem::is_empty(stage_.here.state_dir + "/contexts/1/incoming"));
 }
 
-TEST_F(MessageFiles, APartOfAnAnswerWithMoreThanThereEverIsRoomForIsAnErrorThatNamesIt) {
+TEST_F(MessageFiles, AnswerPartAboveTheQuotaIsAnError) {
   make_small(stage_, stage_.here);
   send({job(1, "ok long a leave"), job(2, "ok long b leave"), job(3, "ok c leave")});
   ASSERT_TRUE(stage_.play());
@@ -1100,7 +1100,7 @@ TEST_F(MessageFiles, APartOfAnAnswerWithMoreThanThereEverIsRoomForIsAnErrorThatN
 }
 
 // The receiver names the missing files. A receiver that requests them endlessly is served less and less often.
-TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
+TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
   const std::string bytes(kManyPieces, 'b');
   for (const std::uint64_t have : {std::uint64_t{0}, std::uint64_t{1}}) {
     Message wanted = stage_.message(static_cast<Id>(101 + have), {reader_of(bytes)});
@@ -1127,7 +1127,7 @@ TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
   }
 }
 
-TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
+TEST_F(MessageFiles, LocalJobReceivesNoFiles) {
   Job reads = reader_of("nine byte");
   Message wanted = stage_.message(101, {reads});
   wanted.target_address.clear();
@@ -1139,7 +1139,7 @@ TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
 
 // ---- nodes, flows, topics ----
 
-TEST_F(MessageDelivery, AnAnswerOfAnotherNodeThanTheRecordNamesIsRefused) {
+TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
   send({job(1, "hold a")});
   stage_.steps(8);
   const std::string node(64, 'a'), address = "mycelium://" + node;
@@ -1167,7 +1167,7 @@ TEST_F(MessageDelivery, AnAnswerOfAnotherNodeThanTheRecordNamesIsRefused) {
   stage_.steps(100);
 }
 
-TEST_F(MessageDelivery, AFlowWhoseSenderWaitsNoLongerIsCancelledThere) {
+TEST_F(MessageDelivery, FlowWithoutAWaitingSenderIsCancelled) {
   send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) {
     Flow flow;
     flow.name = "far";
@@ -1212,7 +1212,7 @@ TEST_F(MessageDelivery, AnswerOfAFlowLeavesTheSentFlow) {
   EXPECT_TRUE(check_signature(message, {stage_.alice.public_key(), message.created_at}));
 }
 
-TEST_F(MessageDelivery, AFlowOverTheLimitsThereIsRefusedWithItsField) {
+TEST_F(MessageDelivery, FlowOverTheRemoteLimitsIsRejected) {
   send({}, [](Message& wanted) {
     wanted.flow.emplace();
     wanted.flow->name = "greedy";
@@ -1225,7 +1225,7 @@ TEST_F(MessageDelivery, AFlowOverTheLimitsThereIsRefusedWithItsField) {
   EXPECT_EQ(there("flow", kCameMark), "") << "nothing was started";
 }
 
-TEST_F(MessageDelivery, ATopicIsThatOfTheRunnerWhichHasItNow) {
+TEST_F(MessageDelivery, TopicBelongsToItsCurrentRunner) {
   const auto has = [&](const char* runner, const char* topic) {
     stage_.there.server.plain(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});
   };

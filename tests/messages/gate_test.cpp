@@ -48,7 +48,7 @@ class MessageGates : public testing::Test {
   std::vector<RefusalNote> notes(Id context = kServed) { return store_->refusals(context, 2000).value(); }
 };
 
-TEST_F(MessageGates, AContextThatIsNotServedIsNotTouched) {
+TEST_F(MessageGates, UnservedContextIsUnchanged) {
   EXPECT_EQ(deliver(message(1)), "stored");
   const auto before = redis_.plain(kOther, {"DBSIZE"}).number();
   EXPECT_THAT(deliver(message(2, kOther), kOther), HasSubstr("denied: context: 9 takes no messages here"));
@@ -60,7 +60,7 @@ TEST_F(MessageGates, AContextThatIsNotServedIsNotTouched) {
   EXPECT_EQ(redis_.plain(kOther, {"DBSIZE"}).number(), before);
 }
 
-TEST_F(MessageGates, WhereAllAreServedADatabaseWithoutKeysIsNone) {
+TEST_F(MessageGates, EmptyDatabaseIsNoContext) {
   MessageGate all(clock_, {}, {kOther});
   receiver_.stand_behind(all);
   EXPECT_THAT(deliver(message(1, 77), 77), HasSubstr("denied"));
@@ -72,7 +72,7 @@ TEST_F(MessageGates, WhereAllAreServedADatabaseWithoutKeysIsNone) {
   EXPECT_EQ(redis_.plain(78, {"DBSIZE"}).number(), 0U);
 }
 
-TEST_F(MessageGates, ThousandForgeriesPushNoNoteOut) {
+TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
   redis_.plain(kServed, {"HSET", "context:8", "submitters", "[]"});
   EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 1U);
@@ -92,7 +92,7 @@ TEST_F(MessageGates, ThousandForgeriesPushNoNoteOut) {
   EXPECT_LE(notes().size(), 40U);
 }
 
-TEST_F(MessageGates, ARefusalOfOneWhoIsKnownIsNotedWhereTheContextHasNoRecord) {
+TEST_F(MessageGates, RefusalOfAKnownSenderIsNotedWithoutARecord) {
   redis_.plain(kServed, {"DEL", "context:8"});
   EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 1U);
@@ -104,7 +104,7 @@ TEST_F(MessageGates, ARefusalOfOneWhoIsKnownIsNotedWhereTheContextHasNoRecord) {
   EXPECT_TRUE(notes().empty()) << "strangers write nothing there";
 }
 
-TEST_F(MessageGates, OnlyWhatIsNewAndSealedShowsWhoSends) {
+TEST_F(MessageGates, OnlyNewSealedMessagesIdentifyTheSender) {
   const Message first = message(1);
   json envelope = test::sealed(first, kServed, clock_, peer_);
   EXPECT_EQ(deliver(envelope), "stored");

@@ -134,7 +134,7 @@ class RouterTest : public testing::Test {
 };
 
 // Regression test: a supervisor that never answered occupied all places, and jobs for others waited for it.
-TEST_F(RouterTest, ASupervisorThatNeverAnswersLeavesPlacesForOthers) {
+TEST_F(RouterTest, SilentSupervisorLeavesPlacesForOthers) {
   const auto slow = queue(kSlow, 40);
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
@@ -145,7 +145,7 @@ TEST_F(RouterTest, ASupervisorThatNeverAnswersLeavesPlacesForOthers) {
   EXPECT_EQ(field(slow[8], "epoch"), "") << "nobody has claimed it";
 }
 
-TEST_F(RouterTest, ItsRunnerAndItsAddressAreOneSupervisor) {
+TEST_F(RouterTest, RunnerAndAddressAreOneSupervisor) {
   auto slow = queue("runner:50", 8);
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
@@ -154,7 +154,7 @@ TEST_F(RouterTest, ItsRunnerAndItsAddressAreOneSupervisor) {
   EXPECT_THAT(away(more), IsEmpty());
 }
 
-TEST_F(RouterTest, WhatWaitsForAPlaceGetsOneInItsTurn) {
+TEST_F(RouterTest, WaitingJobGetsAPlaceInItsTurn) {
   const auto slow = queue(kSlow, 12);
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
@@ -168,7 +168,7 @@ TEST_F(RouterTest, WhatWaitsForAPlaceGetsOneInItsTurn) {
 }
 
 // The jobs are in the shared queue, where a client may put them.
-TEST_F(RouterTest, WhatIsTakenWithoutAPlaceIsGivenBackInOrder) {
+TEST_F(RouterTest, ClaimsWithoutAPlaceAreReturnedInOrder) {
   std::vector<std::string> slow;
   for (Id id = 101; id <= 120; ++id) slow.push_back(push(id, kSlow, kRouterQueue));
   start();
@@ -185,7 +185,7 @@ TEST_F(RouterTest, WhatIsTakenWithoutAPlaceIsGivenBackInOrder) {
   }
 }
 
-TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
+TEST_F(RouterTest, JobsForUnknownHostsAreRejected) {
   const auto slow = queue(kSlow, 20), unknown = queue("http://nobody:1", 20), odd = queue("http:///", 3);
   start();
   for (const auto* all : {&unknown, &odd}) {
@@ -196,7 +196,7 @@ TEST_F(RouterTest, JobsForHostsThatNobodyKnowsAreRefused) {
 }
 
 // The new host may have no free place: a job returned to a queue that is polled at once would be claimed endlessly.
-TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
+TEST_F(RouterTest, JobWithAnAddressChangedInTheQueueIsRejected) {
   const auto slow = queue(kSlow, 20);
   const std::string jobs[] = {queue(kFine, 1)[0], queue("runner:51", 1)[0]};
   for (const std::string& each : jobs) server_.plain(1, {"HSET", each, "supervisor_url", kSlow});
@@ -208,7 +208,7 @@ TEST_F(RouterTest, AJobWhoseAddressWasChangedSinceItWasQueuedIsRefused) {
 }
 
 // After the death of a router, a queue damaged by another client must not block the jobs of other queues.
-TEST_F(RouterTest, ALeaseThatCannotBeExpiredHoldsUpNoOther) {
+TEST_F(RouterTest, LeaseThatCannotExpireDelaysNoOther) {
   const std::string stuck = queue(kSlow, 1)[0], other = queue(kFine, 1)[0];
   for (const char* url : {kSlow, kFine}) {
     ClaimRequest request{.context = 1, .runner = 1, .instance = "dead", .queues = {router_queue(url)}};
@@ -223,7 +223,7 @@ TEST_F(RouterTest, ALeaseThatCannotBeExpiredHoldsUpNoOther) {
   EXPECT_TRUE(eventually([&] { return is_away(stuck) && field(stuck, "deliveries") == "2"; }));
 }
 
-TEST(RouterQueue, IsOfAHost) {
+TEST(RouterQueue, BelongsToAHost) {
   EXPECT_EQ(router_queue("http://There:9652/a?b"), "mj:queue:router:there:9652");
   EXPECT_EQ(router_queue("https://ann:pw@there"), "mj:queue:router:there");
   EXPECT_EQ(router_queue("mycelium://4ab::1"), "mj:queue:router:4ab::1");
@@ -233,7 +233,7 @@ TEST(RouterQueue, IsOfAHost) {
     EXPECT_EQ(router_queue(odd), kRouterQueue) << odd;
 }
 
-TEST(RouterPlaces, NobodyHasMoreThanAreFree) {
+TEST(RouterPlaces, ReservationsAreLimitedToFreePlaces) {
   RouterPlaces places(16);
   const auto fill = [&](const std::string& host) {
     std::uint32_t taken = 0;
@@ -251,7 +251,7 @@ TEST(RouterPlaces, NobodyHasMoreThanAreFree) {
 }
 
 // Each job of a call has a place, also if the jobs come from several queues.
-TEST(RouterPlaces, RoomIsForAllThatOneCallBrings) {
+TEST(RouterPlaces, CapacityCoversOneCallsJobs) {
   for (std::uint32_t all = 1; all < 20; ++all) {
     RouterPlaces places(all);
     for (const std::uint32_t of_others : {0U, 1U, 2U, 3U}) {
@@ -266,7 +266,7 @@ TEST(RouterPlaces, RoomIsForAllThatOneCallBrings) {
   }
 }
 
-TEST(RouterQueues, HostsTakeTurns) {
+TEST(RouterQueues, HostsAreServedInTurn) {
   RouterPlaces places(16);
   RouterQueues queues;
   queues.look({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
@@ -282,7 +282,7 @@ TEST(RouterQueues, HostsTakeTurns) {
   EXPECT_EQ(queues.next(places).queues.front(), "qc");
 }
 
-TEST(RouterQueues, HostsThatNobodyKnowsAreAskedAfterTheOthers) {
+TEST(RouterQueues, UnknownHostsAreServedLast) {
   std::vector<std::string> names{"queue:python", "mj:queue:runner9", kRouterQueue, "mj:queue:router:a:1"};
   for (int i = 0; i < 100; ++i) names.push_back("mj:queue:router:nobody" + std::to_string(i));
   RouterQueues queues;
@@ -297,7 +297,7 @@ TEST(RouterQueues, HostsThatNobodyKnowsAreAskedAfterTheOthers) {
   EXPECT_EQ(seen.size(), 102U);
 }
 
-TEST(RouterQueues, AQueueThatIsHeldBackIsAskedOnceItsHostHasRoom) {
+TEST(RouterQueues, PausedQueueResumesWithCapacity) {
   RouterPlaces places(4);
   RouterQueues queues;
   places.take("a");

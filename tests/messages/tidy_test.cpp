@@ -31,7 +31,7 @@ class TidyTest : public testing::Test {
   MemoryServer server_{clock_};
 };
 
-TEST_F(TidyTest, ADiskThatStandsStillUnderOneContextHoldsUpNoMailAndNoTidyingOfAnother) {
+TEST_F(TidyTest, HangingDiskDelaysNoOtherContext) {
   std::filesystem::create_directories(folder_ / "contexts/1/objects");
   const std::string nobodys = folder_.write("contexts/2/objects/nobodys", "bytes");
   test::StillFile lock(folder_ / "contexts/1/lock");

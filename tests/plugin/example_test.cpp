@@ -32,7 +32,7 @@ class Example : public ::testing::Test {
   TempDir folder_;
 };
 
-TEST_F(Example, IsBuiltOutsideTheTreeAndRunsItsJobs) {
+TEST_F(Example, BuildsOutsideTheTreeAndRunsItsJobs) {
   std::filesystem::permissions(folder_.path(), std::filesystem::perms(0755));
   install_and_build();
   ASSERT_FALSE(HasFailure());
@@ -59,7 +59,7 @@ TEST_F(Example, IsBuiltOutsideTheTreeAndRunsItsJobs) {
 }
 
 // Each plugin fails in prepare while the agent also serves python.
-TEST_F(Example, BrokenPluginsLeaveTheAgentAndItsOtherJobsAlone) {
+TEST_F(Example, BrokenPluginsDoNotAffectOtherJobs) {
   const std::string plugins = folder_ / "plugins";
   std::filesystem::create_directories(plugins);
   const auto local = [&](std::vector<std::string> words) {

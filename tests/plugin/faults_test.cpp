@@ -13,9 +13,9 @@ struct FaultRow {
   const char* says;
 };
 
-class Fault : public Plugins, public ::testing::WithParamInterface<FaultRow> {};
+class PluginFault : public Plugins, public ::testing::WithParamInterface<FaultRow> {};
 
-TEST_P(Fault, OfPrepareIsThePluginsAndNotTheJobs) {
+TEST_P(PluginFault, OfPrepareIsThePluginsAndNotTheJobs) {
   auto loaded = load(GetParam().fault);
   ASSERT_TRUE(loaded) << loaded.error().message;
   for (int i = 0; i < 2; ++i) {
@@ -27,7 +27,7 @@ TEST_P(Fault, OfPrepareIsThePluginsAndNotTheJobs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Plugin, Fault,
+    Plugin, PluginFault,
     ::testing::Values(
         FaultRow{"throws", "it let a C++ exception out of prepare"},
         FaultRow{"crashes", "it crashed: signal SIGSEGV (prepare)"},
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultRow{"null", "it returned NULL from prepare"}),
     [](const auto& row) { return std::string(row.param.fault); });
 
-TEST_F(Plugins, ThatHangAreKilledAtTheDeadline) {
+TEST_F(Plugins, HangingCallIsKilledAtTheDeadline) {
   auto options = options_for(copied_plugin(folder_, "sleeps"));
   options.prepare_ms = 200;
   auto loaded = plugin::PluginClient::load(options, clock_);
@@ -60,7 +60,7 @@ TEST_F(Plugins, ThatHangAreKilledAtTheDeadline) {
   EXPECT_TRUE((*loaded)->probe()) << "a new host answers the next call";
 }
 
-TEST_F(Plugins, ThatSpeakOutOfTurnAreNoticedWithTheNextCall) {
+TEST_F(Plugins, UnexpectedOutputIsDetectedWithTheNextCall) {
   for (const char* fault : {"release_throws", "release_crashes"}) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
@@ -75,7 +75,7 @@ TEST_F(Plugins, ThatSpeakOutOfTurnAreNoticedWithTheNextCall) {
   EXPECT_EQ(prepared.error().message, "plugin cat: it wrote nonsense into its host's socket (prepare)");
 }
 
-TEST_F(Plugins, CannotForkAndDoNotHoldUpTheAgentWithWhatTheyWrite) {
+TEST_F(Plugins, ForkIsDeniedAndWritesDoNotDelayTheAgent) {
   for (const char* fault : {"forks", "stderr"}) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
@@ -85,7 +85,7 @@ TEST_F(Plugins, CannotForkAndDoNotHoldUpTheAgentWithWhatTheyWrite) {
   }
 }
 
-TEST_F(Plugins, HaveNoRights) {
+TEST_F(Plugins, HaveNoCapabilities) {
   auto loaded = load("attack");
   ASSERT_TRUE(loaded) << loaded.error().message;
   const auto probed = (*loaded)->probe();
@@ -93,7 +93,7 @@ TEST_F(Plugins, HaveNoRights) {
   EXPECT_EQ(*probed, "could: ");
 }
 
-TEST_F(Plugins, OfAnotherNetOrMemoryStandInTheProfileUntilTheCeilingBoundsThem) {
+TEST_F(Plugins, NetAndMemoryStayInTheProfileUpToTheCeiling) {
   auto loaded = load("greedy_profile");
   ASSERT_TRUE(loaded) << loaded.error().message;
   const Policy& profile = (*loaded)->profile();
@@ -107,7 +107,7 @@ TEST_F(Plugins, OfAnotherNetOrMemoryStandInTheProfileUntilTheCeilingBoundsThem) 
   EXPECT_TRUE(bounded.fs_write.empty());
 }
 
-TEST_F(Plugins, SayWhatAHostLacks) {
+TEST_F(Plugins, MissingHostRequirementsAreReported) {
   auto loaded = load("probe_refuses");
   ASSERT_TRUE(loaded) << loaded.error().message;
   const auto probed = (*loaded)->probe();
@@ -133,7 +133,7 @@ TEST_F(Plugins, RefusalsNameTheJobsFieldAndAreNoFault) {
   EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));
 }
 
-TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
+TEST_F(Plugins, WrongInterpretIsAFault) {
   for (const char* fault : {"interpret_crashes", "interpret_lies"}) {
     auto loaded = load(fault);
     ASSERT_TRUE(loaded) << loaded.error().message;
@@ -144,7 +144,7 @@ TEST_F(Plugins, ThatInterpretWronglyAreAtFault) {
 }
 
 // The plugin's result replaces the program's result and the types of its values.
-TEST_F(Plugins, ThatInterpretReplaceTheWholeResult) {
+TEST_F(Plugins, InterpretReplacesTheWholeResult) {
   auto loaded = load("sometimes");
   ASSERT_TRUE(loaded) << loaded.error().message;
   const plugin::PluginExecutor executor(std::move(*loaded));
@@ -175,7 +175,7 @@ class TurnedClock final : public Clock {
   std::uint64_t now = 1000000;
 };
 
-TEST_F(Plugins, RestAfterThreeFaultsAndComeBack) {
+TEST_F(Plugins, ArePausedAfterThreeFaultsAndResume) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -195,7 +195,7 @@ TEST_F(Plugins, RestAfterThreeFaultsAndComeBack) {
 }
 
 // A script of one tenant must not be able to end the jobs of another.
-TEST_F(Plugins, ThatOneContextBringsDownServeTheOthers) {
+TEST_F(Plugins, FaultsOfOneContextDoNotAffectOthers) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -210,7 +210,7 @@ TEST_F(Plugins, ThatOneContextBringsDownServeTheOthers) {
 }
 
 // Submitters of one context are isolated from each other, as contexts are.
-TEST_F(Plugins, ThatOneCallerBringsDownServeOtherCallers) {
+TEST_F(Plugins, FaultsOfOneCallerDoNotAffectOthers) {
   TurnedClock clock;
   auto loaded = load("sometimes", clock);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -227,13 +227,13 @@ TEST_F(Plugins, ThatOneCallerBringsDownServeOtherCallers) {
   EXPECT_NE((*loaded)->resting(bob), "") << "what is known of it is not pushed out by other callers";
 }
 
-TEST(Rest, IsFourTimesAsLongAsAFaultThatTookItsTime) {
+TEST(PluginPause, IsFourTimesTheDurationOfTheFault) {
   plugin::Rest rest;
   rest.failed(10000, 2000);
   EXPECT_EQ(rest.left_ms(10000), 8000U);
 }
 
-TEST(Rest, DoublesUpToAMinute) {
+TEST(PluginPause, DoublesUpToAMinute) {
   plugin::Rest rest;
   rest.failed(0);
   rest.failed(0);

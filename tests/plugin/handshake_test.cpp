@@ -14,14 +14,14 @@ struct RefusedRow {
   const char* says;
 };
 
-class Refused : public Plugins, public ::testing::WithParamInterface<RefusedRow> {};
+class PluginRejected : public Plugins, public ::testing::WithParamInterface<RefusedRow> {};
 
-TEST_P(Refused, WithItsReason) {
+TEST_P(PluginRejected, ReportsItsReason) {
   EXPECT_NE(refusal(GetParam().fault).find(GetParam().says), std::string::npos) << refusal(GetParam().fault);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Handshake, Refused,
+    Handshake, PluginRejected,
     ::testing::Values(RefusedRow{"no_symbol", "exports no symbol mycojobs_plugin"},
                       RefusedRow{"symbol_is_function", "is no struct mycojobs_plugin"},
                       RefusedRow{"short_symbol", "has 8 bytes, struct mycojobs_plugin has"},
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(
                       RefusedRow{"load_throw", "it crashed: signal SIGABRT (loading it)"}),
     [](const auto& row) { return std::string(row.param.fault); });
 
-TEST_F(Plugins, ThatHangAtLoadAreGivenUpAtTheDeadline) {
+TEST_F(Plugins, HangingLoadIsKilledAtTheDeadline) {
   auto options = options_for(copied_plugin(folder_, "load_hang"));
   options.load_ms = 300;
   const auto loaded = plugin::PluginClient::load(options, clock_);
@@ -48,7 +48,7 @@ TEST_F(Plugins, ThatHangAtLoadAreGivenUpAtTheDeadline) {
   EXPECT_EQ(loaded.error().message, "it did not answer within 300 ms (loading it)");
 }
 
-TEST_F(Plugins, InCAreAsGoodAsOthers) {
+TEST_F(Plugins, CPluginsWork) {
   auto loaded = load("in_c");
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ((*loaded)->description().name, "nothing");
@@ -60,7 +60,7 @@ TEST_F(Plugins, InCAreAsGoodAsOthers) {
   EXPECT_TRUE((*loaded)->interpret({1, 12}, "{}"));
 }
 
-TEST_F(Plugins, ThatAreNoSharedObjectAreRefused) {
+TEST_F(Plugins, NonSharedObjectIsRejected) {
   const std::string path = folder_.write("text.so", "#!/bin/sh\n");
   const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
   ASSERT_FALSE(loaded);
@@ -69,7 +69,7 @@ TEST_F(Plugins, ThatAreNoSharedObjectAreRefused) {
   EXPECT_EQ(loaded.error().message.find("/proc/self"), std::string::npos) << loaded.error().message;
 }
 
-TEST_F(Plugins, WhoseFileOthersMayChangeAreRefused) {
+TEST_F(Plugins, FileWritableByOthersIsRejected) {
   const std::string path = copied_plugin(folder_, "none");
   const auto why = [&path, this] {
     const auto loaded = plugin::PluginClient::load(options_for(path), clock_);
@@ -91,7 +91,7 @@ TEST_F(Plugins, WhoseFileOthersMayChangeAreRefused) {
   }
 }
 
-TEST_F(Plugins, ThatAreNoRegularFileAreRefused) {
+TEST_F(Plugins, NonRegularFileIsRejected) {
   const std::string path = copied_plugin(folder_, "none");
   ASSERT_EQ(::symlink(path.c_str(), (folder_ / "link.so").c_str()), 0);
   ASSERT_EQ(::mkfifo((folder_ / "pipe.so").c_str(), 0600), 0);

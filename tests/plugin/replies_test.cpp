@@ -17,7 +17,7 @@ std::string files_problem(const std::string& path, const std::string& file = R"(
   return prepare_problem(R"("files": {")" + path + "\": " + file + "}");
 }
 
-TEST(Replies, OfPrepareComeWhole) {
+TEST(PluginReplies, OfPrepareAreReadCompletely) {
   const auto read = read_prepare(R"({"command": ["/bin/cat", "{script}"], "script_file": "a.txt",
     "environment": {"A": "b"}, "files": {"lib/x": {"base64": "AP8=", "mode": "0700"}, "y": {"text": "z"}},
     "notes": ["one\ntwo"]})");
@@ -32,21 +32,21 @@ TEST(Replies, OfPrepareComeWhole) {
   EXPECT_EQ(read->notes, std::vector<std::string>{"one two"});
 }
 
-TEST(Replies, ThatRefuseSayWhyAndNothingElse) {
+TEST(PluginReplies, RejectionContainsOnlyItsReason) {
   EXPECT_EQ(read_prepare(R"({"error": "no", "field": "script"})")->refusal->field, "script");
   EXPECT_FALSE(read_prepare(R"({"error": ""})"));
   EXPECT_FALSE(read_prepare(R"({"error": "no", "command": ["/bin/cat"]})"));
   EXPECT_EQ(read_probe(R"({"error": "no"})")->refusal->error, "no");
 }
 
-TEST(Replies, WithoutAProgramAreNone) {
+TEST(PluginReplies, MissingProgramIsInvalid) {
   for (const char* text : {"{}", R"({"command": []})", R"({"command": [1]})", R"({"command": ["cat"]})",
                            R"({"command": ["/bin/cat", "a\u0000b"]})", "[]", "null", "", "{\"command\""}) {
     EXPECT_FALSE(read_prepare(text)) << text;
   }
 }
 
-TEST(Replies, KeepToTheJobsFolder) {
+TEST(PluginReplies, StayInTheJobsFolder) {
   EXPECT_EQ(files_problem("a/b"), "");
   for (const char* path : {"", "/etc/passwd", "../x", "a/../b", "a/./b", "a//b", "a/", "artifacts/x", "secrets/x",
                            "inputs", ".result", "script", "script/x", "a\\u0000b"}) {
@@ -57,7 +57,7 @@ TEST(Replies, KeepToTheJobsFolder) {
   EXPECT_NE(prepare_problem(R"("script_file": "..")"), "");
 }
 
-TEST(Replies, NameWhatIsWrongInAFile) {
+TEST(PluginReplies, ErrorsInAFileAreNamed) {
   EXPECT_NE(files_problem("a", "{}").find("give this or base64"), std::string::npos);
   EXPECT_NE(files_problem("a", R"({"text": "", "base64": ""})").find("not both"), std::string::npos);
   EXPECT_NE(files_problem("a", R"({"base64": "A"})").find("it is not base64"), std::string::npos);
@@ -66,13 +66,13 @@ TEST(Replies, NameWhatIsWrongInAFile) {
   EXPECT_NE(files_problem("a", R"({"text": "", "mode": 420})"), "");
 }
 
-TEST(Replies, LeaveTheAgentsVariablesAlone) {
+TEST(PluginReplies, DoNotChangeTheAgentsVariables) {
   EXPECT_EQ(prepare_problem(R"("environment": {"LANG": "C"})"), "");
   for (const char* name : {"MYCOJOBS_RESULT", "", "A=B", "A\\u0000"})
     EXPECT_NE(prepare_problem(R"("environment": {")" + std::string(name) + R"(": "x"})"), "") << name;
 }
 
-TEST(Replies, OfInterpretAreAResultOrAnErrorOrNeither) {
+TEST(PluginReplies, OfInterpretAreAResultAnErrorOrNeither) {
   EXPECT_FALSE(read_interpret("{}")->result);
   EXPECT_EQ(read_interpret(R"({"result": {"a": "b"}})")->result->at("a"), "b");
   const auto error = read_interpret(R"({"error": {"message": "m", "type": "T", "line": 3, "retry": 1.5}})");
@@ -89,7 +89,7 @@ TEST(Replies, OfInterpretAreAResultOrAnErrorOrNeither) {
   }
 }
 
-TEST(Base64, IsThatOfTheRfc) {
+TEST(Base64, MatchesTheRfc) {
   EXPECT_EQ(decode_base64(""), "");
   EXPECT_EQ(decode_base64("Zg=="), "f");
   EXPECT_EQ(decode_base64("Zm8="), "fo");

@@ -565,7 +565,7 @@ TEST_F(RightsTable, MessagesOnATopic) {
 }
 
 // Every publisher can name any message on any topic.
-TEST_F(RightsTable, APublishedKeySendsNoMessageOfAnother) {
+TEST_F(RightsTable, PublishedKeySendsNoMessageOfAnother) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
   const service::Caller maker{1, 12, WayIn::command, true};
   Message message;
@@ -707,7 +707,7 @@ TEST_F(RightsTable, ClaimsOfAgents) {
                  }}});
 }
 
-TEST_F(RightsTable, AnAgentRunsJobsAsItsActor) {
+TEST_F(RightsTable, AgentRunsJobsAsItsActor) {
   const auto runs = [&](const Role& role, int runner) {
     Process agent = start_agent(
         folder_, redis_, runner,
@@ -733,7 +733,7 @@ TEST_F(RightsTable, AnAgentRunsJobsAsItsActor) {
   EXPECT_FALSE(runs(kNobody, 24));
 }
 
-TEST_F(RightsTable, AnOperatorAnswersAGateThatNamesOthersAsOneOfThem) {
+TEST_F(RightsTable, OperatorAnswersAGateThatNamesOthers) {
   const auto as = [&](Id actor) {
     const json id{{"id", waiting_flow(kMaker.actor, kNamedGate)}, {"name", "ok"}, {"actor_id", actor}};
     return rpc(*server_, kOperator, "flow.approve", id).outcome;
@@ -744,7 +744,7 @@ TEST_F(RightsTable, AnOperatorAnswersAGateThatNamesOthersAsOneOfThem) {
 
 // Without a record, the context is open to clients of its own Redis, because their access to Redis is the permission.
 // It is closed to all other clients, including admins of other contexts.
-TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
+TEST_F(RightsTable, ContextWithoutARecordIsClosed) {
   ASSERT_EQ(redis_.cli(1, {"DEL", "context:1"}), "1");
   auto objects = std::move(*stores_->open_objects());
   TopicIntake intake(20, [](Id) { return "runner20"; });
@@ -770,7 +770,7 @@ TEST_F(RightsTable, AContextWithoutARecordIsClosedToServersAndScripts) {
 
 // Entry points without a row must not offer the action accidentally: no server has a method to claim work, and the
 // supervisor cannot answer gates.
-TEST_F(RightsTable, NoServerGivesWorkToWhoCalls) {
+TEST_F(RightsTable, NoServerGivesWorkToItsCaller) {
   const Role& all = kOperator;
   for (const char* method : {"job.claim", "queue.claim", "job.report", "job.finish", "job.update"}) {
     EXPECT_NE(rpc(*server_, all, method, json::object()).outcome, "ok") << method;
