@@ -15,9 +15,9 @@ namespace mycojobs::test {
 namespace {
 
 TEST(Denied, FilesOfTheSystemAndOfTheHost) { expect_rows(rows_on_files()); }
-TEST(Denied, NetworkIsNotThere) { expect_rows(rows_on_network()); }
+TEST(Denied, NetworkIsMissing) { expect_rows(rows_on_network()); }
 TEST(Denied, KernelInterfacesAnswerAsLibcExpects) { expect_rows(rows_on_kernel()); }
-TEST(Denied, RightsCannotBeWonBack) { expect_rows(rows_on_rights()); }
+TEST(Denied, CapabilitiesCannotBeRegained) { expect_rows(rows_on_rights()); }
 TEST(Denied, TwoRowsAtOnce) { expect_rows(rows_combined()); }
 TEST(Denied, ExecOpensNothingElse) { expect_rows(rows_with_exec(), true); }
 

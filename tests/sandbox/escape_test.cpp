@@ -35,7 +35,7 @@ class SharedFolder {
   std::string path_;
 };
 
-TEST(Escape, CpuOfChildrenThatNobodyWaitsForCounts) {
+TEST(Escape, CpuOfUnreapedChildrenCounts) {
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   spec.limits.cpu_ms = 500;
@@ -57,7 +57,7 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
 }
 
 // Another job with the same folder replaces a part of the path in a loop: folder, link, folder, and so on.
-TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
+TEST(Escape, GrantReplacedByALinkIsNotMounted) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
   std::filesystem::create_directories(folder / "part/bin");
@@ -87,7 +87,7 @@ TEST(Escape, GrantWhosePathBecomesALinkMeanwhileIsNotMountedElsewhere) {
 
 // A named pipe can be written on a read-only mount, because the kernel checks only regular files. Only Landlock refuses
 // it.
-TEST(Escape, PipeInAFolderToReadIsNotWritten) {
+TEST(Escape, PipeInAReadOnlyFolderIsNotWritten) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can take a folder of the host's into another namespace";
   const SharedFolder folder;
   const std::string pipe = folder / "pipe";
@@ -120,7 +120,7 @@ TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
 }
 
 // Urgent bytes of unix sockets (MSG_OOB) are rarely needed kernel code with a known vulnerability (CVE-2025-38236).
-TEST(Escape, PairTakesNoUrgentByte) {
+TEST(Escape, SocketPairRejectsUrgentData) {
   const Ran ran = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
   EXPECT_EQ(ran.answer("send_with 1"), "EPERM");
   EXPECT_EQ(ran.answer("send_with 0x4041"), "EPERM");
@@ -141,7 +141,7 @@ TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   EXPECT_EQ(ran.answer("socket 64 1"), "EPERM");
 }
 
-TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
+TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
   for (const char* name : {"clone", "request_key"}) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {name};
@@ -155,7 +155,7 @@ TEST(Escape, CallsThatMakeNamespacesOrStartProgramsOfTheHostAreNeverAdded) {
 }
 
 // Both jobs are from the same zygote, and jobs of a zygote otherwise share its namespaces.
-TEST(Escape, SegmentOfOneJobIsNotThereForTheNext) {
+TEST(Escape, SharedMemoryOfOneJobIsHiddenFromTheNext) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"shmget"};
   const Ran first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
@@ -179,7 +179,7 @@ int error_of_user_namespace(const std::string& in) {
 
 // Every capability comes back in a user namespace below. The limit of the zygote's namespace forbids it to processes
 // without a filter, too.
-TEST(Escape, NoUserNamespaceCanBeMadeBelowThatOfAZygote) {
+TEST(Escape, NestedUserNamespaceIsDenied) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can enter that namespace";
   ASSERT_EQ(error_of_user_namespace(""), 0) << "this host allows them";
   OwnSandbox own = own_sandbox();
@@ -192,7 +192,7 @@ TEST(Escape, NoUserNamespaceCanBeMadeBelowThatOfAZygote) {
 }
 
 // An operator reads the learned paths on a terminal before granting them.
-TEST(Escape, LearnedPathsCannotSpeakToTheTerminal) {
+TEST(Escape, LearnedPathsCannotControlTheTerminal) {
   RunSpec spec = spec_with();
   spec.learn = true;
   const Ran ran = run_attempts(
@@ -217,7 +217,7 @@ pid_t child_named(pid_t parent, const std::string& name) {
 }
 
 // A stopped proxy must survive a large number of new runs with a network, because other jobs use it.
-TEST(Escape, ProxyThatIsBehindIsNotEnded) {
+TEST(Escape, SlowProxyIsNotEnded) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with();
   spec.grants.network = Network::allow_list;
@@ -242,7 +242,7 @@ TEST(Escape, ProxyThatIsBehindIsNotEnded) {
 }
 
 // Each report is work for the launcher, which must also end other runs.
-TEST(Escape, StormOfALearningRunStarvesNoOther) {
+TEST(Escape, FloodOfALearningRunStarvesNoOther) {
   RunSpec spec = spec_with();
   spec.learn = true;
   Started storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");

@@ -27,7 +27,7 @@ std::uint64_t new_seed() {
 }
 
 // SI3, SI4: invalid input from the agent ends the launcher cleanly, with all processes that it started.
-TEST(Frames, MalformedOnesEndTheLauncherCleanly) {
+TEST(Frames, MalformedFramesEndTheLauncherCleanly) {
   sandbox::Configure good;
   good.uid_base = 1878982656;
   good.uid_count = 65536;
@@ -59,7 +59,7 @@ TEST(Frames, MalformedOnesEndTheLauncherCleanly) {
 }
 
 // SZ43: the launcher may reject or accept each frame. It must not crash, hang, or affect another launcher.
-TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
+TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
   OwnSandbox bystander = own_sandbox();
   Random random(new_seed());
   sandbox::Configure configure;
@@ -93,7 +93,7 @@ TEST(Frames, MutatedOnesOfAnAgentCrashNoLauncher) {
 
 // SZ44: a compromised script host, before it serves, while it serves, and as a job that is not confined yet. Its runs
 // may end in any way. The launcher and the runs of other hosts must not be affected.
-TEST(Frames, MutatedOnesOfAZygoteOrAnInitDisturbNobodyElse) {
+TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms(0755));

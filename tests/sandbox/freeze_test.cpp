@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Freeze, testing::Bool(),
 
 std::vector<std::uint32_t> of_the_program = numbers(1000);
 
-TEST_P(Freeze, MemoryHoldsWhatItHeld) {
+TEST_P(Freeze, MemoryIsUnchanged) {
   const std::vector<std::uint32_t> wanted = numbers(3U << 20);
   std::vector<std::uint32_t> held = wanted;
   EXPECT_EQ(in_child([&] {
@@ -80,7 +80,7 @@ TEST_P(Freeze, MemoryHoldsWhatItHeld) {
             0);
 }
 
-TEST_P(Freeze, WhatAChildWritesIsItsOwn) {
+TEST_P(Freeze, ChildWritesArePrivate) {
   std::vector<std::uint32_t> held = numbers(3U << 20);
   EXPECT_EQ(in_child([&] {
               freeze_memory({}, GetParam());
@@ -94,7 +94,7 @@ TEST_P(Freeze, WhatAChildWritesIsItsOwn) {
             0);
 }
 
-TEST_P(Freeze, WhatEachChildWritesToIsItsOwnToo) {
+TEST_P(Freeze, WritesOfEachChildArePrivate) {
   std::vector<std::uint32_t> held = numbers(3U << 20);
   EXPECT_EQ(in_child([&] {
               const std::vector<const void*> written = {&of_the_program[3], &held[2U << 20], nullptr};
@@ -119,7 +119,7 @@ TEST_P(Freeze, NothingIsWritableAndExecutable) {
             0);
 }
 
-TEST_P(Freeze, MemoryThatNobodyHasTouchedStaysAway) {
+TEST_P(Freeze, UntouchedMemoryIsNotAllocated) {
   constexpr std::size_t kSize = 64U << 20;
   EXPECT_EQ(in_child([] {
               void* const untouched =
@@ -143,7 +143,7 @@ const char* map_program(std::size_t size) {
 }
 
 // Using 2 MiB for the last few pages of a program's text wastes memory and adds a copy in each zygote.
-TEST(FreezeProgram, NothingIsCopiedForALittleMoreThanHugePagesHold) {
+TEST(FreezeProgram, LittleMoreThanHugePagesIsNotCopied) {
   constexpr std::size_t kHuge = 2U << 20, kLittle = 300U << 10, kMuch = 1U << 20;
   EXPECT_EQ(in_child([] {
               const char* const little = map_program(kHuge + kLittle);
@@ -166,7 +166,7 @@ TEST(FreezeProgram, NothingIsCopiedForALittleMoreThanHugePagesHold) {
 }
 
 // libc stores the state of its random numbers in such memory. A copy would give every child the same numbers.
-TEST_P(Freeze, WhatTheKernelEmptiesForAChildIsStillEmptied) {
+TEST_P(Freeze, PagesWipedOnForkAreStillWiped) {
   constexpr std::size_t kSize = 8U << 20;
   const std::vector<std::uint32_t> held = numbers(3U << 20);  // memory that can be frozen
   EXPECT_EQ(in_child([] {

@@ -111,7 +111,7 @@ TEST(Grants, FolderIsWritten) {
 }
 
 // Another job may have created the link.
-TEST(Grants, LinkOnTheWayIsNotFollowed) {
+TEST(Grants, LinkInThePathIsNotFollowed) {
   const GrantedFolder folder;
   std::filesystem::create_directory_symlink("/etc", folder / "data");
   RunSpec spec = spec_with();
@@ -129,7 +129,7 @@ TEST(Grants, MissingFolderIsNamed) {
   EXPECT_NE(outcome.reason.find("/srv/mycojobs-test/is/not/there"), std::string::npos) << outcome.reason;
 }
 
-TEST(Grants, PathsThatNobodyMayHaveAreRefused) {
+TEST(Grants, ForbiddenPathsAreRejected) {
   for (const char* path :
        {"", "/etc", "relative", "/srv/../etc", "/", "/proc", "/srv", "/srv/./x", "/srv//x", "/srv/x/"}) {
     RunSpec spec = spec_with();
@@ -148,7 +148,7 @@ TEST(Grants, CallIsAllowed) {
   EXPECT_NE(ran.answer("call inotify_init1"), "EMFILE");
 }
 
-TEST(Grants, CallThatLeadsOutIsNeverAllowed) {
+TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
   for (const char* name : {"mount", "io_uring_setup", "no_such_call"}) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {name};
@@ -194,7 +194,7 @@ TEST(Cpu, ChildrenCount) {
             "timeout_cpu");
 }
 
-TEST(PrewarmedSandbox, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
+TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
   OwnSandbox own = own_sandbox();
   std::vector<std::string> pids;
   EXPECT_TRUE(eventually([&] {
@@ -208,7 +208,7 @@ TEST(PrewarmedSandbox, ServeRunsThatAreLikeTheOthersAndAreThemselvesAlone) {
   }));
 }
 
-TEST(PrewarmedSandbox, RunThatDiffersIsSetUpForItself) {
+TEST(PrewarmedSandbox, DifferentRunIsSetUpSeparately) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
@@ -221,7 +221,7 @@ TEST(PrewarmedSandbox, RunThatDiffersIsSetUpForItself) {
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
 
-TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
+TEST(PrewarmedSandbox, ClocksStartWithTheRun) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
@@ -232,7 +232,7 @@ TEST(PrewarmedSandbox, ClocksBeginWithTheRun) {
 
 // The launcher used to read the clock after it had started the job. In this test, both share one CPU and the job runs
 // first, so the job has ended before the launcher continues.
-TEST(PrewarmedSandbox, WallTimeIsNeverLessThanTheJobItselfMeasured) {
+TEST(PrewarmedSandbox, WallTimeCoversTheJobsOwnMeasurement) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
@@ -257,7 +257,7 @@ TEST(PrewarmedSandbox, WallTimeIsNeverLessThanTheJobItselfMeasured) {
 }
 
 // The first run selects the kind of prewarmed sandboxes, but its small memory limit must not apply to their set-up.
-TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
+TEST(PrewarmedSandbox, SmallFirstRunAffectsNoOther) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox();
   RunSpec small = spec_with();
@@ -268,7 +268,7 @@ TEST(PrewarmedSandbox, SmallRunThatComesFirstSpoilsThemForNobody) {
 }
 
 // A prewarmed sandbox is killed while idle: the next run must not be lost.
-TEST(PrewarmedSandbox, DeathOfOneIsNobodysLoss) {
+TEST(PrewarmedSandbox, DeathOfOneAffectsNoOther) {
   OwnSandbox own = own_sandbox();
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));

@@ -40,7 +40,7 @@ class Hanging : public ::testing::Test {
   }
 };
 
-TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
+TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   HangingFolder folder;
   OwnSandbox own = own_sandbox();
   Started first = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
@@ -65,7 +65,7 @@ TEST_F(Hanging, GrantedFolderHoldsUpWhoNeedsItAlone) {
 
 // Lost runs are reported when no process of the job is left. An exiting agent waits for these reports, but not for the
 // disk.
-TEST_F(Hanging, WhoWaitsForTheEndOfAllJobsDoesNotWaitForTheDisk) {
+TEST_F(Hanging, WaitForAllJobsDoesNotWaitForTheDisk) {
   HangingFolder folder;
   OwnSandbox own = own_sandbox();
   start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
@@ -77,7 +77,7 @@ TEST_F(Hanging, WhoWaitsForTheEndOfAllJobsDoesNotWaitForTheDisk) {
   EXPECT_TRUE(eventually([&] { return gone(own.guardian); }));
 }
 
-TEST_F(Hanging, FolderOfAScriptHostHoldsUpItsContextAlone) {
+TEST_F(Hanging, FolderOfAScriptHostDelaysOnlyItsContext) {
   HangingFolder folder;
   SandboxConfig config = test_config();
   ScriptHost host = config.hosts[0];

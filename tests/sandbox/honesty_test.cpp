@@ -36,7 +36,7 @@ struct Missing {
 };
 
 // SH3, SH4
-TEST(Honesty, MissingLayerRefusesTheStartNamingCauseAndRemedy) {
+TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
   constexpr std::uint64_t kUserNamespace = CLONE_NEWUSER;
   const std::vector<Missing> rows = {
       {"SH3 no Landlock", {{"landlock_create_ruleset", -ENOSYS}}, "landlock", "andlock"},
@@ -113,7 +113,7 @@ TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
 }
 
 // SH3: a false success. System calls that set ids, capabilities or the filter return success without an effect.
-TEST(Honesty, LayerThatOnlyPretendsIsFoundByTrying) {
+TEST(Honesty, NonWorkingLayerIsFoundByATrial) {
   std::vector<std::pair<const char*, std::vector<Fault>>> rows = {
       {"seccomp", {{"seccomp", 60, 1, 8, 8}}},
       {"capabilities", {{"capset", 0}, {"prctl", 0, 0, 0xff, 24}}},
@@ -145,7 +145,7 @@ std::string rows_here(SandboxConfig config) {
 }
 
 // SH3, SH6: all rows hold without Landlock and with each of its older versions.
-TEST(Honesty, NoRowRestsOnLandlock) {
+TEST(Honesty, NoRowDependsOnLandlock) {
   for (long abi = 1; abi <= 5; ++abi) {
     const std::vector<Fault> faults = {{"landlock_create_ruleset", abi, 2, 0xff, 1}};
     EXPECT_EQ(on_kernel_with(faults, [] { return rows_here(test_config()); }), "landlock:" + std::to_string(abi));
@@ -163,7 +163,7 @@ TEST(Honesty, NoRowRestsOnLandlock) {
 }
 
 // SH3
-TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
+TEST(Honesty, UnwritableCgroupsAreNamedUnlessOptional) {
   const std::vector<Fault> read_only = {{"mkdir", -EROFS, 0, 0, 0, "/cgroup", 0}};
   SandboxConfig strict = test_config();
   strict.allow_missing.clear();
@@ -184,7 +184,7 @@ TEST(Honesty, CgroupsThatCannotBeWrittenAreNamedUnlessTheyMayMiss) {
 }
 
 // SH3: the group is created, but its limit cannot be set.
-TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
+TEST(Honesty, RejectedLimitStartsNoJob) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const std::vector<Fault> faults = {{"write", -EACCES, 0, 0, 0, "memory.", -1, 0}};
   const std::string output = on_kernel_with(faults, [] { return start_here(test_config()); });
@@ -192,7 +192,7 @@ TEST(Honesty, LimitThatIsNotTakenStartsNoJob) {
 }
 
 // SF27: /dev/null is a link to another device, then a regular file.
-TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
+TEST(Honesty, WrongDevicePreventsTheStart) {
   if (::geteuid() != 0) GTEST_SKIP() << "another /dev is root's to make";
   for (const bool link : {true, false}) {
     const std::string output = on_kernel_with({{"vhangup", -EPERM}}, [&]() -> std::string {
@@ -222,7 +222,7 @@ TEST(Honesty, DeviceThatIsNotWhatItsNameSaysRefusesTheStart) {
 }
 
 // A job can read the same configuration of host programs as every user of the host, and no secrets.
-TEST(Honesty, ConfigurationThatNotAllMayReadIsNotTheJobs) {
+TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
   if (::geteuid() != 0) GTEST_SKIP() << "another /etc is root's to make";
   const std::string lines =
       "read /etc/R/Renviron\nread /etc/R/repositories\nread /etc/java-17-openjdk/security/java.security\n"

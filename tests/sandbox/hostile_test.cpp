@@ -53,7 +53,7 @@ void PrintTo(const Fight& fight, std::ostream* out) {
 
 class Hostile : public ::testing::TestWithParam<Fight> {};
 
-TEST_P(Hostile, EndsAsItShouldAndTheNextJobRuns) {
+TEST_P(Hostile, EndsAsExpectedAndTheNextJobRuns) {
   RunSpec spec = spec_with(1500);
   spec.limits.exec = GetParam().exec;
   const Ran ran = run_attempts(shared_sandbox(), spec, GetParam().lines);
@@ -62,7 +62,7 @@ TEST_P(Hostile, EndsAsItShouldAndTheNextJobRuns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Fights, Hostile,
+    HostileJobs, Hostile,
     ::testing::Values(Fight{"SQ24", "many_violations 40", false, "violation"},
                       Fight{"SZ30", "violation_under_signals", false, "violation"},
                       Fight{"SZ31", "violation_without_descriptors", false, "violation"},
@@ -84,13 +84,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Fight{"SZ39", "raise 19\nexit 6", false, "timeout_wall"}));
 
 // SK17
-TEST(Fights, SeventeenthLayerOfLandlockIsTooMany) {
+TEST(HostileJobs, SeventeenthLandlockLayerIsRejected) {
   const std::string answer = run_attempts("landlock_layers 40").answer("landlock_layers 40");
   EXPECT_TRUE(answer == "E2BIG" || answer == "ruleset: ENOSYS" || answer == "ruleset: EOPNOTSUPP") << answer;
 }
 
 // SZ33: the job chooses the name, and the reason is read on a terminal.
-TEST(Fights, NameOfTheJobCannotSpoilTheReason) {
+TEST(HostileJobs, JobNameCannotChangeTheReason) {
   const Ran ran = run_attempts("violation_under_name");
   ASSERT_TRUE(ran.outcome.violation);
   EXPECT_EQ(ran.outcome.violation->comm, "?[2J");
@@ -98,7 +98,7 @@ TEST(Fights, NameOfTheJobCannotSpoilTheReason) {
 }
 
 // SP10
-TEST(Fights, StormOfSignalsEndsAtTheDeadline) {
+TEST(HostileJobs, StormOfSignalsEndsAtTheDeadline) {
   RunSpec spec = exec_spec(3000);
   spec.limits.pids = 512;
   const Ran ran = run_attempts(shared_sandbox(), spec, "signal_storm 500");
@@ -108,7 +108,7 @@ TEST(Fights, StormOfSignalsEndsAtTheDeadline) {
 }
 
 // SP9
-TEST(Fights, FiveHundredZombiesAreBuried) {
+TEST(HostileJobs, FiveHundredZombiesAreReaped) {
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // so all processes below the zygote belong to the run
   OwnSandbox own = own_sandbox(config);
@@ -123,7 +123,7 @@ TEST(Fights, FiveHundredZombiesAreBuried) {
 }
 
 // SP6, SZ40: reading to the end of a job's output must not block on processes that the job left behind.
-TEST(Fights, OutputEndsWithTheRun) {
+TEST(HostileJobs, OutputEndsWithTheRun) {
   OwnSandbox own = own_sandbox();
   Started started = start_attempts(*own.sandbox, exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
   wait_for_output(started, "up");
@@ -138,7 +138,7 @@ TEST(Fights, OutputEndsWithTheRun) {
 }
 
 // SP2: tries every pid that exists outside.
-TEST(Fights, NoProcessOfTheHostIsReachedByItsNumber) {
+TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
   OwnSandbox own = own_sandbox();
   Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(other, "up");
@@ -156,7 +156,7 @@ TEST(Fights, NoProcessOfTheHostIsReachedByItsNumber) {
 }
 
 // SP12
-TEST(Fights, EndOfTheThreadThatStartedTheLauncherEndsNoJob) {
+TEST(HostileJobs, EndOfTheStartingThreadEndsNoJob) {
   OwnSandbox own;
   Started started;
   std::thread([&] {
@@ -168,7 +168,7 @@ TEST(Fights, EndOfTheThreadThatStartedTheLauncherEndsNoJob) {
 }
 
 // SI3, SZ26: unsolicited descriptors are not kept by the agent.
-TEST(Fights, DescriptorsSentUpTheChannelAreDropped) {
+TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
   const std::size_t before = open_descriptors_here();
   const Ran ran = run_attempts("rights_to_channel 200\nexit 0");
@@ -178,7 +178,7 @@ TEST(Fights, DescriptorsSentUpTheChannelAreDropped) {
 
 // SZ69: no descriptor of a job is a socket of a trusted process that receives messages. That process would have to
 // close descriptors sent with a message, and closing a socket with SO_LINGER can block for as long as the job chooses.
-TEST(Fights, NoSocketOfAJobLeadsToATrustedProcess) {
+TEST(HostileJobs, NoSocketOfAJobLeadsToATrustedProcess) {
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
   const Ran ran = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
@@ -192,12 +192,12 @@ TEST(Fights, NoSocketOfAJobLeadsToATrustedProcess) {
 }
 
 // SI11
-TEST(Fights, StandardStreamsArePipesOfTheRun) {
+TEST(HostileJobs, StandardStreamsArePipesOfTheRun) {
   EXPECT_EQ(run_attempts("stdio").answer("stdio"), "0:character 1:pipe 2:pipe 3:pipe 4:socket tty:0");
 }
 
 // SQ12
-TEST(Fights, EndlessOutputIsEndedAndHeldNowhere) {
+TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   OwnSandbox own = own_sandbox();
   expect_serves(*own.sandbox);
   const std::size_t before = resident_kib(own.launcher);
@@ -216,7 +216,7 @@ TEST(Fights, EndlessOutputIsEndedAndHeldNowhere) {
 }
 
 // SQ13
-TEST(Fights, ManyMibOnBothStreamsArriveWhole) {
+TEST(HostileJobs, LargeOutputOnBothStreamsIsComplete) {
   const Ran ran = run_attempts("print_mib 5");
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.out.size(), 5U << 20);
@@ -224,7 +224,7 @@ TEST(Fights, ManyMibOnBothStreamsArriveWhole) {
 }
 
 // SF17, SZ28: a job cannot change the programs of the sandbox.
-TEST(Fights, ProgramsOfTheSandboxAreUnchanged) {
+TEST(HostileJobs, ProgramsOfTheSandboxAreUnchanged) {
   const auto contents = [] {
     std::string all;
     for (const char* name : {"/mycojobs-launcher", "/attempt_host"}) {

@@ -40,7 +40,7 @@ std::uint32_t base_of(IdRegistry& registry, std::uint32_t base = kBase, std::uin
   return ids ? ids->base : 0;
 }
 
-TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
+TEST_F(Ids, LiveRangesNeverOverlap) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   auto one = open(), two = open(), three = open();
   ASSERT_EQ(one.problem(), "");
@@ -53,7 +53,7 @@ TEST_F(Ids, RangesOfThoseWhoLiveNeverOverlap) {
   EXPECT_EQ(base_of(four), kBase + kCount) << "it was given back";
 }
 
-TEST_F(Ids, RangeOfOneThatWasKilledIsFree) {
+TEST_F(Ids, RangeOfAKilledLauncherIsFree) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
@@ -76,7 +76,7 @@ TEST_F(Ids, RangeOfOneThatWasKilledIsFree) {
   EXPECT_EQ(base_of(after), kBase);
 }
 
-TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
+TEST_F(Ids, FolderWritableByOthersIsIgnored) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   std::filesystem::create_directory(folder_ + "/ids");
   ::chmod((folder_ + "/ids").c_str(), 0777);
@@ -85,7 +85,7 @@ TEST_F(Ids, FolderThatOthersMayWriteIsNotBelieved) {
   EXPECT_EQ(base_of(registry), kBase) << "as without one";
 }
 
-TEST_F(Ids, NoneLeftIsReportedWithItsRemedy) {
+TEST_F(Ids, ExhaustionIsReportedWithItsRemedy) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   auto one = open(), two = open();
   constexpr std::uint32_t kLast = 0xfffffffe - kCount;
@@ -127,7 +127,7 @@ std::string ranks_of_a_run() {
   return ranks + job.substr(job.find("nice="));
 }
 
-TEST(Identity, JobsHaveTheRankOfTheirAgentAndInitRanksAbove) {
+TEST(Identity, JobsHaveTheirAgentsPriorityBelowInit) {
   const int before = ::getpriority(PRIO_PROCESS, 0);
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);

@@ -30,7 +30,7 @@ std::size_t open_descriptors(pid_t pid) {
   return count;
 }
 
-TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
+TEST(Launcher, TwoHundredJobsLeaveNothing) {
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // prewarmed sandboxes would add processes to the counts
   OwnSandbox own = own_sandbox(config);
@@ -58,7 +58,7 @@ TEST(Launcher, TwoHundredJobsLeaveNothingBehind) {
   EXPECT_EQ(groups_of(own.launcher), 0U);
 }
 
-TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
+TEST(Launcher, KilledLauncherLosesItsRunsAndIsRestarted) {
   OwnSandbox own = own_sandbox();
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
@@ -76,7 +76,7 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsStartedAgain) {
 
 // Regression test: the timer for unkillable runs kept firing after their processes had ended, so the loop of the agent
 // never slept again.
-TEST(Launcher, OnceAKilledOneIsGoneNothingWakesTheAgent) {
+TEST(Launcher, KilledLauncherCausesNoWakeUps) {
   SandboxConfig config = test_config();
   config.unkillable_ms = 1000;
   OwnSandbox own = own_sandbox(config);
@@ -92,7 +92,7 @@ TEST(Launcher, OnceAKilledOneIsGoneNothingWakesTheAgent) {
   }));
 }
 
-TEST(Launcher, EndsWithTheAgentWhateverEndsIt) {
+TEST(Launcher, EndsWithTheAgent) {
   int report[2];
   ASSERT_EQ(::pipe(report), 0);
   const pid_t agent = ::fork();
@@ -120,7 +120,7 @@ TEST(Launcher, EndsWithTheAgentWhateverEndsIt) {
   ::close(report[1]);
 }
 
-TEST(Launcher, KilledZygoteLosesItsRunsAndTheNextRunHasANewOne) {
+TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
   OwnSandbox own = own_sandbox();
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
@@ -183,7 +183,7 @@ TEST(Launcher, WaitingRunCanBeCancelled) {
 }
 
 // SI5, SI14, and hosts that do not start.
-TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
+TEST(Launcher, HostsThatViolateTheirContractAreRejected) {
   char folder[] = "/tmp/mycojobs-hosts-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   ::chmod(folder, 0755);
@@ -210,7 +210,7 @@ TEST(Launcher, HostsThatBreakTheirPromisesAreRefused) {
 }
 
 // SH1: the failing step affects the canary job first, so no real job ever runs.
-TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
+TEST(Launcher, FailedSetupStepPreventsTheStartByName) {
   for (const char* step : {"zygote_files",
                            "zygote_parent",
                            "zygote_parent_again",
@@ -258,7 +258,7 @@ TEST(Launcher, EachSetUpStepThatFailsRefusesTheStartByName) {
 
 // A new zygote waits for its launcher. It would wait forever if it inherited the launcher's end of their socket. Every
 // process of the family holds the pipe, so its end of file shows that all of them have ended.
-TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
+TEST(Launcher, NoZygoteSurvivesLauncherAndGuard) {
   constexpr int kRounds = 100;
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
@@ -288,7 +288,7 @@ TEST(Launcher, NoZygoteOutlivesLauncherAndGuard) {
 }
 
 // SH2
-TEST(Launcher, UnknownLayerNameIsRefused) {
+TEST(Launcher, UnknownLayerNameIsRejected) {
   for (const char* layer : {"cgroups", "seccomp", ""}) {
     SandboxConfig config = test_config();
     config.allow_missing = {layer};
@@ -320,7 +320,7 @@ TEST(Launcher, ProbeReportsEveryLayer) {
 
 // Regression test: the next launcher had checked before the old launcher and its jobs had ended. The groups remained
 // until a third launcher started.
-TEST(Launcher, GroupsOfOneThatDiesAfterTheNextHasBegunAreRemoved) {
+TEST(Launcher, GroupsOfALateDeadLauncherAreRemoved) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const OwnSandbox old = own_sandbox(), next = own_sandbox();
   ASSERT_GT(groups_of(old.launcher), 0U);

@@ -67,7 +67,7 @@ std::vector<pid_t> zygotes_of(pid_t launcher) {
   return children;
 }
 
-TEST(Loaded, AZygoteThatOutlivedAnUpdateIsReplaced) {
+TEST(ZygotePreload, ZygoteFromBeforeAnUpdateIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
   ASSERT_EQ(status_of(*own.sandbox), "ok");
@@ -85,7 +85,7 @@ TEST(Loaded, AZygoteThatOutlivedAnUpdateIsReplaced) {
 }
 
 // Without the watching process, updates would not be detected.
-TEST(Loaded, AZygoteWhoseFoldersNobodyWatchesIsReplaced) {
+TEST(ZygotePreload, ZygoteWithUnwatchedFoldersIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
   ASSERT_EQ(status_of(*own.sandbox), "ok");
@@ -103,7 +103,7 @@ TEST(Loaded, AZygoteWhoseFoldersNobodyWatchesIsReplaced) {
 }
 
 // Attack: a file that other users can write would run with more rights than a job.
-TEST(Loaded, NothingThatOthersMayWriteIsLoaded) {
+TEST(ZygotePreload, FileWritableByOthersIsNotLoaded) {
   struct Row {
     const char* what;
     std::function<std::string(const Extra&)> spoil;  // returns the path that the error must name
@@ -168,7 +168,7 @@ TEST(Loaded, NothingThatOthersMayWriteIsLoaded) {
   }
 }
 
-TEST(Loaded, FileOfAnotherUserIsNotWarmed) {
+TEST(ZygotePreload, FileOfAnotherUserIsNotPreloaded) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   const Extra foreign;
   const std::string file = foreign.write("module.py", "");
@@ -176,7 +176,7 @@ TEST(Loaded, FileOfAnotherUserIsNotWarmed) {
   EXPECT_THAT(status_of(*own_sandbox(foreign.config()).sandbox), HasSubstr(file + ": belongs to user 54321"));
 }
 
-TEST(Loaded, LinksWithinAndIntoTheSystemAreGood) {
+TEST(ZygotePreload, LinksWithinAndIntoTheSystemAreAccepted) {
   const Extra extra;
   extra.folder("lib");
   fs::create_symlink("lib", extra.path() + "/lib64");

@@ -84,7 +84,7 @@ std::string page_with(const MatrixTable& table) {
 
 class MatrixColumns : public testing::TestWithParam<MatrixColumn> {};
 
-TEST_P(MatrixColumns, HoldAsTheTableSays) {
+TEST_P(MatrixColumns, MatchTheTable) {
   const MatrixColumn& column = GetParam();
   MatrixTable table = read_matrix(kTablePath);
   const std::string why_not = is_to_be_written() ? "" : not_comparable(column.name, table);
@@ -165,7 +165,7 @@ TEST(Matrix, PageShowsTheTable) {
 }
 
 // The page must explain each row that only one layer refuses.
-TEST(Matrix, PageNamesEveryRowThatRestsOnOneLayer) {
+TEST(Matrix, PageNamesEveryRowThatDependsOnOneLayer) {
   const MatrixTable table = read_matrix(kTablePath);
   const std::string page = text_of(kPagePath.c_str());
   const std::size_t begin = page.find("### What rests on one layer");

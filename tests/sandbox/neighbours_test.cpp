@@ -9,7 +9,7 @@ namespace mycojobs::test {
 namespace {
 
 // SX1, SX6, SX9, SF12, SP3: a concurrent job leaves as much as it can.
-TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
+TEST(Neighbours, OtherJobIsInvisible) {
   OwnSandbox own = own_sandbox();  // new sandboxes, so each job is process 2 of its namespace
   Sandbox& sandbox = *own.sandbox;
   Started one = start_attempts(sandbox, spec_with(),
@@ -33,7 +33,7 @@ TEST(Neighbours, JobBesideSeesNothingOfTheOther) {
 }
 
 // SI12: searches for an unconfined process while many processes are being created.
-TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
+TEST(Neighbours, NoProcessIsCaughtBetweenForkAndConfinement) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -46,7 +46,7 @@ TEST(Neighbours, NoneIsCaughtBetweenForkAndConfinement) {
 }
 
 // SX7: while processes of a uid exist, the uid is not assigned to another job.
-TEST(Neighbours, UidIsNotGivenTwiceAtATime) {
+TEST(Neighbours, UidIsUsedOnceAtATime) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Sandbox& sandbox = shared_sandbox();
   std::vector<Started> held;
@@ -78,7 +78,7 @@ TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
 }
 
 // SQ21, SQ6
-TEST(Neighbours, ManyJobsJustUnderTheLimitAreNoneOverIt) {
+TEST(Neighbours, ManyJobsBelowTheLimitAreNotOverIt) {
   for (int i = 0; i < 120; ++i) {
     RunSpec spec = spec_with();
     spec.limits.memory_bytes = 32U << 20;
@@ -90,7 +90,7 @@ TEST(Neighbours, ManyJobsJustUnderTheLimitAreNoneOverIt) {
 }
 
 // SQ3, SZ41: memory held outside the process is charged to the job.
-TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
+TEST(Neighbours, MemoryOutsideOfTheProcessCounts) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   for (const char* lines : {"hold_everything",
                             "hold_memfd 300\nhold_memfd 300\nhold_memfd 300\nhold_memfd 300\n"
@@ -105,14 +105,14 @@ TEST(Neighbours, MemoryHeldOutsideOfTheProcessCountsToo) {
 }
 
 // SZ42: kernel memory of many small objects.
-TEST(Neighbours, ManySmallThingsMeetALimit) {
+TEST(Neighbours, ManySmallAllocationsReachALimit) {
   const Ran ran = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
   EXPECT_TRUE(ran.outcome.status == RunStatus::ok || ran.outcome.status == RunStatus::oom) << ran.outcome.reason;
   EXPECT_EQ(word(run_attempts("descriptors").outcome.status), "ok");
 }
 
 // SI9, SX2: changes of a job to its process state are not inherited by the next job.
-TEST(Neighbours, StateOfAProcessIsNotHandedDown) {
+TEST(Neighbours, ProcessStateIsNotInherited) {
   const std::string clean = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
   run_attempts("ignore_signals\nnice 10\nposix_timers\nbad_lists\nexit 0");
   const Ran next = run_attempts("inherited\ninherited_clocks\nsched");

@@ -65,7 +65,7 @@ TEST(Outcome, CpuOfAChildIsCounted) {
   EXPECT_GT(ran.outcome.usage.user_us, 10000U);
 }
 
-TEST(Outcome, CancelledJobThatHearsNothingDiesAfterTheGrace) {  // SP7
+TEST(Outcome, SilentCancelledJobDiesAfterTheGrace) {  // SP7
   Sandbox& sandbox = shared_sandbox();
   Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
   wait_for_output(started, "deaf");
@@ -74,7 +74,7 @@ TEST(Outcome, CancelledJobThatHearsNothingDiesAfterTheGrace) {  // SP7
   EXPECT_EQ(word(ran.outcome.status), "cancelled") << ran.outcome.reason;
 }
 
-TEST(Outcome, CancelledJobIsAskedWithTermFirst) {
+TEST(Outcome, CancelledJobReceivesTermFirst) {
   Sandbox& sandbox = shared_sandbox();
   Started started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
@@ -82,7 +82,7 @@ TEST(Outcome, CancelledJobIsAskedWithTermFirst) {
   EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "cancelled");
 }
 
-TEST(Outcome, CancelledJobHasAllOfItsGrace) {
+TEST(Outcome, CancelledJobHasItsFullGrace) {
   Sandbox& sandbox = shared_sandbox();
   Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
   wait_for_output(started, "deaf");
@@ -136,7 +136,7 @@ TEST(Outcome, FenceOfZeroIsNoFence) {
 }
 
 // SQ20, SH2
-TEST(Outcome, ImpossibleLimitsAreASetUpErrorThatNamesTheField) {
+TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
   struct Row {
     const char* field;
     void (*spoil)(Limits&);
@@ -162,13 +162,13 @@ TEST(Outcome, ImpossibleLimitsAreASetUpErrorThatNamesTheField) {
   }
 }
 
-TEST(Outcome, UnknownHostIsASetUpError) {
+TEST(Outcome, UnknownHostIsASetupError) {
   RunSpec spec = spec_with();
   spec.host = "cobol";
   EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "").outcome.status), "setup_error");
 }
 
-TEST(Outcome, MissingHostProgramIsASetUpErrorWithARemedy) {
+TEST(Outcome, MissingHostProgramIsASetupErrorWithARemedy) {
   SandboxConfig config = test_config();
   config.hosts = {{"attempt", "/nonexistent/host"}};
   auto sandbox = start_sandbox(config);
@@ -180,7 +180,7 @@ TEST(Outcome, MissingHostProgramIsASetUpErrorWithARemedy) {
   EXPECT_FALSE(ran.outcome.setup_error->remedy.empty());
 }
 
-TEST(Outcome, ViolationSaysWhatAPersonCanActOn) {
+TEST(Outcome, ViolationIsActionable) {
   const Ran ran = run_attempts("call keyctl 17 1 2");
   EXPECT_EQ(violation_of(ran), "keyctl");
   EXPECT_GE(ran.outcome.violation->pid, 2);

@@ -31,7 +31,7 @@ Ran run_with_loopback(const std::string& lines, bool exec = false) {
 }
 
 // A job that cannot conflict with the locks of other processes needs no real locks.
-TEST(Pinned, RecordLockOfAJobAloneIsSetNowhere) {
+TEST(KernelMemory, RecordLockOfASingleJobIsNotSet) {
   const Ran ran = run_attempts("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6\nlock_path /tmp/a 7");
   EXPECT_EQ(ran.answer("pin record_locks 20000"), "20000") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("locks_held"), "0");
@@ -39,7 +39,7 @@ TEST(Pinned, RecordLockOfAJobAloneIsSetNowhere) {
   EXPECT_EQ(ran.answer("lock_path /tmp/a 7"), "ok");
 }
 
-TEST(Pinned, RecordLocksThatMeetOthersAreFew) {
+TEST(KernelMemory, ContestedRecordLocksAreLimited) {
   const Ran ran = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
   EXPECT_EQ(ran.answer("pin record_locks 20000"), kMostLocks + " ENOLCK") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("locks_held"), kMostLocks);
@@ -47,19 +47,19 @@ TEST(Pinned, RecordLocksThatMeetOthersAreFew) {
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
-TEST(Pinned, RecordLocksOfAllProcessesOfAJobCountTogether) {
+TEST(KernelMemory, RecordLocksOfAllProcessesOfAJobCountTogether) {
   const Ran ran = run_with_exec("locks_of_children 10 2000", kWallMs);
   EXPECT_EQ(ran.answer("locks_of_children 10 2000"), kMostLocks) << ran.outcome.reason;
 }
 
-TEST(Pinned, RecordLockThatWasGivenBackCountsNoMore) {
+TEST(KernelMemory, ReleasedRecordLockDoesNotCount) {
   const Ran ran = run_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000", kWallMs);
   EXPECT_EQ(ran.answer("lock_and_unlock 12000"), "12000") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("locks_of_children 4 1000"), "4000");
 }
 
 // The count does not carry over to the next run in the same sandbox.
-TEST(Pinned, NextRunBeginsAnew) {
+TEST(KernelMemory, NextRunStartsAtZero) {
   for (int i = 0; i < 3; ++i) {
     const Ran ran = run_with_exec("pin record_locks 5000", kWallMs);
     EXPECT_EQ(ran.answer("pin record_locks 5000"), "5000") << i << ran.outcome.reason;
@@ -67,13 +67,13 @@ TEST(Pinned, NextRunBeginsAnew) {
 }
 
 // A signal can interrupt a call that is being counted. The interruption is not a violation.
-TEST(Pinned, SignalsWhileCallsAreCountedAreNoViolation) {
+TEST(KernelMemory, SignalsDuringCountedCallsAreNoViolation) {
   const Ran ran = run_with_exec("locks_under_signals 4000", kWallMs);
   EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("locks_under_signals 4000"), "ok");
 }
 
-TEST(Pinned, LocksOfOpenFilesAreRefused) {
+TEST(KernelMemory, OpenFileLocksAreRejected) {
   for (const char* line : {"lock_path /tmp/a 37", "lock_path /tmp/a 38"}) {  // F_OFD_SETLK, F_OFD_SETLKW
     EXPECT_EQ(run_attempts(line).answer(line), "EINVAL");
     EXPECT_EQ(run_with_exec(line, kWallMs).answer(line), "EINVAL");
@@ -81,7 +81,7 @@ TEST(Pinned, LocksOfOpenFilesAreRefused) {
 }
 
 // In a folder that two runs share, record locks are real.
-TEST(Pinned, RecordLockInAGrantedFolderHoldsAgainstAnotherRun) {
+TEST(KernelMemory, RecordLockInAGrantedFolderExcludesAnotherRun) {
   char folder[] = "/var/tmp/mycojobs-test-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   std::filesystem::permissions(folder, std::filesystem::perms::all);
@@ -100,7 +100,7 @@ TEST(Pinned, RecordLockInAGrantedFolderHoldsAgainstAnotherRun) {
 }
 
 // The launcher counts the calls. It must still serve other runs and detect a forbidden call.
-TEST(Pinned, StormOfCountedCallsKeepsNobodyFromTheLauncher) {
+TEST(KernelMemory, FloodOfCountedCallsDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -110,7 +110,7 @@ TEST(Pinned, StormOfCountedCallsKeepsNobodyFromTheLauncher) {
   EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
 }
 
-TEST(Pinned, ListenersAreFew) {
+TEST(KernelMemory, ListenersAreLimited) {
   const Ran ran = run_with_loopback("pin listeners 40");
   EXPECT_EQ(ran.answer("pin listeners 40"), kMostListeners + " ENOBUFS") << ran.outcome.reason;
   EXPECT_EQ(run_with_loopback("listen_and_close 100").answer("listen_and_close 100"), "100");
@@ -119,7 +119,7 @@ TEST(Pinned, ListenersAreFew) {
 
 // The launcher does not receive the job's socket, because closing the last reference can block as long as the job
 // chooses.
-TEST(Pinned, SocketClosedBehindItsListenHoldsUpItsJobAlone) {
+TEST(KernelMemory, SocketClosedDuringListenDelaysOnlyItsJob) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with(kWallMs);
   spec.grants.network = Network::loopback;
@@ -142,13 +142,13 @@ TEST(Pinned, SocketClosedBehindItsListenHoldsUpItsJobAlone) {
 }
 
 // Otherwise a worker thread of the kernel, shared by the whole host, could close the last reference and block.
-TEST(Pinned, NoSocketOfAJobLingers) {
+TEST(KernelMemory, NoSocketOfAJobLingers) {
   const Ran ran = run_with_loopback("linger");
   EXPECT_EQ(ran.answer("linger"), "off") << ran.outcome.reason;
 }
 
 // The launcher does not read unsolicited messages: other jobs start and end, and a forbidden call is still detected.
-TEST(Pinned, StormOfListensKeepsNobodyFromTheLauncher) {
+TEST(KernelMemory, FloodOfListensDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
@@ -159,7 +159,7 @@ TEST(Pinned, StormOfListensKeepsNobodyFromTheLauncher) {
 }
 
 // An incomplete (corked) datagram is charged to no group: 64 KiB for each open file of each process.
-TEST(Pinned, DatagramsThatWaitForMoreAreRefused) {
+TEST(KernelMemory, WaitingDatagramsAreRejected) {
   const Ran ran = run_with_loopback("pin corked 50\npin corked_sendmsg 50\npin corked_sendmmsg 50\ncork_option");
   for (const char* line : {"pin corked 50", "pin corked_sendmsg 50", "pin corked_sendmmsg 50"})
     EXPECT_EQ(ran.answer(line), "0 EOPNOTSUPP") << line << ran.outcome.reason;
@@ -167,7 +167,7 @@ TEST(Pinned, DatagramsThatWaitForMoreAreRefused) {
 }
 
 // Of 400 connections that are not accepted, only a few are queued with little data, for all queue and buffer sizes.
-TEST(Pinned, ConnectionsThatNobodyAcceptsAreFewAndSmall) {
+TEST(KernelMemory, UnacceptedConnectionsAreFewAndSmall) {
   const Ran ran = run_with_loopback("pending 400");
   const std::string answer = ran.answer("pending 400");
   unsigned through = 0, all = 0, sent_kib = 0;
@@ -176,13 +176,13 @@ TEST(Pinned, ConnectionsThatNobodyAcceptsAreFewAndSmall) {
   EXPECT_LE(through, static_cast<unsigned>(sandbox::kMostPending) + 1) << answer;
 }
 
-TEST(Pinned, ConnectionsThatWaitForTheirEndAreFew) {
+TEST(KernelMemory, ClosingConnectionsAreFew) {
   const Ran ran = run_with_loopback("pin time_waits 4000");
   EXPECT_LE(std::stoul(ran.answer("pin time_waits 4000")), 1024U) << ran.answer("pin time_waits 4000");
 }
 
 // Each kind reaches a limit of its own or is charged to the group of the job.
-TEST(Pinned, EveryKindMeetsALimit) {
+TEST(KernelMemory, EveryKindReachesALimit) {
   for (const char* kind : {"record_locks 30000", "flocks", "epoll_items", "epolls", "eventfds", "timerfds", "timers",
                            "signals", "pipes", "pairs", "files", "symlinks", "landlock_rules", "threads"}) {
     RunSpec spec = spec_with();
@@ -198,7 +198,7 @@ TEST(Pinned, EveryKindMeetsALimit) {
 
 // In version 2 of cgroups, one killed process ends the job. In version 1 the other processes continue, and the outcome
 // is still oom.
-TEST(Pinned, ChildThatWasKilledForMemoryIsNoOk) {
+TEST(KernelMemory, ChildKilledForMemoryIsNotOk) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   RunSpec spec = spec_with();
   spec.limits.exec = true;

@@ -10,7 +10,7 @@ namespace {
 
 // An added call is permitted with all arguments. So "*" must exclude calls with argument rules, and calls that the exec
 // and net fields grant.
-TEST(PolicyNames, CallsThatAreJudgedOrGrantedByAFieldMustBeNamed) {
+TEST(PolicyNames, ArgumentDependentCallsMustBeNamed) {
   for (const auto& rules : {sandbox::argument_rules(), sandbox::argument_rules_without_exec(),
                             sandbox::argument_rules_with_exec(), sandbox::argument_rules_without_sockets(),
                             sandbox::argument_rules_with_sockets(), sandbox::argument_rules_of_init()}) {

@@ -20,7 +20,7 @@ TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
 }
 
 // SP3
-TEST(Processes, ProcShowsOnlyTheOwnOnes) {
+TEST(Processes, ProcShowsOnlyItsOwnProcesses) {
   const Ran ran = run_attempts("getpid\nlist /proc");
   const std::string own = ran.answer("getpid").substr(0, ran.answer("getpid").find(' '));
   std::istringstream names(ran.answer("list /proc"));
@@ -45,7 +45,7 @@ TEST(Processes, ZombiesAreReaped) {
 }
 
 // SQ1, SQ2
-TEST(Processes, BombsMeetTheLimitOfPids) {
+TEST(Processes, ForkBombsReachThePidsLimit) {
   const Ran forks = run_with_exec("fork_bomb");
   EXPECT_EQ(word(forks.outcome.status), "ok") << forks.outcome.reason;
   // without cgroups, the less precise rlimit applies
@@ -83,7 +83,7 @@ TEST(Processes, FoldersAreBounded) {
 }
 
 // SX1
-TEST(Processes, NothingOfOneJobIsSeenByTheNext) {
+TEST(Processes, NextJobSeesNothingOfTheFirst) {
   const Ran first = run_attempts("write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x");
   for (const auto& [attempt, result] : first.answers) EXPECT_EQ(result, "ok") << attempt;
   const Ran second = run_attempts("list /tmp\nlist /dev/shm\nlist /job");
@@ -113,7 +113,7 @@ TEST(Processes, StartsWithACleanState) {
 }
 
 // SR3
-TEST(Processes, StatusShowsNoRight) {
+TEST(Processes, StatusShowsNoCapabilities) {
   const std::string status = run_attempts("read /proc/self/status").answer("read /proc/self/status");
   for (const char* line :
        {"|CapInh:\t0000000000000000|", "|CapPrm:\t0000000000000000|", "|CapEff:\t0000000000000000|",
@@ -126,7 +126,7 @@ TEST(Processes, StatusShowsNoRight) {
   }
 }
 
-TEST(Processes, JobsOfOneTimeHaveUsersOfTheirOwn) {
+TEST(Processes, ConcurrentJobsHaveTheirOwnUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Started beside = start_attempts(shared_sandbox(), spec_with(), "print up\nsleep 300\ngetuid");
   wait_for_output(beside, "up");

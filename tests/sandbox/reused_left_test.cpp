@@ -30,7 +30,7 @@ TEST(ReusedSandboxLeft, NoOpenFileIsSharedBetweenRuns) {
   EXPECT_EQ(after(own, "", "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3 4") << "and nothing of init's";
 }
 
-TEST(ReusedSandboxLeft, FoldersShowNothingOfARunBefore) {
+TEST(ReusedSandboxLeft, FoldersShowNothingOfAnEarlierRun) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "state_of " + path;
@@ -47,7 +47,7 @@ TEST(ReusedSandboxLeft, FoldersShowNothingOfARunBefore) {
   }
 }
 
-TEST(ReusedSandboxLeft, FolderThatCannotBePutBackIsTheLastOfItsSandbox) {
+TEST(ReusedSandboxLeft, FolderThatCannotBeResetEndsTheSandbox) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* lines : {"rename /job/kept /job/a\nsymlink /tmp /job/kept", "mkdir /tmp/a\nchmod /tmp/a 0",
                             "deep /tmp 12", "chmod /job 0111", "rename /job/kept /job/a\nwrite /job/kept x",
@@ -66,7 +66,7 @@ TEST(ReusedSandboxLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
 }
 
 // No call can set the time of the last change: after each run it is the time at which that run ended.
-TEST(ReusedSandboxLeft, TimeOfTheLastChangeIsNotTheJobs) {
+TEST(ReusedSandboxLeft, LastModificationTimeIsNotTheJobs) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "changed_at " + path;
@@ -82,7 +82,7 @@ TEST(ReusedSandboxLeft, TimeOfTheLastChangeIsNotTheJobs) {
   }
 }
 
-TEST(ReusedSandboxLeft, FoldersTakeNoMarks) {
+TEST(ReusedSandboxLeft, FoldersRejectExtendedAttributes) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string ask = std::string("mark_folder ") + folder;
@@ -90,7 +90,7 @@ TEST(ReusedSandboxLeft, FoldersTakeNoMarks) {
   }
 }
 
-TEST(ReusedSandboxLeft, FoldersHaveTheSameRoom) {
+TEST(ReusedSandboxLeft, FoldersHaveTheSameCapacity) {
   OwnSandbox own = own_sandbox(one_sandbox());
   const std::string ask = "room_in /tmp\nroom_in /dev/shm";
   const Ran before = after(own, "", ask);
@@ -100,7 +100,7 @@ TEST(ReusedSandboxLeft, FoldersHaveTheSameRoom) {
 }
 
 // A job is a fork of init, which listed and removed the files of the previous run and waited for the job.
-TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
+TEST(ReusedSandboxLeft, MemoryContainsNothingOfAnEarlierRun) {
   OwnSandbox own = own_sandbox(one_sandbox());
   const std::string name = "a_name_that_was_left_behind", ask = "word_in_memory a_name_that_was _left_behind";
   EXPECT_EQ(after(own, "write /tmp/" + name + " x\nmkdir /job/kept/" + name, ask).answer(ask), "none");
@@ -111,7 +111,7 @@ TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNothingOfTheRunBefore) {
 }
 
 // A job also contains memory of the zygote, which has read the grants of every run.
-TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
+TEST(ReusedSandboxLeft, MemoryContainsNoGrantsOfOtherJobs) {
   OwnSandbox own = own_sandbox(one_sandbox());
   std::string path = "/var/tmp/mycojobs-test-for-the_folder_of_the_other_XXXXXX";
   ASSERT_NE(::mkdtemp(path.data()), nullptr);
@@ -131,7 +131,7 @@ TEST(ReusedSandboxLeft, MemoryOfAJobHoldsNoGrantsOfOthers) {
 }
 
 // The kernel keeps data for a run (cached names, pages of files) and charges it to the group of the run.
-TEST(ReusedSandboxLeft, RunThatLeavesMuchChargedIsTheLast) {
+TEST(ReusedSandboxLeft, RunThatLeavesMuchMemoryIsTheLast) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "look_up_absent /usr/bin 100"));
@@ -141,7 +141,7 @@ TEST(ReusedSandboxLeft, RunThatLeavesMuchChargedIsTheLast) {
 
 // Uses the number of init's socket to the launcher: in a job, the number is another descriptor or unused, and sending
 // messages is not permitted.
-TEST(ReusedSandboxLeft, JobDoesNotSpeakForInit) {
+TEST(ReusedSandboxLeft, JobCannotImpersonateInit) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   std::string lines = "list /proc/self/fd\naddress_on_four\nnest_rights 4\nrights_to_channel 4";
@@ -160,7 +160,7 @@ TEST(ReusedSandboxLeft, JobDoesNotSpeakForInit) {
 
 // Pid 1 has no handlers, so the kernel drops signals from inside. A blocked signal would stay queued and reduce the
 // user's quota. Landlock of newer kernels blocks such signals, so this test runs without Landlock.
-TEST(ReusedSandboxLeft, NoSignalWaitsForInit) {
+TEST(ReusedSandboxLeft, NoSignalIsPendingForInit) {
   SandboxConfig config = one_sandbox();
   config.leave_out = {"landlock"};
   OwnSandbox own = own_sandbox(config);
@@ -174,7 +174,7 @@ TEST(ReusedSandboxLeft, NoSignalWaitsForInit) {
 }
 
 // The kernel counts some resources per user, and the next run has the same user.
-TEST(ReusedSandboxLeft, WhatAUserMayHoldIsThereAgain) {
+TEST(ReusedSandboxLeft, UserLimitsAreAvailableAgain) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (const std::string& all :
        {std::string("posix_timers"), std::string("room_for_signals"), std::string("hold_pipes"),
@@ -187,7 +187,7 @@ TEST(ReusedSandboxLeft, WhatAUserMayHoldIsThereAgain) {
 }
 
 // If processes are counted in a child group, refusals by the pids limit are counted there as well.
-TEST(ReusedSandboxLeft, RefusalsAreReportedInAGroupBelowToo) {
+TEST(ReusedSandboxLeft, RefusalsInANestedGroupAreReported) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
@@ -203,7 +203,7 @@ TEST(ReusedSandboxLeft, RefusalsAreReportedInAGroupBelowToo) {
 }
 
 // Only the group counts the CPU time of children without wait(). It belongs to the run in which they ran.
-TEST(ReusedSandboxLeft, CpuOfChildrenThatNobodyWaitedForIsNotTheNextRuns) {
+TEST(ReusedSandboxLeft, CpuOfUnreapedChildrenIsNotTheNextRuns) {
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;

@@ -9,14 +9,14 @@
 namespace mycojobs::test {
 namespace {
 
-TEST(ReusedSandbox, CleanRunsComeAfterOneAnother) {
+TEST(ReusedSandbox, CleanRunsFollowEachOther) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran first = run_in(own, ""), second = run_in(own, "");
   EXPECT_EQ(pid_of(second), pid_of(first) + 1) << "each is a process of its own";
 }
 
-TEST(ReusedSandbox, FilesAndModesAreAsTheyWereMade) {
+TEST(ReusedSandbox, FilesAndModesAreAsCreated) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran one = run_in(own,
@@ -30,7 +30,7 @@ TEST(ReusedSandbox, FilesAndModesAreAsTheyWereMade) {
   EXPECT_EQ(two.answer("list /dev/shm"), "");
 }
 
-TEST(ReusedSandbox, FolderThatTheHostKeepsIsEmptyAndTheSame) {
+TEST(ReusedSandbox, HostFolderIsEmptyAndTheSame) {
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "write /job/kept/a x\nmkdir /job/kept/b"));
   EXPECT_EQ(run_in(own, "list /job/kept").answer("list /job/kept"), "");
@@ -40,7 +40,7 @@ TEST(ReusedSandbox, FolderThatTheHostKeepsIsEmptyAndTheSame) {
   EXPECT_EQ(run_in(own, "list /job").answer("list /job"), "kept");
 }
 
-TEST(ReusedSandbox, RunThatLeavesMuchIsTheLast) {
+TEST(ReusedSandbox, RunThatLeavesManyFilesIsTheLast) {
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "open_create /tmp/a"));
   EXPECT_FALSE(next_is_in_the_same(own, "files /tmp"));
@@ -48,7 +48,7 @@ TEST(ReusedSandbox, RunThatLeavesMuchIsTheLast) {
   EXPECT_EQ(next.answer("list /tmp"), "");
 }
 
-TEST(ReusedSandbox, FailedExitIsNoReasonToLeaveTheSandboxButAnyOtherEndIs) {
+TEST(ReusedSandbox, FailedExitKeepsTheSandboxUnlikeOtherEnds) {
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "exit 3"));
   EXPECT_FALSE(next_is_in_the_same(own, "call ptrace"));
@@ -58,7 +58,7 @@ TEST(ReusedSandbox, FailedExitIsNoReasonToLeaveTheSandboxButAnyOtherEndIs) {
   }
 }
 
-TEST(ReusedSandbox, RunThatWasKilledOrOvertimeIsTheLast) {
+TEST(ReusedSandbox, KilledOrOvertimeRunIsTheLast) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   RunSpec spec = spec_with(300);
@@ -72,7 +72,7 @@ TEST(ReusedSandbox, RunThatWasKilledOrOvertimeIsTheLast) {
   EXPECT_FALSE(reused(run_in(own, "")));
 }
 
-TEST(ReusedSandbox, StragglersAreNotHandedOn) {
+TEST(ReusedSandbox, StragglersAreNotInherited) {
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -84,7 +84,7 @@ TEST(ReusedSandbox, StragglersAreNotHandedOn) {
 }
 
 // The reported usage of a run excludes all earlier runs.
-TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
+TEST(ReusedSandbox, UsageBelongsToItsRun) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
@@ -105,7 +105,7 @@ TEST(ReusedSandbox, UsageIsOfTheRunAlone) {
   EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
 }
 
-TEST(ReusedSandbox, RunThatHadManyProcessesIsNotTheLastAndItsPeakIsItsOwn) {
+TEST(ReusedSandbox, RunWithManyProcessesHasItsOwnPeak) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
@@ -141,7 +141,7 @@ TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
 }
 
 // Refusals of one run are not reported for the next run.
-TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
+TEST(ReusedSandbox, RunThatReachedALimitIsTheLast) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
@@ -150,7 +150,7 @@ TEST(ReusedSandbox, RunThatMetALimitAndEndedWellIsTheLast) {
 
 // Without a reset, a reported peak can be that of an earlier run, up to a bound. A run that exceeds the bound is the
 // last run in its sandbox, and its peak is exact.
-TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnother) {
+TEST(ReusedSandbox, SmallRunsContinueWithoutPeakReset) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "touch 2"));
@@ -163,7 +163,7 @@ TEST(ReusedSandbox, WhereAPeakCannotBeginAnewRunsThatUseLittleComeAfterOneAnothe
 }
 
 // The usage of a killed run is exact as well, although no run follows in its sandbox.
-TEST(ReusedSandbox, UsageOfARunThatIsTheLastIsItsOwn) {
+TEST(ReusedSandbox, UsageOfTheLastRunIsItsOwn) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   RunSpec spec = spec_with();
@@ -177,14 +177,14 @@ TEST(ReusedSandbox, UsageOfARunThatIsTheLastIsItsOwn) {
   EXPECT_LE(killed.outcome.usage.pids_peak, 2U);
 }
 
-TEST(ReusedSandbox, EverythingIsMadeAnewWhereASandboxServesOneRun) {
+TEST(ReusedSandbox, EverythingIsCreatedForASingleRun) {
   SandboxConfig config = test_config();
   config.sandbox_runs = 1;
   OwnSandbox own = own_sandbox(config);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(pid_of(run_in(own, "")), 2);
 }
 
-TEST(ReusedSandbox, ServesAsManyAsItMay) {
+TEST(ReusedSandbox, ServesUpToItsLimit) {
   SandboxConfig config = one_sandbox();
   config.sandbox_runs = 3;
   OwnSandbox own = own_sandbox(config);
@@ -193,7 +193,7 @@ TEST(ReusedSandbox, ServesAsManyAsItMay) {
 
 // All runs of a sandbox share the timer of the fence. A timer that was set for one run must not end another run, or
 // fire between runs.
-TEST(ReusedSandbox, FenceOfARunEndsWithIt) {
+TEST(ReusedSandbox, FenceEndsWithItsRun) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   RunSpec fenced = spec_with();
@@ -210,7 +210,7 @@ TEST(ReusedSandbox, FenceOfARunEndsWithIt) {
 }
 
 // The launcher receives the new fence before the end of the run, at which init had already stopped the timer.
-TEST(ReusedSandbox, FenceThatWasMovedEndsWithItsRunToo) {
+TEST(ReusedSandbox, MovedFenceEndsWithItsRun) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   RunSpec fenced = spec_with();

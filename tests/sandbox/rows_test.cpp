@@ -107,7 +107,7 @@ TEST(Rows, EachIsCoveredOrNamed) {
   }
 }
 
-TEST(Rows, OfTheTablesAreInTheList) {
+TEST(Rows, TableRowsAreInTheList) {
   const auto rows = read_rows();
   for (const auto* table : {&rows_on_files(), &rows_on_network(), &rows_on_kernel(), &rows_on_rights(),
                             &rows_combined(), &rows_with_exec()}) {
@@ -120,7 +120,7 @@ TEST(Rows, OfTheTablesAreInTheList) {
 }
 
 // Without this check, the run as an unprivileged user would test less than it appears to.
-TEST(Rows, GroupsThatWereDelegatedAreUsed) {
+TEST(Rows, DelegatedGroupsAreUsed) {
   if (std::getenv("MYCOJOBS_TEST_DELEGATED") == nullptr) GTEST_SKIP() << "no group was delegated to this run";
   EXPECT_NE(::geteuid(), 0U);
   EXPECT_TRUE(may_limit_by_cgroup());

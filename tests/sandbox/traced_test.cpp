@@ -112,7 +112,7 @@ SandboxConfig impatient_config() {
   return config;
 }
 
-TEST(Alive, JobHasNoneOfIt) {
+TEST(AliveLock, JobDoesNotHaveTheLock) {
   const AliveFile file;
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // so all processes below the zygote belong to the run
@@ -121,7 +121,7 @@ TEST(Alive, JobHasNoneOfIt) {
   EXPECT_EQ(run_attempts(*own.sandbox, spec_with(), "list /proc/self/fd").answer("list /proc/self/fd"), "0 1 2 3 4");
 }
 
-TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
+TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user may not look into these processes";
   const AliveFile file;
   SandboxConfig config = test_config();
@@ -140,7 +140,7 @@ TEST(Alive, LauncherZygoteAndInitHaveItAndTheJobHasNot) {
 
 // The kernel closes the files of a process while it exits, so init is stopped just before that. The guardian would wait
 // for init and is killed first.
-TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
+TEST(AliveLock, LockIsFreeOnlyAfterTheLastInit) {
   AliveFile file;
   SandboxConfig config = test_config();
   config.prewarmed = 0;  // so all processes below the zygote belong to the run
@@ -163,7 +163,7 @@ TEST(Alive, LockIsFreeWhenTheLastInitIsGoneAndNotBefore) {
 
 // The kernel closes the files of a killed init before it kills the other processes of the namespace. Without waiting
 // for them, the successor of a killed agent could find a job that is still running.
-TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
+TEST(AliveLock, LockIsHeldUntilTheJobIsGone) {
   AliveFile file;
   int report[2];
   ASSERT_EQ(::pipe(report), 0);
@@ -197,7 +197,7 @@ TEST(Alive, LockOutlivesAgentLauncherZygoteAndInitUntilTheJobIsGone) {
   ::close(report[1]);
 }
 
-TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
+TEST(Unkillable, IsReportedWithoutDelayingOthers) {
   OwnSandbox own = own_sandbox(impatient_config());
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
@@ -220,7 +220,7 @@ TEST(Unkillable, IsReportedWhileOthersGoOnAndTheRealEndComesLater) {
 }
 
 // Init stops waiting and does not add the usage of the process, but the group has counted it.
-TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
+TEST(Usage, LateJobHasTheUsageOfItsGroup) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   SandboxConfig config = impatient_config();
   config.unkillable_ms = 60000;
@@ -245,7 +245,7 @@ TEST(Usage, OfAJobThatIsNotBuriedInTimeIsWhatItsGroupCounted) {
 }
 
 // No kill was requested: init kills the processes that an ended job left behind.
-TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
+TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
   OwnSandbox own = own_sandbox(impatient_config());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
@@ -265,7 +265,7 @@ TEST(Unkillable, StragglerOfAJobThatHasEndedIsReportedToo) {
 }
 
 // The processes of the other run have ended, but its zygote cannot report this.
-TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
+TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
   OwnSandbox own = own_sandbox(impatient_config());
   Started stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(stuck, "up");
@@ -286,7 +286,7 @@ TEST(Unkillable, HoldsUpNoOtherRunOfItsZygote) {
 }
 
 // A lost run may start again elsewhere, so it must not be reported as lost while one of its processes exists.
-TEST(Unkillable, IsNotLostWithItsLauncherButWhenItIsGone) {
+TEST(Unkillable, IsLostOnlyAfterItIsGone) {
   OwnSandbox own = own_sandbox(impatient_config());
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");

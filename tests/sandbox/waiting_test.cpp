@@ -19,7 +19,7 @@ Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lin
 }
 
 // SQ14
-TEST(Waiting, SpinningJobMeetsItsCpuLimit) {
+TEST(Waiting, SpinningJobReachesItsCpuLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
   EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
   EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
@@ -49,13 +49,13 @@ TEST(Waiting, FileOverItsLimitIsFileLimit) {
 }
 
 // SQ1
-TEST(Waiting, JobThatDiesOfItsPidsLimitGetsThatError) {
+TEST(Waiting, JobOverItsPidsLimitGetsThatError) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
   EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
 }
 
 // SF7, SF8, SF16 with granted folders: one is readable, one is writable, and no other folder is accessible.
-TEST(Waiting, GrantedFoldersAreAllThatIsOpened) {
+TEST(Waiting, OnlyGrantedFoldersAreOpen) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   for (const char* name : {"/read", "/write", "/other"}) std::filesystem::create_directories(base + name);
   for (const char* name : {"/read/f", "/write/f", "/other/f"}) std::ofstream(base + name) << "text";
@@ -84,7 +84,7 @@ TEST(Waiting, GrantedFoldersAreAllThatIsOpened) {
 }
 
 // SF6: a granted folder that is a link or lies behind a link fails the set-up.
-TEST(Waiting, GrantBehindALinkIsRefused) {
+TEST(Waiting, GrantBehindALinkIsRejected) {
   const std::string base = "/var/tmp/mycojobs-grants-" + std::to_string(::getpid());
   std::filesystem::create_directories(base);
   std::filesystem::create_directory_symlink("/etc", base + "/link");
@@ -96,7 +96,7 @@ TEST(Waiting, GrantBehindALinkIsRefused) {
 }
 
 // SH2
-TEST(Waiting, UnknownOrForbiddenSystemCallIsRefused) {
+TEST(Waiting, UnknownOrForbiddenSystemCallIsRejected) {
   for (const char* name : {"no_such_call", "mount", "", "read; write"}) {
     const Ran ran = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
     EXPECT_EQ(word(ran.outcome.status), "setup_error") << name;
@@ -119,7 +119,7 @@ TEST(Waiting, LoopbackIsTheJobsOwn) {
 }
 
 // SX10: jobs with grants alternate with jobs without grants.
-TEST(Waiting, EachRunHasItsOwnPolicyInWhateverOrder) {
+TEST(Waiting, EachRunHasItsOwnPolicyInAnyOrder) {
   for (int i = 0; i < 20; ++i) {
     RunSpec spec = spec_with();
     spec.limits.exec = i % 2 == 0;
@@ -152,19 +152,19 @@ bool is_refused(const Outcome& outcome) {
 }
 
 // SZ46: the descriptor that a job's process sends as its listener cannot be polled. Only its own run may fail.
-TEST(Waiting, ListenerThatIsAFileEndsNoLauncher) {
+TEST(Waiting, FileAsListenerDoesNotEndTheLauncher) {
   bool alive = false;
   EXPECT_TRUE(is_refused(run_of_bad_host("listener", alive)));
   EXPECT_TRUE(alive);
 }
-TEST(Waiting, ListenerThatIsANestOfSetsEndsNoLauncher) {
+TEST(Waiting, NestedListenerSetsDoNotEndTheLauncher) {
   bool alive = false;
   EXPECT_TRUE(is_refused(run_of_bad_host("nested", alive)));
   EXPECT_TRUE(alive);
 }
 
 // The end of a run is reported even if its processes sent too much about their set-up.
-TEST(Waiting, WordyProcessCannotHideTheEndOfItsRun) {
+TEST(Waiting, VerboseProcessCannotHideTheEndOfItsRun) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("wordy", alive);
   EXPECT_TRUE(is_refused(outcome)) << outcome.reason.substr(0, 200);
@@ -172,7 +172,7 @@ TEST(Waiting, WordyProcessCannotHideTheEndOfItsRun) {
 }
 
 // SZ47: a zygote accepts a run and never answers. The wall-clock limit still applies.
-TEST(Waiting, SilentZygoteCannotKeepARunBeyondItsLimit) {
+TEST(Waiting, SilentZygoteCannotExtendARun) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("silent", alive);
   EXPECT_EQ(word(outcome.status), "timeout_wall") << outcome.reason;
