@@ -32,7 +32,7 @@ class FlowService : public ServiceTest {
   }
 };
 
-TEST_F(FlowService, LimitsAreThoseOfEveryWayIn) {
+TEST_F(FlowService, LimitsApplyToEveryEntryPoint) {
   const Id flow = new_flow(submitter_);
   EXPECT_EQ(wrong({.flow = flow, .comment = std::string(4097, 'x')}), "comment: is over 4096 bytes: shorten it");
   EXPECT_THAT(wrong({.flow = flow, .verb = Verb::signal, .payload = std::string(65537, '1')}), StartsWith("payload: "));
@@ -46,7 +46,7 @@ TEST_F(FlowService, LimitsAreThoseOfEveryWayIn) {
   EXPECT_THAT(message(create_flow(operator_, stores(), FlowPlan(), request)), StartsWith("idempotency_key: is empty"));
 }
 
-TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
+TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
   const Id flow = new_flow(other_);
   for (const Caller& caller : {submitter_, reader_, stranger_}) {
     for (const Id id : {flow, Id{777}}) {
@@ -67,7 +67,7 @@ TEST_F(FlowService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
   EXPECT_EQ(control(operator_, {.flow = 778}), "not_found");
 }
 
-TEST_F(FlowService, NoNodeHasAScriptThatNoAgentWouldTake) {
+TEST_F(FlowService, ScriptsThatAgentsRejectAreRejected) {
   Caller maker = submitter_;
   maker.max_script_bytes = 100;
   const auto made = [&](std::size_t bytes, bool in_a_child) {
@@ -84,7 +84,7 @@ TEST_F(FlowService, NoNodeHasAScriptThatNoAgentWouldTake) {
             "definition: jobs.c.flow: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
 }
 
-TEST_F(FlowService, NoNodeThatRunsHereAsksForMoreThanTheCeilingAllows) {
+TEST_F(FlowService, LocalNodesAreCheckedAgainstTheCeiling) {
   const Caller maker = below_128_mib(submitter_);
   const auto made = [&](const std::string& node, bool in_a_child) {
     auto job = nlohmann::json::parse(node);
@@ -109,7 +109,7 @@ TEST_F(FlowService, NoNodeThatRunsHereAsksForMoreThanTheCeilingAllows) {
               StartsWith("jobs[0]: " + std::string(kOver128MiB)));
 }
 
-TEST_F(FlowService, AFlowOfJobsIsMadeOnceByItsKey) {
+TEST_F(FlowService, FlowOfJobsIsCreatedOnceByItsKey) {
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(8))), "");
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(9))), "");
   CreateFlow request;
@@ -127,7 +127,7 @@ TEST_F(FlowService, AFlowOfJobsIsMadeOnceByItsKey) {
   EXPECT_EQ(outcome(make({8U})), "conflict") << "the jobs are that flow's";
 }
 
-TEST_F(FlowService, AFlowOfJobsStandsInTheTraceOfWhoMakesIt) {
+TEST_F(FlowService, FlowOfJobsIsInItsCreatorsTrace) {
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(8))), "");
   CreateFlow request;
   request.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -137,7 +137,7 @@ TEST_F(FlowService, AFlowOfJobsStandsInTheTraceOfWhoMakesIt) {
 }
 
 // The caller may be killed between any two steps.
-TEST_F(FlowService, AFlowOfJobsThatWasBrokenOffIsMadeByTheSameCallAgain) {
+TEST_F(FlowService, InterruptedCreationResumesWithTheSameCall) {
   for (const Fault how : {Fault::before, Fault::after}) {
     for (const char* step : {"flow_create", "flow_put_jobs", "flow_put"}) {
       const auto job = create_job(submitter_, *store_, std::nullopt, new_job());
@@ -156,7 +156,7 @@ TEST_F(FlowService, AFlowOfJobsThatWasBrokenOffIsMadeByTheSameCallAgain) {
   }
 }
 
-TEST_F(FlowService, AReplayStandsInTheTraceOfWhoAsksForIt) {
+TEST_F(FlowService, ReplayIsInItsCallersTrace) {
   const std::string first = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
                     named = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   CreateFlow request;
@@ -178,7 +178,7 @@ TEST_F(FlowService, AReplayStandsInTheTraceOfWhoAsksForIt) {
 }
 
 // The ceiling may have been lowered since the flow was created, and the flow of a plain client was never checked.
-TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
+TEST_F(FlowService, ReplayAndAdoptionUseTheCurrentCeiling) {
   const nlohmann::json greedy{{"script", "pass"}, {"type", "python"}, {"policy", {{"memory", "129 MiB"}}}};
   for (const bool in_a_child : {false, true}) {
     nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", greedy}}}};
@@ -203,7 +203,7 @@ TEST_F(FlowService, WhatIsReplayedOrAdoptedIsHeldToTheCeilingOfToday) {
   EXPECT_EQ(outcome(start_flow(submitter_, stores(), {33, "rpc"})), "");
 }
 
-TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
+TEST_F(FlowService, UnreadableContextIsClosedToActors) {
   const Id flow = new_flow(submitter_);
   spoil_context();
   for (const WayIn way : {WayIn::rpc, WayIn::command}) {
@@ -222,7 +222,7 @@ TEST_F(FlowService, AContextThatCannotBeReadIsClosedToActorsWhateverTheirWay) {
 }
 
 // A step that names approvers is answered by an approver or an admin. An operator must name the actor.
-TEST_F(FlowService, AnOperatorIsNobodyWhomAStepNames) {
+TEST_F(FlowService, OperatorIsNotANamedApprover) {
   const Id flow = new_flow(submitter_);
   const ControlFlow approve{.flow = flow, .verb = Verb::approve, .target = "ok"};
   EXPECT_EQ(control(operator_, approve), "denied");
@@ -233,7 +233,7 @@ TEST_F(FlowService, AnOperatorIsNobodyWhomAStepNames) {
   EXPECT_EQ(control(*named, approve), "");
 }
 
-TEST_F(FlowService, ReplayIsForWhoMaySteerItAndCreate) {
+TEST_F(FlowService, ReplayNeedsSteeringAndCreationRights) {
   const Id flow = new_flow(submitter_);
   EXPECT_EQ(outcome(replay_flow(reader_, stores(), {flow})), "denied");
   EXPECT_EQ(outcome(replay_flow(other_, stores(), {flow})), "denied");
@@ -243,7 +243,7 @@ TEST_F(FlowService, ReplayIsForWhoMaySteerItAndCreate) {
 }
 
 // The definition belongs to its caller: a replay by another caller must not grant it further rights.
-TEST_F(FlowService, AReplayRunsAsTheOriginalCaller) {
+TEST_F(FlowService, ReplayRunsAsTheOriginalCaller) {
   const Id flow = new_flow(submitter_);
   for (const Caller& caller : {admin_, operator_}) {
     const auto again = replay_flow(caller, stores(), {flow});
@@ -254,7 +254,7 @@ TEST_F(FlowService, AReplayRunsAsTheOriginalCaller) {
   }
 }
 
-TEST_F(FlowService, OnlyAnOperatorActsAsAnother) {
+TEST_F(FlowService, OnlyOperatorsActAsAnotherActor) {
   EXPECT_EQ(as_named(submitter_, std::nullopt, "actor_id")->actor, 16U);
   EXPECT_EQ(as_named(submitter_, 16, "actor_id")->actor, 16U);
   EXPECT_EQ(message(as_named(submitter_, 17, "actor_id")),
@@ -266,7 +266,7 @@ TEST_F(FlowService, OnlyAnOperatorActsAsAnother) {
   EXPECT_EQ(outcome(owner(submitter_, 17)), "denied");
 }
 
-TEST_F(FlowService, EachSeesInAListWhatItMay) {
+TEST_F(FlowService, ListShowsOnlyPermittedFlows) {
   new_flow(submitter_);
   new_flow(other_);
   EXPECT_EQ(list_flows(operator_, stores(), {})->size(), 2U);

@@ -17,7 +17,7 @@ class JobService : public ServiceTest {
   }
 };
 
-TEST_F(JobService, ANewJobIsItsMakersAndSaysNothingOnlyOthersMayWrite) {
+TEST_F(JobService, NewJobBelongsToItsCallerWithoutReservedFields) {
   const auto made = create_job(submitter_, *store_, std::nullopt, new_job());
   ASSERT_TRUE(made) << message(made);
   EXPECT_EQ(made->caller_id, 16U);
@@ -39,7 +39,7 @@ TEST_F(JobService, ANewJobIsItsMakersAndSaysNothingOnlyOthersMayWrite) {
   EXPECT_EQ(create_job(operator_, *store_, 12, new_job())->caller_id, 12U);
 }
 
-TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
+TEST_F(JobService, ScriptThatAgentsRejectIsRejectedAtSubmission) {
   Caller maker = submitter_;
   maker.max_script_bytes = 10;
   Job job = new_job(7);
@@ -57,7 +57,7 @@ TEST_F(JobService, AScriptThatNoAgentWouldTakeIsRefusedWhereItComesIn) {
   EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
 }
 
-TEST_F(JobService, WhatACeilingDoesNotAllowIsRefusedOnEveryWayByWhichJobsComeIn) {
+TEST_F(JobService, EveryEntryPointChecksTheCeiling) {
   const Caller maker = below_128_mib(submitter_);
   Job job = new_job(7);
   job.policy = R"({"memory": "128 MiB"})";
@@ -81,7 +81,7 @@ TEST_F(JobService, WhatACeilingDoesNotAllowIsRefusedOnEveryWayByWhichJobsComeIn)
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
 }
 
-TEST_F(JobService, WithoutCeilingsOfTheOperatorTheBuiltInOnesCount) {
+TEST_F(JobService, BuiltInCeilingsApplyByDefault) {
   const auto refusal = [&](const std::string& type, const std::string& policy) {
     Job job = new_job();
     job.script_type = type;
@@ -94,7 +94,7 @@ TEST_F(JobService, WithoutCeilingsOfTheOperatorTheBuiltInOnesCount) {
   EXPECT_THAT(refusal("bash", R"({"warm": {"runs": 2}})"), StartsWith("policy.warm.runs: "));
 }
 
-TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
+TEST_F(JobService, OneInvalidJobStopsTheWholeBatch) {
   Job wrong = new_job(8);
   wrong.script_type = "Python!";
   EXPECT_THAT(message(create_jobs(submitter_, *store_, std::nullopt, {new_job(7), wrong}, false)),
@@ -104,7 +104,7 @@ TEST_F(JobService, OfSeveralNoneIsWrittenIfOneIsWrong) {
             "too_large");
 }
 
-TEST_F(JobService, WhatCanNeverRunIsRefusedBeforeItIsQueued) {
+TEST_F(JobService, ImpossibleJobIsRejectedBeforeItIsQueued) {
   Job job = new_job();
   job.prerequisites = {"wait:1s", "approval:ok", "file:/not/known/here", "foo"};
   EXPECT_THAT(message(submit_job(submitter_, *store_, std::nullopt, job)),
@@ -116,7 +116,7 @@ TEST_F(JobService, WhatCanNeverRunIsRefusedBeforeItIsQueued) {
   EXPECT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
 }
 
-TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
+TEST_F(JobService, BatchIsQueuedTogetherAndRepeatable) {
   std::vector<Job> jobs(600, new_job());
   for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].idempotency_key = "k" + std::to_string(i);
   for (const bool again : {false, true}) {
@@ -132,7 +132,7 @@ TEST_F(JobService, SeveralAreQueuedTogetherAndRepeatedAreTheSame) {
   EXPECT_EQ(outcome(add_jobs(reader_, *store_, std::nullopt, jobs, true, none)), "denied");
 }
 
-TEST_F(JobService, OfSeveralThoseAreQueuedThatWereCreatedBefore) {
+TEST_F(JobService, BatchQueuesJobsThatWereCreatedBefore) {
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
   const auto made = create_jobs(submitter_, *store_, std::nullopt, {new_job(6), new_job(7), new_job(8)}, true);
   ASSERT_TRUE(made) << message(made);
@@ -140,7 +140,7 @@ TEST_F(JobService, OfSeveralThoseAreQueuedThatWereCreatedBefore) {
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 3U);
 }
 
-TEST_F(JobService, AConflictNamesItsJobAndHowManyAreWrittenBeforeIt) {
+TEST_F(JobService, ConflictNamesItsJobAndThePositionInTheBatch) {
   Job other = new_job(900);
   other.script = "other";
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, other));
@@ -153,7 +153,7 @@ TEST_F(JobService, AConflictNamesItsJobAndHowManyAreWrittenBeforeIt) {
   EXPECT_NE(written, "0");
 }
 
-TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {
+TEST_F(JobService, SubmittingACreatedJobQueuesIt) {
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(7)));
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 0U);
   for (int i = 0; i < 2; ++i) {
@@ -166,7 +166,7 @@ TEST_F(JobService, SubmittingAJobThatWasCreatedQueuesIt) {
   EXPECT_EQ(outcome(submit_job(submitter_, *store_, std::nullopt, other)), "conflict");
 }
 
-TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
+TEST_F(JobService, ForeignAndMissingJobsLookTheSame) {
   ASSERT_TRUE(submit_job(other_, *store_, std::nullopt, new_job(1)));
   for (const char* key : {"job:17:1", "job:17:404"}) {
     for (const Caller& caller : {submitter_, stranger_}) {
@@ -187,7 +187,7 @@ TEST_F(JobService, WhatIsAnothersAndWhatIsNotThereAreRefusedAlike) {
 }
 
 // The script belongs to its caller: a restart by another caller must not grant it further rights.
-TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
+TEST_F(JobService, RestartRunsUnchangedAsTheOriginalCaller) {
   Job job = new_job(7);
   job.name = "report.py";
   job.timeout = 90;
@@ -227,7 +227,7 @@ TEST_F(JobService, ARestartRunsUnchangedAsTheOriginalCaller) {
 }
 
 // A client that has lost the answer asks again.
-TEST_F(JobService, ARestartWithAKeyIsMadeOnce) {
+TEST_F(JobService, RestartWithAKeyIsCreatedOnce) {
   Job job = new_job(7);
   job.idempotency_key = "own";
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
@@ -247,7 +247,7 @@ TEST_F(JobService, ARestartWithAKeyIsMadeOnce) {
 }
 
 // A restart would run the job on another supervisor, or repeat an effect that the workflow runs once.
-TEST_F(JobService, WhatWasForASupervisorOrIsAnEffectIsNotRestarted) {
+TEST_F(JobService, SupervisorJobsAndEffectsAreNotRestarted) {
   const auto ended_job = [&](const std::string& id, const std::string& field, const std::string& value) {
     redis_.plain(1, {"HSET", "job:16:" + id, "id", id, "caller_id", "16", "context_id", "1", "script", "pass",
                      "script_type", "python", "status", "finished", field, value});
@@ -260,7 +260,7 @@ TEST_F(JobService, WhatWasForASupervisorOrIsAnEffectIsNotRestarted) {
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
 }
 
-TEST_F(JobService, ARestartIsHeldToTheCeilingOfToday) {
+TEST_F(JobService, RestartUsesTheCurrentCeiling) {
   Job job = new_job(7);
   job.policy = R"({"memory": "129 MiB"})";
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
@@ -269,7 +269,7 @@ TEST_F(JobService, ARestartIsHeldToTheCeilingOfToday) {
               StartsWith(std::string(kOver128MiB)));
 }
 
-TEST_F(JobService, AJobOfAFlowIsRunAgainByItsFlowAlone) {
+TEST_F(JobService, FlowJobIsRetriedOnlyByItsFlow) {
   redis_.plain(1, {"HSET", "job:16:7", "id", "7", "caller_id", "16", "context_id", "1", "script", "pass", "script_type",
                    "python", "status", "finished", "flow_id", "3"});
   const auto refused = restart_job(submitter_, *store_, "job:16:7", std::nullopt);
@@ -298,7 +298,7 @@ TEST_F(JobService, RunningJobWithoutARecordIsCancelled) {
   EXPECT_EQ(cancel_job(other_, *store_, "job:17:1")->status, JobStatus::started) << "the claim says so";
 }
 
-TEST_F(JobService, AnAnswerIsForWhoMaySteerTheJobAndHasAName) {
+TEST_F(JobService, AnswerNeedsSteeringRightsAndAName) {
   const std::string key = waiting();
   EXPECT_THAT(message(answer_job(operator_, *store_, {key, "a b"})), StartsWith("name: "));
   EXPECT_EQ(outcome(answer_job(operator_, *store_, {key, "ok", true, std::string(4097, 'x')})), "too_large");
@@ -306,7 +306,7 @@ TEST_F(JobService, AnAnswerIsForWhoMaySteerTheJobAndHasAName) {
   EXPECT_EQ(outcome(answer_job(reader_, *store_, {key, "ok"})), "denied");
 }
 
-TEST_F(JobService, AContextThatCannotBeReadIsClosedToActors) {
+TEST_F(JobService, UnreadableContextIsClosedToActors) {
   const std::string key = waiting();
   spoil_context();
   for (const WayIn way : {WayIn::rpc, WayIn::command}) {
@@ -318,7 +318,7 @@ TEST_F(JobService, AContextThatCannotBeReadIsClosedToActors) {
   EXPECT_EQ(outcome(cancel_job(operator_, *store_, key)), "");
 }
 
-TEST_F(JobService, AWordThatIsNoStatusIsNamed) {
+TEST_F(JobService, UnknownStatusIsNamed) {
   EXPECT_EQ(*read_job_status("started"), JobStatus::started);
   EXPECT_THAT(message(read_job_status("lost")), HasSubstr("waiting_for_prerequisites"));
 }

@@ -17,7 +17,7 @@ using RecordService = ServiceTest;
 using MessageService = ServiceTest;
 using QueueService = ServiceTest;
 
-TEST_F(RecordService, WhatIsThereWithOtherContentIsNoneThatWasCreated) {
+TEST_F(RecordService, ConflictingRecordIsNotReportedAsCreated) {
   Actor actor;
   actor.id = 15;
   actor.pubkey = SigningKey::make().public_key();
@@ -32,7 +32,7 @@ TEST_F(RecordService, WhatIsThereWithOtherContentIsNoneThatWasCreated) {
 
 const std::vector<std::string> kPubkey{"pubkey"}, kAddress{"address"};
 
-TEST_F(RecordService, AnActorChangesItselfAndOnlyOperatorsAnother) {
+TEST_F(RecordService, OnlyOperatorsChangeOtherActors) {
   Actor actor;
   actor.id = 15;
   actor.pubkey = SigningKey::make().public_key();
@@ -55,7 +55,7 @@ TEST_F(RecordService, AnActorChangesItselfAndOnlyOperatorsAnother) {
   EXPECT_EQ(outcome(store_->load(0, "actor:99")), "not_found") << "no half of a record is left";
 }
 
-TEST_F(RecordService, KeysAndAddressesOfActorsAreCheckedWhereTheyEnter) {
+TEST_F(RecordService, KeysAndAddressesAreCheckedAtInput) {
   Actor actor;
   actor.id = 15;
   const std::string hex(64, 'a');
@@ -79,7 +79,7 @@ TEST_F(RecordService, KeysAndAddressesOfActorsAreCheckedWhereTheyEnter) {
   EXPECT_EQ(outcome(store_->load(0, "actor:15")), "not_found");
 }
 
-TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
+TEST_F(RecordService, ActorsAreListedByIdAndKeysAreUnique) {
   Actor first, second;
   first.id = 30;
   first.pubkey = second.pubkey = SigningKey::make().public_key();
@@ -100,7 +100,7 @@ TEST_F(RecordService, ActorsAreListedByIdAndAKeyIsOfOne) {
 }
 
 // Regression test: an actor could take over another actor's messages by naming its public key.
-TEST_F(RecordService, AKeyOfAnotherActorIsRefusedAtCreationAndAtChange) {
+TEST_F(RecordService, KeyOfAnotherActorIsRejected) {
   const std::string victims = SigningKey::make().public_key();
   Actor victim, thief;
   victim.id = 30;
@@ -128,7 +128,7 @@ TEST_F(RecordService, AKeyOfAnotherActorIsRefusedAtCreationAndAtChange) {
   EXPECT_EQ(outcome(update_actor(operator_, *store_, victim, kPubkey)), "");
 }
 
-TEST_F(RecordService, AKeyInARecordThatAPlainClientWroteIsItsActorsToo) {
+TEST_F(RecordService, KeyInAPlainClientsRecordBelongsToItsActor) {
   const std::string victims = SigningKey::make().public_key();
   redis_.plain(0, {"HSET", "actor:30", "id", "30", "pubkey", victims});
   Actor thief;
@@ -139,7 +139,7 @@ TEST_F(RecordService, AKeyInARecordThatAPlainClientWroteIsItsActorsToo) {
   EXPECT_EQ(outcome(update_actor(stranger_, *store_, thief, kPubkey)), "conflict");
 }
 
-TEST_F(RecordService, AnActorThatAContextNamesStays) {
+TEST_F(RecordService, ActorNamedByAContextIsKept) {
   for (const Id id : {13U, 15U}) {
     Actor actor;
     actor.id = id;
@@ -157,7 +157,7 @@ TEST_F(RecordService, AnActorThatAContextNamesStays) {
   EXPECT_EQ(outcome(delete_actor(operator_, *store_, 15, *contexts)), "not_found");
 }
 
-TEST_F(RecordService, ContextsAreListedForWhomTheyName) {
+TEST_F(RecordService, ContextsAreListedForTheirMembers) {
   Context other;
   other.id = 2;
   other.admins = {15};
@@ -173,7 +173,7 @@ TEST_F(RecordService, ContextsAreListedForWhomTheyName) {
   EXPECT_TRUE(mine->without.empty());
 }
 
-TEST_F(RecordService, AnAdminChangesTheListsOfItsContext) {
+TEST_F(RecordService, AdminChangesTheListsOfItsContext) {
   Context wanted;
   wanted.readers = {20, 21};
   const std::vector<std::string> readers{"readers"};
@@ -189,7 +189,7 @@ TEST_F(RecordService, AnAdminChangesTheListsOfItsContext) {
   EXPECT_EQ(outcome(update_context(elsewhere, *store_, {}, readers)), "not_found");
 }
 
-TEST_F(RecordService, AMessageThatWasCancelledIsNoError) {
+TEST_F(RecordService, CancelledMessageIsNotAnError) {
   Message shown;
   shown.status = MessageStatus::error;
   shown.error = "cancelled before it was delivered";
@@ -201,7 +201,7 @@ TEST_F(RecordService, AMessageThatWasCancelledIsNoError) {
   EXPECT_EQ(message_word(shown), "processed");
 }
 
-TEST_F(RecordService, AContextGoesWhenNothingLivesInIt) {
+TEST_F(RecordService, EmptyContextIsDeleted) {
   EXPECT_EQ(outcome(delete_context(admin_, stores())), "denied");
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, new_job(5)));
   Message waiting;
@@ -219,7 +219,7 @@ TEST_F(RecordService, AContextGoesWhenNothingLivesInIt) {
   EXPECT_EQ(outcome(delete_context(operator_, stores())), "not_found");
 }
 
-TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
+TEST_F(RecordService, RunnerIsChangedAndDeletedByAdmins) {
   const auto networks = *Networks::parse({"loopback"});
   Runner runner;
   runner.id = 20;
@@ -264,7 +264,7 @@ TEST_F(RecordService, ARunnerIsChangedAndDeletedByAdmins) {
   EXPECT_TRUE(store_->runners(1)->empty());
 }
 
-TEST_F(RecordService, AJobIsDeletedWhenItLivesNoMore) {
+TEST_F(RecordService, InactiveJobIsDeleted) {
   ASSERT_TRUE(create_job(submitter_, *store_, std::nullopt, new_job(4)));
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, new_job(5)));
   EXPECT_EQ(outcome(delete_job(submitter_, *store_, "job:16:5")), "denied") << "its maker may not";
@@ -306,7 +306,7 @@ TEST_F(RecordService, RefusalsAreNotedAndCounted) {
   EXPECT_TRUE(store_->refusals(2, 10)->empty()) << "a database that nobody uses stays empty";
 }
 
-TEST_F(RecordService, RolesAreGivenAndTakenByAdmins) {
+TEST_F(RecordService, RolesAreGrantedAndRevokedByAdmins) {
   const RoleChange change[] = {{&roles()[3], 20}};
   EXPECT_EQ(roles()[3].name, "reader");
   EXPECT_EQ(outcome(change_roles(submitter_, *store_, true, change)), "denied");
@@ -321,7 +321,7 @@ TEST_F(RecordService, RolesAreGivenAndTakenByAdmins) {
   EXPECT_EQ(outcome(change_roles(operator_, *store_, true, change)), "invalid") << "its lists would be lost";
 }
 
-TEST_F(RecordService, ContextsAreMadeByOperatorsWhereTheServerServes) {
+TEST_F(RecordService, OperatorsCreateContextsThatTheServerServes) {
   const std::vector<Id> served{4, 1, 3};
   EXPECT_EQ(outcome(create_context(admin_, *store_, {}, served)), "denied");
   const auto made = create_context(operator_, *store_, {}, served);
@@ -334,7 +334,7 @@ TEST_F(RecordService, ContextsAreMadeByOperatorsWhereTheServerServes) {
 }
 
 // The users that `context acl` makes for coordinators may not read the server's settings.
-TEST_F(RecordService, NewContextNeedsNoNumberOfDatabases) {
+TEST_F(RecordService, NewContextDoesNotNeedTheNumberOfDatabases) {
   redis_.set_faults([](const ServerCall& call) { return call.name == "CONFIG" ? Fault::before : Fault::none; });
   const auto made = create_context(operator_, *store_, {});
   ASSERT_TRUE(made) << message(made);
@@ -342,7 +342,7 @@ TEST_F(RecordService, NewContextNeedsNoNumberOfDatabases) {
 }
 
 // A client that began to search the records of all actors exited before it had read them.
-TEST_F(RecordService, SearchForActorsThatWasNotFinishedIsRepeated) {
+TEST_F(RecordService, UnfinishedActorSearchIsRepeated) {
   test::HandClock clock;
   MemoryServer server{clock};
   const std::unique_ptr<Store> store = *server.open();
@@ -357,7 +357,7 @@ TEST_F(RecordService, SearchForActorsThatWasNotFinishedIsRepeated) {
 }
 
 // The agent refuses such a job, too; the sender gets the error at once.
-TEST_F(MessageService, JobsOfAMessageForThisContextKeepToItsCeiling) {
+TEST_F(MessageService, LocalJobsOfAMessageStayWithinTheCeiling) {
   const Caller limited = below_128_mib(submitter_);
   Message request;
   request.message_type = MessageType::job;
@@ -369,7 +369,7 @@ TEST_F(MessageService, JobsOfAMessageForThisContextKeepToItsCeiling) {
   EXPECT_EQ(message(send_message(limited, *store_, std::nullopt, request)), "") << "another ceiling applies there";
 }
 
-TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {
+TEST_F(MessageService, SignedMessageIsPostedOnlyByItsCaller) {
   Message sent;
   sent.id = 5;
   sent.caller_id = submitter_.actor;
@@ -388,7 +388,7 @@ TEST_F(MessageService, SignedMessageIsPostedByItsCallerAlone) {
 }
 
 // An agent with the runner's id follows the record, so an explicit "no" differs from an absent value.
-TEST_F(MessageService, RunnerThatTakesNoJobsFromQueuesIsStored) {
+TEST_F(MessageService, RunnerWithoutQueuesIsStored) {
   const auto networks = *Networks::parse({"loopback"});
   const auto stored = [&](Id id) { return field("runner:" + std::to_string(id), "local"); };
   Runner runner;
@@ -408,7 +408,7 @@ TEST_F(MessageService, RunnerThatTakesNoJobsFromQueuesIsStored) {
   EXPECT_EQ(stored(48), "");
 }
 
-TEST_F(MessageService, ATopicIsARunnersAndJobsAreTheSenders) {
+TEST_F(MessageService, TopicIsTheRunnersAndJobsAreTheSenders) {
   const auto networks = *Networks::parse({"loopback"});
   Runner runner;
   runner.id = 20;
@@ -446,7 +446,7 @@ TEST(QueueNamed, NamesTheSameQueueInEachForm) {
   EXPECT_EQ(queue_named("mj:queue:runner20", known).value(), "mj:queue:runner20");
 }
 
-TEST(QueueNamed, RefusesKeysThatAreNoQueue) {
+TEST(QueueNamed, RejectsKeysOfOtherKinds) {
   for (const char* text : {"", "Python", "queue:", "queue:A", "job:1:2", "mj:queue:runner20", "a b"}) {
     const auto queue = queue_named(text, {});
     ASSERT_FALSE(queue) << text;
@@ -455,7 +455,7 @@ TEST(QueueNamed, RefusesKeysThatAreNoQueue) {
   }
 }
 
-TEST_F(QueueService, PausingIsForAdminsAndSaysWhetherItChangedAnything) {
+TEST_F(QueueService, OnlyAdminsPauseAndSeeWhetherItChanged) {
   EXPECT_EQ(outcome(pause_queue(submitter_, *store_, "python", true)), "denied");
   EXPECT_EQ(outcome(pause_queue(admin_, *store_, "mj:queue:runner20", true)), "invalid") << "a key that nobody uses";
   EXPECT_TRUE(pause_queue(admin_, *store_, "python", true)->changed);

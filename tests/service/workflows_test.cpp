@@ -31,7 +31,7 @@ class WorkflowService : public ServiceTest {
   std::unique_ptr<WorkflowStore> worlds_ = *redis_.open_workflows();
 };
 
-TEST_F(WorkflowService, SubmittersApplyAndOwnWhatTheyApply) {
+TEST_F(WorkflowService, SubmittersOwnTheManifestsTheyApply) {
   const auto done = apply(submitter_);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(done->owner, 16U);
@@ -42,7 +42,7 @@ TEST_F(WorkflowService, SubmittersApplyAndOwnWhatTheyApply) {
   EXPECT_EQ(outcome(apply(admin_, json::parse(kManifest), "-- another")), "");
 }
 
-TEST_F(WorkflowService, NobodyPutsInForceWhatWouldRunAsAnother) {
+TEST_F(WorkflowService, ApplyForAnotherActorIsRejected) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_EQ(outcome(apply(admin_, json::parse(kManifest), "-- of the admin's")), "");
   json given = json::parse(kManifest);
@@ -60,7 +60,7 @@ TEST_F(WorkflowService, NobodyPutsInForceWhatWouldRunAsAnother) {
   EXPECT_TRUE(apply_workflow(operator_, in(), given, {{{"count.lua", ""}}, 17})->repeated);
 }
 
-TEST_F(WorkflowService, AnOwnerMayDoWhatItsEffectsDo) {
+TEST_F(WorkflowService, OwnerHasThePermissionsOfItsEffects) {
   const auto done = apply_workflow(operator_, in(), json::parse(kManifest), {{{"count.lua", ""}}, 13});
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::denied);
@@ -68,7 +68,7 @@ TEST_F(WorkflowService, AnOwnerMayDoWhatItsEffectsDo) {
   EXPECT_TRUE(worlds_->worlds(1)->empty());
 }
 
-TEST_F(WorkflowService, ARefusedApplyStoresNothing) {
+TEST_F(WorkflowService, RejectedApplyStoresNothing) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_TRUE(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""}));
   LoadedWorld world = *LoadedWorld::load(*worlds_, 1, "acme/count@1");
@@ -78,7 +78,7 @@ TEST_F(WorkflowService, ARefusedApplyStoresNothing) {
   EXPECT_EQ(redis_.plain(1, {"HLEN", "mj:world-manifests:acme/count@1"}).number(), 1U);
 }
 
-TEST_F(WorkflowService, EventsAreSentByWhoMayCreate) {
+TEST_F(WorkflowService, SendingAnEventNeedsCreationRights) {
   ASSERT_TRUE(apply(submitter_));
   EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit", R"({"id": 7})", ""})), "");
   EXPECT_EQ(outcome(send_event(reader_, in(), {"acme/Hit", R"({"id": 7})", ""})), "denied");
@@ -98,7 +98,7 @@ json renamed(const std::string& world, const std::string& workflow, const std::s
 }
 
 // A second receiver would leave the senders of the event without a receiver.
-TEST_F(WorkflowService, EventNamesOfOtherCallersAreRefused) {
+TEST_F(WorkflowService, EventNamesOfOtherCallersAreRejected) {
   ASSERT_TRUE(apply(submitter_));
   const auto taken = apply(other_, renamed("evil/count@1", "evil/count@1", "acme/Hit@1"));
   ASSERT_FALSE(taken);
@@ -112,7 +112,7 @@ TEST_F(WorkflowService, EventNamesOfOtherCallersAreRefused) {
 }
 
 // Under a name of its own, with a workflow that has the name of another owner's.
-TEST_F(WorkflowService, AManifestWithAnotherOwnersWorkflowIsRefused) {
+TEST_F(WorkflowService, ManifestWithAnotherOwnersWorkflowIsRejected) {
   ASSERT_TRUE(apply(submitter_));
   EXPECT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "evil/Hit@1"))), "denied")
       << "the manifest's name";
@@ -134,7 +134,7 @@ TEST_F(WorkflowService, AManifestWithAnotherOwnersWorkflowIsRefused) {
 }
 
 // Names belong to the first owner. An admin ends that with a manifest under the same name that does without them.
-TEST_F(WorkflowService, AnAdminFreesTheNamesOfAManifest) {
+TEST_F(WorkflowService, AdminFreesTheNamesOfAManifest) {
   ASSERT_EQ(outcome(apply(other_, renamed("squat/count@1", "squat/count@1", "acme/Hit@1"))), "");
   ASSERT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "squat/Hit@1"))), "");
   EXPECT_EQ(outcome(apply(submitter_)), "denied");
@@ -148,7 +148,7 @@ TEST_F(WorkflowService, AnAdminFreesTheNamesOfAManifest) {
   EXPECT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "squat/Hit@1"))), "denied");
 }
 
-TEST_F(WorkflowService, AnOwnerHasABoundedNumberOfManifests) {
+TEST_F(WorkflowService, OwnerHasABoundedNumberOfManifests) {
   const auto nth = [](std::size_t i) {
     const std::string name = "many/w" + std::to_string(i) + "@1";
     return renamed(name, name, "many/e" + std::to_string(i) + "@1");
@@ -192,7 +192,7 @@ TEST_F(WorkflowService, SendingReadsNoOtherDeployment) {
 }
 
 // Another client has put back what was there before: the number of manifests that were applied does not say so.
-TEST_F(WorkflowService, SendingFindsAManifestThatIsInForceAgain) {
+TEST_F(WorkflowService, SendingFindsAReappliedManifest) {
   const std::string first = apply(submitter_)->hash;
   json next = json::parse(kManifest);
   next["schemas"]["acme/Hit@1"]["properties"]["id"]["minimum"] = 10;
@@ -216,7 +216,7 @@ json with_two_hits(const std::string& name) {
   return manifest;
 }
 
-TEST_F(WorkflowService, AShortNameThatIsAmbiguousInOneManifestHoldsUpNoOther) {
+TEST_F(WorkflowService, AmbiguousShortNameAffectsNoOtherManifest) {
   ASSERT_TRUE(apply(submitter_));
   const auto two = apply(other_, with_two_hits("evil/two@1"));
   ASSERT_TRUE(two) << two.error().message;
@@ -250,7 +250,7 @@ TEST_F(WorkflowService, ShortNamesAreTheCallersOwnFirst) {
   EXPECT_EQ(outcome(list_cells(admin_, in(), {"acme/count@1"})), "");
 }
 
-TEST_F(WorkflowService, ReadingIsForReadersAndItsOwner) {
+TEST_F(WorkflowService, ReadingNeedsReadRightsOrOwnership) {
   ASSERT_TRUE(apply(submitter_));
   for (const Caller* by : {&submitter_, &reader_, &admin_}) {
     EXPECT_EQ(outcome(list_cells(*by, in(), {"count"})), "");
@@ -268,7 +268,7 @@ TEST_F(WorkflowService, ReadingIsForReadersAndItsOwner) {
   EXPECT_EQ(outcome(workflow_history(other_, in(), "count")), "denied");
 }
 
-TEST_F(WorkflowService, AnInstanceIsCancelledByItsOwnerAndAdmins) {
+TEST_F(WorkflowService, InstanceIsCancelledByItsOwnerAndAdmins) {
   ASSERT_TRUE(apply(submitter_));
   for (const Caller* by : {&submitter_, &admin_})
     EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "not_found");
@@ -276,7 +276,7 @@ TEST_F(WorkflowService, AnInstanceIsCancelledByItsOwnerAndAdmins) {
     EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "denied");
 }
 
-TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
+TEST_F(WorkflowService, InvalidManifestIsRejectedWithAllPaths) {
   json manifest = json::parse(kManifest);
   manifest["effects_emitted"].push_back("acme/none@1");
   manifest["impl"]["module"] = "gone.lua";
@@ -287,7 +287,7 @@ TEST_F(WorkflowService, AManifestThatIsWrongIsRefusedWithAllPaths) {
   EXPECT_TRUE(worlds_->worlds(1)->empty());
 }
 
-TEST_F(WorkflowService, CodeThatCannotBeRunIsRefusedBeforeAnythingIsWritten) {
+TEST_F(WorkflowService, InvalidCodeIsRejectedBeforeAnyWrite) {
   ApplyWorkflow request{{{"count.lua", "-- no step"}}, std::nullopt};
   request.check_code = [](const WorkflowManifest& manifest) -> Result<void> {
     return fail(Code::invalid, manifest.code.at("count.lua") + ": it defines no function step");
@@ -299,7 +299,7 @@ TEST_F(WorkflowService, CodeThatCannotBeRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_TRUE(worlds_->worlds(1)->empty());
 }
 
-TEST_F(WorkflowService, AnEffectIsForARunnerOrForAScriptType) {
+TEST_F(WorkflowService, EffectIsForARunnerOrAScriptType) {
   json manifest = json::parse(kManifest);
   manifest["effects"][0]["runner"] = "runner:7";
   EXPECT_EQ(outcome(apply(submitter_, manifest)), "");
@@ -311,7 +311,7 @@ TEST_F(WorkflowService, AnEffectIsForARunnerOrForAScriptType) {
   EXPECT_THAT(done.error().message, HasSubstr("effects[0]: needs script_type, or runner"));
 }
 
-TEST_F(WorkflowService, AManifestIsReadOnceAndTheLatestIsInForce) {
+TEST_F(WorkflowService, ManifestIsReadOnceAndTheLatestIsActive) {
   ManifestCache cache(1);
   const WorldStores with{*store_, *worlds_, &cache};
   const std::string hash = apply(submitter_)->hash;
@@ -330,7 +330,7 @@ TEST_F(WorkflowService, AManifestIsReadOnceAndTheLatestIsInForce) {
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7, "more": 1})", ""})), "");
 }
 
-TEST_F(WorkflowService, AnEventOfTwoManifestsNamesThem) {
+TEST_F(WorkflowService, EventOfTwoManifestsNamesThem) {
   ASSERT_TRUE(apply(submitter_));
   json second = json::parse(kManifest);
   second["name"] = "acme/twice@1";

@@ -41,7 +41,7 @@ class CrashPoints : public testing::TestWithParam<Scenario> {
   int failures_ = 0;
 };
 
-TEST_P(CrashPoints, OnceAnywhereChangesNothing) {
+TEST_P(CrashPoints, OneCrashAnywhereChangesNothing) {
   ASSERT_EQ(undisturbed_.trouble, "");
   ASSERT_GT(undisturbed_.writes, 0U);
   std::size_t points = 0;
@@ -58,7 +58,7 @@ TEST_P(CrashPoints, OnceAnywhereChangesNothing) {
 }
 
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
-TEST_P(CrashPoints, TwiceAnywhereChangesNothing) {
+TEST_P(CrashPoints, TwoCrashesAnywhereChangeNothing) {
   ASSERT_EQ(undisturbed_.trouble, "");
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 400;

@@ -15,25 +15,25 @@ void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; 
 namespace {
 
 constexpr auto kMistakes = std::to_array<Mistake>({
-    {"AnEndNeedsNoClaim", "if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end",
+    {"EndNeedsNoClaim", "if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end",
      "if claim.state ~= 'live' then return stale(job, 'an end', claim_id) end"},
-    {"AClaimHasTheNumberOfTheLastOne", "math.max(num(claim.epoch) + 1, now_us)", "math.max(num(claim.epoch), 1)"},
-    {"ARenewalIsNotStored", "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))",
+    {"ClaimReusesTheEpoch", "math.max(num(claim.epoch) + 1, now_us)", "math.max(num(claim.epoch), 1)"},
+    {"RenewalIsNotStored", "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))",
      ""},
-    {"ARetryIsTheSameAttempt", "num(claim.attempt) + 1, 'deliveries', 0", "num(claim.attempt), 'deliveries', 0"},
+    {"RetryIsTheSameAttempt", "num(claim.attempt) + 1, 'deliveries', 0", "num(claim.attempt), 'deliveries', 0"},
     {"DependentsAreForgotten", "  settle_dependents(job, status)\n", ""},
-    {"AConcurrencySlotIsKept", "call_index('SREM', 'mj:running:' .. key, job)", ""},
-    {"AnEndOfTheFormerRunCounts", "return owns(claim, claim_id, token) and claim.state == 'live' and",
+    {"ConcurrencySlotIsLeaked", "call_index('SREM', 'mj:running:' .. key, job)", ""},
+    {"EndOfAnEarlierRunCounts", "return owns(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
-    {.name = "AFenceIsTooLate", .agent = Mistake::Agent::fences_late, .first_seed = 2700},
-    {.name = "NobodyIsFenced", .agent = Mistake::Agent::fences_never, .first_seed = 2300},
-    {.name = "AnEndIsNotReported", .agent = Mistake::Agent::forgets_reports},
+    {.name = "FenceIsTooLate", .agent = Mistake::Agent::fences_late, .first_seed = 2700},
+    {.name = "FenceIsMissing", .agent = Mistake::Agent::fences_never, .first_seed = 2300},
+    {.name = "EndIsNotReported", .agent = Mistake::Agent::forgets_reports},
 });
 
-class Mistakes : public testing::TestWithParam<Mistake> {};
+class InjectedBugs : public testing::TestWithParam<Mistake> {};
 
-// Uses the schedules of every test run (Schedules.EndAsTheyMust), but far fewer of them.
-TEST_P(Mistakes, AreFoundAndReplayedAndShrinkToTheirShortest) {
+// Uses the schedules of every test run (Schedules.EndAsExpected), but far fewer of them.
+TEST_P(InjectedBugs, AreFoundReplayedAndMinimized) {
   constexpr std::uint64_t kMost = 2000;
   LifeSettings settings = brief_life();
   settings.mistake = GetParam();
@@ -65,7 +65,7 @@ TEST_P(Mistakes, AreFoundAndReplayedAndShrinkToTheirShortest) {
   EXPECT_EQ(Life(seed, settings).run().trouble, "") << "it is the mistake that is found";
 }
 
-INSTANTIATE_TEST_SUITE_P(OnPurpose, Mistakes, testing::ValuesIn(kMistakes),
+INSTANTIATE_TEST_SUITE_P(OnPurpose, InjectedBugs, testing::ValuesIn(kMistakes),
                          [](const testing::TestParamInfo<Mistake>& mistake) { return mistake.param.name; });
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
+TEST_F(Rows, RequeueFromAStaleViewIsRejected) {
   submit(1);
   const Claimed first = claim_one();
   ASSERT_EQ(report(EndReport{first.ref, failed()}), "ok");
@@ -24,7 +24,7 @@ TEST_F(Rows, ARequeueFromAStaleViewIsRefused) {
 }
 
 // The facts of the view are outdated.
-TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
+TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
   submit(1);
   const Claimed job = claim_one();
   const JobPlaces seen = place(1);
@@ -39,7 +39,7 @@ TEST_F(Rows, ARepairFromAStaleViewWritesNothing) {
   EXPECT_EQ(state(1), "ended");
 }
 
-TEST_F(Rows, AnEntryInAWrongQueueRunsNothing) {
+TEST_F(Rows, EntryInAWrongQueueRunsNothing) {
   submit(1);
   stage_.world.server().push(kContext, "queue:other", key_of(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
@@ -59,7 +59,7 @@ TEST_F(Rows, TwoEntriesAreOneAttempt) {
   EXPECT_EQ(place(1).claim.deliveries, 1U);
 }
 
-TEST_F(Rows, TwoEntriesOfAJobWithAPriorityAreOneAttempt) {
+TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
   submit(1, [](Job& j) { j.priority = 5, j.dependends = {2}; });
   submit(2);
   stage_.world.server().push(kContext, "queue:sim", key_of(1));
@@ -73,7 +73,7 @@ TEST_F(Rows, TwoEntriesOfAJobWithAPriorityAreOneAttempt) {
 
 // A parked job with a priority is removed from the priority set and from the list, even if an entry of the list was
 // claimed.
-TEST_F(Rows, AParkedJobIsInOnePlace) {
+TEST_F(Rows, ParkedJobIsInOneIndex) {
   submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
   stage_.world.server().push(kContext, "queue:sim", key_of(1));
   EXPECT_THAT(claim(), IsEmpty());
@@ -82,7 +82,7 @@ TEST_F(Rows, AParkedJobIsInOnePlace) {
 }
 
 // The recovery steps of a job, in any order and repeated, requeue the job once.
-TEST_F(Rows, RecoveryInAnyOrderAndTwiceDeliversOnce) {
+TEST_F(Rows, RepeatedRecoveryInAnyOrderDeliversOnce) {
   std::vector<int> order{0, 1, 2, 3};
   Id id = 0;
   do {
@@ -123,7 +123,7 @@ TEST_F(Rows, TwoWritersNeverShareARevision) {
 }
 
 // A fact appended by another client is skipped; later revisions follow it.
-TEST_F(Rows, AForeignFactStopsNothing) {
+TEST_F(Rows, ForeignFactStopsNothing) {
   submit(1);
   plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
   const Claimed job = claim_one();
@@ -133,7 +133,7 @@ TEST_F(Rows, AForeignFactStopsNothing) {
   plain({"XDEL", "mj:journal:queue:sim", "7-3"});
 }
 
-TEST_F(Rows, ARepeatedFailureIsOneRetry) {
+TEST_F(Rows, RepeatedFailureIsOneRetry) {
   submit(1);
   const Claimed first = claim_one();
   const Report failure = EndReport{first.ref, failed(), 100};
@@ -150,7 +150,7 @@ TEST_F(Rows, ARepeatedFailureIsOneRetry) {
 
 // A job cancelled between claim and run need not run; an end that the owner reports without knowing of the request is
 // accepted.
-TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
+TEST_F(Rows, CancelBetweenClaimAndRunIsReportedByTheOwner) {
   submit(1);
   submit(2);
   const auto jobs = claim();
@@ -166,7 +166,7 @@ TEST_F(Rows, ACancelBetweenClaimAndRunIsTheOwnersToReport) {
 }
 
 // A submitted job does not vanish with its record.
-TEST_F(Rows, AQueuedJobWhoseRecordIsDeletedIsNotForgotten) {
+TEST_F(Rows, QueuedJobWithADeletedRecordIsNotForgotten) {
   submit(1);
   plain({"DEL", key_of(1)});
   EXPECT_THAT(claim(), IsEmpty());

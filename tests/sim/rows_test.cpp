@@ -1,44 +1,45 @@
 // The fault cases of the dispatch: a small test for each case that no other test covers.
 //
-// Test of each case (C: tests/contract over both stores, P: CrashPoints, R: Sim.Random, here: below):
+// Test of each case (C: tests/contract over both stores, P: CrashPoints, R: Sim.RandomSeedsHoldTheInvariants,
+// here: below):
 // clang-format off
-//   wake-up before the intent                      C Claim.AMissingRecordIsWaitedFor..., R pushes before the record
+//   wake-up before the intent                      C Claim.JobRunsWhenItsMissingRecordAppears, R pushes before the record
 //   a restart finds visible work                   P every scenario, "a restart of the server, and grant"; R
-//   scheduled twice, same content                  C Submit.TheSameIdWithTheSameContentIsTheSameJob; P replies of submit lost
-//   scheduled twice, other content                 C Submit.TheSameId..., Dispatch.AnIdempotencyKeyNamesTheFirstJob
+//   scheduled twice, same content                  C Submit.SameIdWithTheSameContentIsTheSameJob; P replies of submit lost
+//   scheduled twice, other content                 C Submit.SameId..., Dispatch.IdempotencyKeyRefersToTheFirstJob
 //   only an ended lease offers the job             C Lease.*; P "expire"
-//   an end fences work and claims                  C Claim.AnEndedJobIsNeverRunAgain; here ALifecycleWrite...
-//   claim before it is due                         C Dispatch.ADelayedJobIsDueAtItsMoment; P "delayed job"
-//   takeover before expiry                         C Lease.ALiveOneDoesNotExpire; here ALeaseIsNotTakenOver...; Sim.AShorterLease...
-//   heartbeat of another claim                     here ALifecycleWriteNeedsTheLiveClaim
-//   the expired owner reports                      C Lease.NothingIsAcceptedAfterItsEnd; here ALifecycleWrite...
-//   completed twice                                C Reporting.TheSameEnd...; here ACompletionIsAnsweredAlike...
-//   completed, its wake-up lost                    here ACompletionNeedsNoWakeUp; P "dependends of three" killed after report
-//   applied before it is completed                 here ADependentDoesNotRunBefore...
-//   stale completion                               C Lease.AStaleTokenCannotComplete; P "stopped for longer than its lease"
-//   a claim reopens a finished attempt             C Claim.AForgedRecordCannotReopenAnEndedJob; R pushes twice
-//   a retry across a restart                       P "failure with a retry"; here ARetryOutlivesARestart
-//   a stale failure schedules a retry              here AStaleFailureSchedulesNoRetry
-//   the notifier fails                             here AHintThatCannotBeGiven...; R servers that lose subscriptions
-//   scheduling from a stale view                   here ARequeueFromAStaleViewIsRefused, ARepairFromAStaleView...
-//   wrong queue                                    here AnEntryInAWrongQueueRunsNothing
+//   an end fences work and claims                  C Claim.EndedJobIsNeverRunAgain; here LifecycleWrite...
+//   claim before it is due                         C Dispatch.DelayedJobIsDueAtItsTime; P "delayed job"
+//   takeover before expiry                         C Lease.LiveLeaseDoesNotExpire; here LeaseIsNotTakenOver...; Sim.ShorterLease...
+//   heartbeat of another claim                     here LifecycleWriteNeedsTheLiveClaim
+//   the expired owner reports                      C Lease.NoReportIsAcceptedAfterTheEnd; here LifecycleWrite...
+//   completed twice                                C Reporting.RepeatedEnd...; here RepeatedCompletion...
+//   completed, its wake-up lost                    here CompletionNeedsNoWakeUp; P "dependends of three" killed after report
+//   applied before it is completed                 here DependentDoesNotRunBefore...
+//   stale completion                               C Lease.StaleTokenCannotComplete; P "stopped for longer than its lease"
+//   a claim reopens a finished attempt             C Claim.ForgedRecordCannotReopenAnEndedJob; R pushes twice
+//   a retry across a restart                       P "failure with a retry"; here RetrySurvivesARestart
+//   a stale failure schedules a retry              here StaleFailureSchedulesNoRetry
+//   the notifier fails                             here FailedHint...; R servers that lose subscriptions
+//   scheduling from a stale view                   here RequeueFromAStaleViewIsRejected, RepairFromAStaleView...
+//   wrong queue                                    here EntryInAWrongQueueRunsNothing
 //   two workers, one attempt                       C Claim.ManyClaimersGetEachJobOnce; here TwoEntriesAreOneAttempt
-//   ended after it was read                        here ARepairFromAStaleViewWritesNothing
-//   a bad lifecycle write                          here ALifecycleWriteNeedsTheLiveClaim
-//   order of recovery                              here RecoveryInAnyOrder...; P with another agent
-//   recovery twice                                 here RecoveryInAnyOrder...; P second crash during the recovery
-//   a stale revision writes nothing                here ARepairFromAStaleView...; C Lease.OneThatWasRenewedMeanwhile...
+//   ended after it was read                        here RepairFromAStaleViewWritesNothing
+//   a bad lifecycle write                          here LifecycleWriteNeedsTheLiveClaim
+//   order of recovery                              here RepeatedRecovery...; P with another agent
+//   recovery twice                                 here RepeatedRecovery...; P second crash during the recovery
+//   a stale revision writes nothing                here RepairFromAStaleView...; C Lease.RenewedLeaseDoesNotExpire
 //   two appends at one revision                    here TwoWritersNeverShareARevision
-//   a foreign fact in a journal                    here AForeignFactStopsNothing; unit tests of verify
+//   a foreign fact in a journal                    here ForeignFactStopsNothing; unit tests of verify
 //   killed after the completion                    P every scenario, "killed after" its report
 //   killed after the failure                       P "failure with a retry", "failure to the last"
-//   a retry doubled                                here ARepeatedFailureIsOneRetry; P replies of reports lost
-//   cancel between claim and run; a completion after it here ACancelBetween...; P "cancel while live"
-//   the lease is judged at the end                 here ALeaseIsJudgedWhenTheEndComes
+//   a retry doubled                                here RepeatedFailureIsOneRetry; P replies of reports lost
+//   cancel between claim and run; a completion after it here CancelBetween...; P "cancel while live"
+//   the lease is judged at the end                 here LeaseIsCheckedWhenTheEndArrives
 //   worker killed mid-job                          P "expire", every scenario; R
 //   reply lost                                     P every scenario; R
 //   stopped past the lease                         P "an agent that is stopped for longer than its lease"; R
-//   skewed clocks                                  R; here ALeaseIsNotTakenOver...
+//   skewed clocks                                  R; here LeaseIsNotTakenOver...
 //   poison                                         P "dead letter by a crash loop"; R
 // clang-format on
 #include <gmock/gmock.h>
@@ -52,7 +53,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Any error in the claim prevents all writes.
-TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
+TEST_F(Rows, LifecycleWriteNeedsTheLiveClaim) {
   submit(1);
   const Claimed live = claim_one();
   ClaimRef other_token = live.ref, other_id = live.ref;
@@ -85,7 +86,7 @@ TEST_F(Rows, ALifecycleWriteNeedsTheLiveClaim) {
 }
 
 // The current lease counts, to the millisecond, not the lease at the time of the claim.
-TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
+TEST_F(Rows, LeaseIsCheckedWhenTheEndArrives) {
   for (const Id id : {1, 2, 3}) submit(id);
   auto jobs = claim();
   ASSERT_EQ(jobs.size(), 3U);
@@ -100,8 +101,8 @@ TEST_F(Rows, ALeaseIsJudgedWhenTheEndComes) {
   EXPECT_EQ(report(EndReport{jobs[2].ref, failed()}), "ok") << "it was renewed meanwhile";
 }
 
-// The server's time alone does not suffice; see also Sim.AShorterLease...
-TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
+// The server's time alone does not suffice; see also Sim.ShorterLease...
+TEST_F(Rows, LeaseIsNotTakenOverBeforeTheServerExpiresIt) {
   submit(1);
   claim_one();
   pass(kLease);
@@ -111,7 +112,7 @@ TEST_F(Rows, ALeaseIsNotTakenOverWhileTheServerSaysThatItLasts) {
 
 // The caller has observed the lease without renewal for a whole lease time; a longer remaining time is caused by the
 // clock.
-TEST_F(Rows, ALeaseIsTakenOverThoughTheServersClockWentBack) {
+TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
   submit(1);
   claim_one();
   stage_.world.server_clock().shift_ms = -600000;
@@ -121,7 +122,7 @@ TEST_F(Rows, ALeaseIsTakenOverThoughTheServersClockWentBack) {
 }
 
 // A renewal must be visible to observers, even while the lease ends later than a lease time from now.
-TEST_F(Rows, ARenewalIsSeenAfterTheServersClockWentBack) {
+TEST_F(Rows, RenewalIsSeenAfterTheClockWentBack) {
   submit(1);
   const Claimed job = claim_one();
   const std::uint64_t before = lease_of(1).until_ms;
@@ -131,7 +132,7 @@ TEST_F(Rows, ARenewalIsSeenAfterTheServersClockWentBack) {
   EXPECT_GT(lease_of(1).until_ms, before);
 }
 
-TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
+TEST_F(Rows, RepeatedCompletionIsWrittenOnce) {
   submit(1);
   const Claimed job = claim_one();
   ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
@@ -144,7 +145,7 @@ TEST_F(Rows, ACompletionIsAnsweredAlikeAndWrittenOnce) {
 }
 
 // Dependent jobs move in the same step as the end of their dependency, without a notification.
-TEST_F(Rows, ACompletionNeedsNoWakeUp) {
+TEST_F(Rows, CompletionNeedsNoWakeUp) {
   submit(1);
   submit(2, [](Job& j) { j.dependends = {1}; });
   const Claimed job = claim_one();
@@ -153,7 +154,7 @@ TEST_F(Rows, ACompletionNeedsNoWakeUp) {
   EXPECT_EQ(claim_one().ref.job_key, key_of(2));
 }
 
-TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
+TEST_F(Rows, DependentDoesNotRunBeforeItsDependencyEnds) {
   submit(2, [](Job& j) { j.dependends = {1}; });
   EXPECT_THAT(claim(), IsEmpty());
   submit(1);
@@ -167,7 +168,7 @@ TEST_F(Rows, ADependentDoesNotRunBeforeWhatItDependsOnHasEnded) {
   EXPECT_EQ(state(2), "waiting");
 }
 
-TEST_F(Rows, ARetryOutlivesARestart) {
+TEST_F(Rows, RetrySurvivesARestart) {
   submit(1);
   ASSERT_EQ(report(EndReport{claim_one().ref, failed(), 5000}), "ok");
   const auto due = place(1).due_ms;
@@ -180,7 +181,7 @@ TEST_F(Rows, ARetryOutlivesARestart) {
   EXPECT_EQ(claim_one().attempt, 2U);
 }
 
-TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
+TEST_F(Rows, StaleFailureSchedulesNoRetry) {
   submit(1);
   const Claimed first = claim_one();
   pass(kLease + 1);
@@ -195,7 +196,7 @@ TEST_F(Rows, AStaleFailureSchedulesNoRetry) {
 }
 
 // The owner is notified by the next heartbeat.
-TEST_F(Rows, AHintThatCannotBeGivenDoesNotStopACancel) {
+TEST_F(Rows, FailedHintDoesNotStopACancel) {
   submit(1);
   const Claimed job = claim_one();
   plain({"SET", "runner:1", "somebody else's"});

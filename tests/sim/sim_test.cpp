@@ -1,5 +1,5 @@
 // Random lives. A seed reproduces a life exactly: MYCOJOBS_SIM_SEED=<seed> MYCOJOBS_SIM_ROUNDS=1 sim_tests
-// --gtest_filter=Sim.Random
+// --gtest_filter=Sim.RandomSeedsHoldTheInvariants
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -18,7 +18,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text != nullptr && parse_u64(text, number) ? number : otherwise;
 }
 
-TEST(Sim, Random) {
+TEST(Sim, RandomSeedsHoldTheInvariants) {
   const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1);
   const std::uint64_t rounds = from_environment("MYCOJOBS_SIM_ROUNDS", 60);
   LifeReport all;
@@ -44,11 +44,11 @@ TEST(Sim, Random) {
 }
 
 // Many short lives with distinct seeds. A failing seed is shown in its shortest form: MYCOJOBS_SIM_SEED=<seed>
-// MYCOJOBS_SIM_SCHEDULES=1 sim_tests --gtest_filter=Schedules/*.EndAsTheyMust/0
+// MYCOJOBS_SIM_SCHEDULES=1 sim_tests --gtest_filter=Schedules/*.EndAsExpected/0
 class Schedules : public testing::TestWithParam<std::uint64_t> {};
 constexpr std::uint64_t kShares = 8;
 
-TEST_P(Schedules, EndAsTheyMust) {
+TEST_P(Schedules, EndAsExpected) {
   const std::uint64_t count = from_environment("MYCOJOBS_SIM_SCHEDULES", 20000 / kShares);
   const std::uint64_t first = from_environment("MYCOJOBS_SIM_SEED", 1) + GetParam() * count;
   LifeReport all;
@@ -80,7 +80,7 @@ TEST_P(Schedules, EndAsTheyMust) {
 
 INSTANTIATE_TEST_SUITE_P(Share, Schedules, testing::Range<std::uint64_t>(0, kShares));
 
-TEST(Sim, ASeedRepeatsALifeExactly) {
+TEST(Sim, SeedRepeatsARunExactly) {
   for (const std::uint64_t seed : {7, 8}) {
     const LifeReport one = Life(seed).run(), other = Life(seed).run();
     EXPECT_EQ(one.history, other.history) << seed;
@@ -101,7 +101,7 @@ std::function<bool()> runs(Stage& stage, Id id) {
 }
 
 // The limit holds for any time of the agent's death.
-TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
+TEST(Sim, JobOfADeadAgentRunsAgainWithinALease) {
   for (const std::uint32_t lease_ms : {1000U, 2000U, 10000U}) {
     Ms longest = 0;
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -126,7 +126,7 @@ TEST(Sim, ADeadAgentsJobRunsAgainWithinALeaseAndASecond) {
 }
 
 // An agent with a shorter lease observes another agent's claim while the server's clock jumps ahead.
-TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
+TEST(Sim, ShorterLeaseDoesNotEndALongerOneEarly) {
   Stage stage({1, 6000, 0, 0});
   stage.add_service().start(0);
   submit(stage, 1, "ok 8000");
@@ -141,7 +141,7 @@ TEST(Sim, AShorterLeaseDoesNotEndALongerOneBeforeItsTime) {
 }
 
 // A renewal is visible to observers even while the lease ends later than a lease time from now.
-TEST(Sim, AClockThatGoesBackAndForthLetsNoTwoRunsMeet) {
+TEST(Sim, UnstableClockNeverLetsTwoRunsOverlap) {
   Stage stage({1, 2000, 0, 0});
   stage.add_service().start(0);
   stage.add_service().start(0);
