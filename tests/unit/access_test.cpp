@@ -146,7 +146,7 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
                  &object_page, &object_search, &object_kinds, &world_glance, &world_mail, &world_read, &world_places});
 }
 
-TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {
+TEST(Access, AgentScriptsUseNoForbiddenKeys) {
   const auto rules = rules_of("agent");
   std::size_t closed = 0;
   for (const OwnKey& key : own_keys()) {
@@ -162,7 +162,7 @@ TEST(Access, TheScriptsOfAgentsNameNoKeyThatAgentsAreKeptFrom) {
   EXPECT_GT(closed, 15U);
 }
 
-TEST(Access, NoRoleHasACommandThatReachesFurtherThanItsKeys) {
+TEST(Access, NoRoleHasACommandBeyondItsKeys) {
   for (const RedisRole& role : redis_roles()) {
     const auto rules = rules_of(role.name);
     EXPECT_EQ(rules.front(), "-@all");
@@ -176,7 +176,7 @@ TEST(Access, NoRoleHasACommandThatReachesFurtherThanItsKeys) {
   }
 }
 
-TEST(Access, AgentsReachEachKeyOfOursBeginningThatTheTableHas) {
+TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
   std::size_t closed = 0;
   const auto rules = rules_of("agent");
   for (const OwnKey& key : own_keys()) {
@@ -188,7 +188,7 @@ TEST(Access, AgentsReachEachKeyOfOursBeginningThatTheTableHas) {
   EXPECT_FALSE(gives(rules, "~mj:*"));
 }
 
-TEST(Access, AContextWithAServerOfItsOwnIsInTheDatabaseOfItsAddress) {
+TEST(Access, ContextWithAServerUsesItsAddressDatabase) {
   const Id contexts[] = {1, 3, 4};
   const auto databases = databases_of(contexts, {{3, "redis://host/0"}, {4, "redis://host"}});
   ASSERT_TRUE(databases) << databases.error().message;

@@ -24,7 +24,7 @@ std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& 
   return checked ? "" : checked.error().message;
 }
 
-TEST(PublishedCeiling, HasNoFoldersAndNoNamesOfSecrets) {
+TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
   const std::string text = publish_ceiling(
       ceiling_of(R"({"fs":{"read":["/srv/data"],"write":["/srv/out"]},"secrets":["token"],"exec":true})"));
   for (const char* hidden : {"/srv", "token"}) EXPECT_EQ(text.find(hidden), std::string::npos) << text;
@@ -45,12 +45,12 @@ TEST(PublishedCeiling, KeepsEveryOtherValue) {
   EXPECT_TRUE(read->withheld.none());
 }
 
-TEST(PublishedCeiling, OfAnotherVersionIsUnknown) {
+TEST(PublishedCeiling, OtherVersionIsUnknown) {
   for (const char* text : {"", "7", "[", R"({"later": 1})", R"({"memory": "much"})"})
     EXPECT_FALSE(read_published_ceiling(text, 1)) << text;
 }
 
-TEST(AgentCeilings, RefuseOnlyWhatEveryAgentOfTheTypeRefuses) {
+TEST(AgentCeilings, RejectOnlyWhatEveryAgentOfTheTypeRejects) {
   const std::string exec = R"({"exec":true})";
   const AgentCeiling strict = agent(1, "{}");
   const AgentCeiling open = agent(2, exec);
@@ -65,13 +65,13 @@ TEST(AgentCeilings, RefuseOnlyWhatEveryAgentOfTheTypeRefuses) {
   EXPECT_EQ(refusal("", {strict}), "");
 }
 
-TEST(AgentCeilings, LetFoldersAndSecretsThroughWhereSomeAreAllowed) {
+TEST(AgentCeilings, AcceptFoldersAndSecretsIfSomeAreAllowed) {
   const std::string asks = R"({"fs":{"read":["/srv/a"]},"secrets":["token"]})";
   EXPECT_EQ(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]},"secrets":["other"]})")}), "");
   EXPECT_NE(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]}})")}).find("policy.secrets"), std::string::npos);
 }
 
-TEST(AgentCeilings, RefuseWhatIsNotWellFormedWithoutAnyAgent) {
+TEST(AgentCeilings, RejectMalformedPoliciesWithoutAnyAgent) {
   EXPECT_NE(refusal(R"({"memmory":1})", {}), "");
   EXPECT_NE(refusal("[1", {}), "");
 }

@@ -10,7 +10,7 @@
 namespace mycojobs::test {
 namespace {
 
-TEST_F(AgentTest, PausedQueueIsNotTakenFromUntilItGoesOn) {
+TEST_F(AgentTest, PausedQueueIsNotClaimedUntilResumed) {
   ASSERT_TRUE(client_->pause_queue(1, "queue:fake", true));
   start();
   const std::string key = submit();
@@ -31,7 +31,7 @@ TEST_F(AgentTest, PausedQueueIsNotTakenFromUntilItGoesOn) {
   EXPECT_TRUE(wait_for_end(key) && wait_for_end(other));
 }
 
-TEST_F(AgentTest, DelayedJobRunsWhenItsMomentHasComeAndNotBefore) {
+TEST_F(AgentTest, DelayedJobRunsOnlyAtItsTime) {
   start();
   Job later = new_job();
   later.run_at_ms = *client_->now_ms() + 700;
@@ -60,7 +60,7 @@ TEST_F(AgentTest, FailureIsFollowedByAnotherAttemptAfterAPause) {
   EXPECT_EQ(control_.launches, 3U);
 }
 
-TEST_F(AgentTest, LastAttemptsFailureIsTheJobs) {
+TEST_F(AgentTest, FailureOfTheLastAttemptIsTheJobs) {
   settings_.retry = {10, 10};
   start();
   Job job = new_job();
@@ -76,7 +76,7 @@ TEST_F(AgentTest, LastAttemptsFailureIsTheJobs) {
   EXPECT_EQ(read(key).detail, "exit");
 }
 
-TEST_F(AgentTest, DependentRunsAfterWhatItDependsOnAlthoughItWasQueuedFirst) {
+TEST_F(AgentTest, DependentQueuedFirstRunsAfterItsDependency) {
   start();
   Job second = new_job("second");
   second.id = 20;
@@ -123,7 +123,7 @@ TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
 }
 
 // A message acts with the rights of its caller, and the record of the context must admit the caller.
-TEST_F(AgentTest, AMessageActsAsItsCallerAlone) {
+TEST_F(AgentTest, MessageActsOnlyAsItsCaller) {
   ASSERT_TRUE(client_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"submitters", "[7]"}}));
   start();
   const auto send = [&](Id id, Id caller, void (*forge)(Job&)) {
@@ -157,7 +157,7 @@ TEST_F(AgentTest, AMessageActsAsItsCallerAlone) {
   EXPECT_TRUE(wait_for_end("job:7:4"));
 }
 
-TEST_F(AgentTest, RefusedClaimsOfOneContextDoNotHoldUpAnother) {
+TEST_F(AgentTest, RejectedClaimsOfOneContextDoNotDelayAnother) {
   settings_.contexts = {1, 2};
   server_.put_text(1, "mj:leases", "another client's");
   start(1);
@@ -209,7 +209,7 @@ class NotedServer final : public StoreFactory {
 };
 
 // An entry of such a queue would wake the agent again and again, with nothing that it may claim.
-TEST_F(AgentTest, QueuesOfAContextWhoseClaimFailedAreNotWaitedFor) {
+TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
   NotedServer server(server_);
   const std::shared_ptr<void> stop(&server, [this](void*) { agent_.reset(); });  // before the server
   settings_.slots = 1;
@@ -235,7 +235,7 @@ TEST_F(AgentTest, QueuesOfAContextWhoseClaimFailedAreNotWaitedFor) {
   EXPECT_TRUE(wait_for_end(key));
 }
 
-TEST_F(AgentTest, RunsHaveNoFenceIfALostLeaseIsNoReasonToKill) {
+TEST_F(AgentTest, RunsHaveNoFenceIfConfigured) {
   settings_.kill_on_lease_lost = false;
   start(1, 1000);
   const std::string key = submit();
@@ -267,7 +267,7 @@ TEST_F(AgentTest, EndedJobsAreKeptUpToACount) {
   EXPECT_TRUE(client_->load(1, keys[2]) && client_->load(1, keys[3]));
 }
 
-TEST_F(AgentTest, SignedOffRunnerSaysSo) {
+TEST_F(AgentTest, SignedOffRunnerIsMarked) {
   start();
   const auto detail = [&] { return decode<Runner>(*client_->load(1, "runner:1")).record.detail; };
   EXPECT_EQ(detail(), "running");

@@ -206,7 +206,7 @@ class Isolation : public AgentTest {
   std::unique_ptr<Store> of_third_ = *third_.open();
 };
 
-TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
+TEST_F(Isolation, PluginHangingInBeginDelaysNoOther) {
   start_all();
   const std::string hangs = submit_as("plugin", "begin");
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
@@ -221,7 +221,7 @@ TEST_F(Isolation, APluginThatHangsInBeginHoldsUpNobodyElse) {
 }
 
 // Regression test: held-back jobs were repeatedly first in their queue, and the queue was paused with them.
-TEST_F(Isolation, JobsOfACallerThatIsHeldBackHoldUpNoOtherCallers) {
+TEST_F(Isolation, PausedCallerDelaysNoOtherCallers) {
   start_all(1);
   std::vector<std::string> held;
   for (int i = 0; i < 3; ++i) {
@@ -244,7 +244,7 @@ TEST_F(Isolation, JobsOfACallerThatIsHeldBackHoldUpNoOtherCallers) {
   }
 }
 
-TEST_F(Isolation, JobsOfAPluginThatHangsInBeginDoNotTakeAllSlotsForLong) {
+TEST_F(Isolation, PluginHangingInBeginDoesNotKeepAllSlots) {
   start_all(2);
   const std::array hang{submit_as("plugin", "begin"), submit_as("plugin", "begin")};
   for (const std::string& each : hang) ASSERT_TRUE(eventually([&] { return read(each).status == JobStatus::started; }));
@@ -259,7 +259,7 @@ TEST_F(Isolation, JobsOfAPluginThatHangsInBeginDoNotTakeAllSlotsForLong) {
   for (const std::string& each : hang) EXPECT_EQ(read(each).status, JobStatus::finished);
 }
 
-TEST_F(Isolation, AJobWhosePluginHangsInBeginIsCancelledMeanwhile) {
+TEST_F(Isolation, JobOfAPluginHangingInBeginIsCancelled) {
   start_all(1);
   const std::string hangs = submit_as("plugin", "begin");
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
@@ -273,7 +273,7 @@ TEST_F(Isolation, AJobWhosePluginHangsInBeginIsCancelledMeanwhile) {
   EXPECT_EQ(control_.launches, 4U) << "what was begun too late did not run";
 }
 
-TEST_F(Isolation, APluginThatHangsInFinishHoldsUpNobodyElseAndKeepsNoSlot) {
+TEST_F(Isolation, PluginHangingInFinishDelaysNoOther) {
   start_all(1);
   const std::string hangs = submit_as("plugin", "finish");
   ASSERT_TRUE(wait_for_runs(1));
@@ -286,7 +286,7 @@ TEST_F(Isolation, APluginThatHangsInFinishHoldsUpNobodyElseAndKeepsNoSlot) {
   EXPECT_EQ(read(hangs).status, JobStatus::finished);
 }
 
-TEST_F(Isolation, OthersRunAreCancelledAndEndWhileAPluginHangsInFinish) {
+TEST_F(Isolation, OtherRunsAreCancelledDuringAHangingFinish) {
   start_all();
   const std::string hangs = submit_as("plugin", "finish");
   ASSERT_TRUE(wait_for_runs(1));
@@ -298,7 +298,7 @@ TEST_F(Isolation, OthersRunAreCancelledAndEndWhileAPluginHangsInFinish) {
   EXPECT_TRUE(wait_for_end(hangs));
 }
 
-TEST_F(Isolation, ScriptTypesHoldForEntriesOfEveryQueue) {
+TEST_F(Isolation, ScriptTypesApplyToEntriesOfEveryQueue) {
   settings_.script_types = {"fake"};
   start_all();
   const std::string key = "job:7:4000";
@@ -311,7 +311,7 @@ TEST_F(Isolation, ScriptTypesHoldForEntriesOfEveryQueue) {
             "script_type: the setting script_types of runner 1 does not name \"plain\" (entry of queue:fake)");
 }
 
-TEST_F(Isolation, WhatAPluginSaysOfAJobThatCanNeverRunIsItsEnd) {
+TEST_F(Isolation, PluginsReasonForAnImpossibleJobIsItsEnd) {
   start_all();
   const std::string never = submit_as("plugin", "never");
   ASSERT_TRUE(wait_for_end(never));
@@ -321,7 +321,7 @@ TEST_F(Isolation, WhatAPluginSaysOfAJobThatCanNeverRunIsItsEnd) {
 
 // Storing the artifacts of each job waits up to 2 s for the lock. The jobs wait one after the other, without delaying
 // other work.
-TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
+TEST_F(Isolation, LockedDiskDelaysNoOther) {
   TempDir folder;
   settings_.state_dir = folder.path().string();
   start_all(8);
@@ -344,7 +344,7 @@ TEST_F(Isolation, ADiskThatIsLockedHoldsUpNobodyElse) {
   EXPECT_NE(read(leaving.back()).artifacts, "") << "the lock was free when its turn came";
 }
 
-TEST_F(Isolation, ADiskThatStandsStillUnderOneContextHoldsUpNoArtifactsOfAnother) {
+TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
   TempDir folder;
   StillFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
@@ -375,7 +375,7 @@ TEST_F(Isolation, ADiskThatStandsStillUnderOneContextHoldsUpNoArtifactsOfAnother
 
 // The storage thread is blocked by the artifacts of one job; the check of the inputs of another job is queued behind
 // it.
-TEST_F(Isolation, AJobWhoseInputsLieOnADiskThatStandsStillHoldsUpNobodyElse) {
+TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   TempDir folder;
   StillFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
@@ -405,7 +405,7 @@ TEST_F(Isolation, AJobWhoseInputsLieOnADiskThatStandsStillHoldsUpNobodyElse) {
   EXPECT_NE(read(waits).error.find("is not on this host"), std::string::npos) << read(waits).error;
 }
 
-TEST_F(Isolation, SecretsOnADiskThatStandsStillKeepOneContextFromBeingServedAndNoOther) {
+TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {
   TempDir folder;
   settings_.secrets.folder = folder.path().string();
   settings_.contexts = {2, 1};
@@ -424,7 +424,7 @@ TEST_F(Isolation, SecretsOnADiskThatStandsStillKeepOneContextFromBeingServedAndN
   EXPECT_EQ(agent_->why_not_ready(), "");
 }
 
-TEST_F(Isolation, WhatWasFoundStaysInForceWhileTheDiskOfTheSecretsStandsStill) {
+TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
   TempDir folder;
   std::filesystem::create_directory(folder / "1");
   ASSERT_EQ(::chmod(folder.write("1/db", "hunter2-of-the-test").c_str(), 0600), 0);
@@ -448,7 +448,7 @@ TEST_F(Isolation, WhatWasFoundStaysInForceWhileTheDiskOfTheSecretsStandsStill) {
 }
 
 // Delayed jobs, the lease of a dead agent and a silent runner are still processed.
-TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings) {
+TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   TempDir folder;
   std::filesystem::create_directories(folder / "contexts/1/objects");
   StillFile lock(folder / "contexts/1/lock");
@@ -475,7 +475,7 @@ TEST_F(Isolation, ADiskThatStandsStillUnderTheSweepKeepsNobodyFromWhatTimeBrings
 }
 
 // Every call to that server blocks: claims, lease renewals, reports and sweeps.
-TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
+TEST_F(Isolation, HangingServerDelaysNoOtherContext) {
   settings_.contexts = {3, 1};
   settings_.own_servers = {3};
   settings_.lease_ms = 1000;
@@ -504,7 +504,7 @@ TEST_F(Isolation, TheServerOfAnotherContextThatHangsHoldsUpNobodyElse) {
   }));
 }
 
-TEST_F(Isolation, AServerThatIsAwayAtTheStartHoldsUpNobodyElseAndIsServedOnceItIsBack) {
+TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
   TempDir folder;
   settings_.state_dir = folder.path().string();
   serve_third_and_first();
@@ -534,7 +534,7 @@ TEST_F(Isolation, AServerThatIsAwayAtTheStartHoldsUpNobodyElseAndIsServedOnceItI
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
 }
 
-TEST_F(Isolation, AServerThatHangsWhenItIsTriedAgainHoldsUpNobodyElse) {
+TEST_F(Isolation, ServerHangingAtARetryDelaysNoOther) {
   serve_third_and_first();
   const std::string waits = submit_to_third();
   third_is_away_and_hangs();
@@ -548,7 +548,7 @@ TEST_F(Isolation, AServerThatHangsWhenItIsTriedAgainHoldsUpNobodyElse) {
   EXPECT_TRUE(runs_in_third(waits));
 }
 
-TEST_F(Isolation, AllServersAreAskedForTheRunnerAtTheSameTime) {
+TEST_F(Isolation, AllServersRegisterTheRunnerConcurrently) {
   serve_third_and_first();
   const auto first_is_asked = std::make_shared<std::atomic<bool>>(false);
   server_.set_faults([=](const ServerCall& call) {
@@ -562,7 +562,7 @@ TEST_F(Isolation, AllServersAreAskedForTheRunnerAtTheSameTime) {
   EXPECT_EQ(agent_->why_not_ready(), "");
 }
 
-TEST_F(Isolation, ARunnerThatOneServerRefusesIsRegisteredNowhere) {
+TEST_F(Isolation, RunnerRejectedByOneServerIsNotRegistered) {
   serve_third_and_first();
   ASSERT_TRUE(hold(*of_third_, 3));
   std::vector<std::unique_ptr<Executor>> executors;
@@ -575,7 +575,7 @@ TEST_F(Isolation, ARunnerThatOneServerRefusesIsRegisteredNowhere) {
   EXPECT_TRUE(hold(*client_, 1)) << "its id is free again";
 }
 
-TEST_F(Isolation, ARunnerThatAServerRefusesOnceItIsBackIsLost) {
+TEST_F(Isolation, RunnerRejectedByAReturningServerIsLost) {
   serve_third_and_first();
   ASSERT_TRUE(hold(*of_third_, 3));
   const std::string not_ours = submit_to_third();
@@ -593,7 +593,7 @@ TEST_F(Isolation, ARunnerThatAServerRefusesOnceItIsBackIsLost) {
   EXPECT_TRUE(hold(*of_third_, 3)) << "it is that one's still";
 }
 
-TEST_F(Isolation, AnAgentBeginsWithTheFirstServerThatIsBack) {
+TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
   serve_third_and_first();
   const std::string of_first = submit(), of_third = submit_to_third();
   const auto away = [](const ServerCall&) { return Fault::before; };
@@ -626,7 +626,7 @@ TEST_F(Isolation, AnAgentBeginsWithTheFirstServerThatIsBack) {
   }));
 }
 
-TEST_F(Isolation, AnAgentThatLeavesWaitsForAServerThatHangsAndLeavesNoHoldThere) {
+TEST_F(Isolation, StoppingAgentReleasesItsHoldOnAHangingServer) {
   serve_third_and_first();
   third_is_away_and_hangs();
   start_all();
@@ -638,7 +638,7 @@ TEST_F(Isolation, AnAgentThatLeavesWaitsForAServerThatHangsAndLeavesNoHoldThere)
   EXPECT_TRUE(hold(*of_third_, 3));
 }
 
-TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {
+TEST_F(Isolation, HangingEndsAreStoredInOrderWithoutLoss) {
   start_all(2);
   std::vector<std::string> hang;
   for (int i = 0; i < 8; ++i) hang.push_back(submit_as("plugin", "finish"));
@@ -656,7 +656,7 @@ TEST_F(Isolation, EndsThatHangComeOneAfterTheOtherAndNoneIsLost) {
   }
 }
 
-TEST_F(Isolation, AnAgentThatLeavesWaitsForWhatHangsAndLosesNothing) {
+TEST_F(Isolation, StoppingAgentWaitsForHangingCallsWithoutLoss) {
   start_all(1);
   const std::string hangs = submit_as("plugin", "begin");
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
@@ -666,7 +666,7 @@ TEST_F(Isolation, AnAgentThatLeavesWaitsForWhatHangsAndLosesNothing) {
   EXPECT_FALSE(has_ended(hangs)) << "its claim runs out, and another agent takes it";
 }
 
-TEST(LanesTest, PiecesOfALaneComeOneAfterTheOtherAndAnotherLaneGoesOn) {
+TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
   Gate gate;
   std::mutex mutex;
   std::string order;
@@ -693,7 +693,7 @@ TEST(LanesTest, PiecesOfALaneComeOneAfterTheOtherAndAnotherLaneGoesOn) {
   EXPECT_EQ(so_far(), "xab");
 }
 
-TEST(LanesTest, AThreadIsNamedAfterItsLane) {
+TEST(StrandsTest, ThreadIsNamedAfterItsStrand) {
   std::string name;
   Lanes lanes;
   std::atomic<bool> done = false;

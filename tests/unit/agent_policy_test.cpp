@@ -25,7 +25,7 @@ class AgentPolicy : public AgentTest {
   }
 };
 
-TEST_F(AgentPolicy, RefusalEndsTheJobNamesTheFieldAndRunsNothing) {
+TEST_F(AgentPolicy, RefusalNamesTheFieldAndRunsNothing) {
   settings_.ceilings.standard.memory_bytes = 512ULL << 20;
   const std::pair<const char*, const char*> rows[] = {
       {R"({"memory":"2 GiB"})", "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 1"},
@@ -50,7 +50,7 @@ TEST_F(AgentPolicy, RefusalEndsTheJobNamesTheFieldAndRunsNothing) {
   EXPECT_TRUE(eventually([&] { return agent_->busy() == 0; })) << "the slots are free again";
 }
 
-TEST_F(AgentPolicy, RefusedJobRunsOnceItAsksForLess) {
+TEST_F(AgentPolicy, RejectedJobRunsWithASmallerRequest) {
   const std::string key = push(1, R"({"memory":"2 GiB"})");
   start();
   ASSERT_TRUE(wait_for_end(key));
@@ -59,7 +59,7 @@ TEST_F(AgentPolicy, RefusedJobRunsOnceItAsksForLess) {
   EXPECT_EQ(spec_of_only_run().limits.memory_bytes, 64U << 20);
 }
 
-TEST_F(AgentPolicy, WhatIsGrantedReachesTheRun) {
+TEST_F(AgentPolicy, GrantReachesTheRun) {
   Policy most = default_ceiling();
   most.fs_read = {"/srv"};
   most.network = Network::loopback;
@@ -72,7 +72,7 @@ TEST_F(AgentPolicy, WhatIsGrantedReachesTheRun) {
   EXPECT_EQ(spec.grants, (Grants{{"/srv/a"}, {}, Network::loopback, {}, {}}));
 }
 
-TEST_F(AgentPolicy, WallIsTheSmallerOfTimeoutAndPolicy) {
+TEST_F(AgentPolicy, WallTimeIsTheSmallerOfTimeoutAndPolicy) {
   push(1, R"({"wall":"1 h"})", 9);
   start();
   const std::uint64_t wall = spec_of_only_run().limits.wall_ms;  // time left when the run is set up
@@ -80,7 +80,7 @@ TEST_F(AgentPolicy, WallIsTheSmallerOfTimeoutAndPolicy) {
   EXPECT_GT(wall, 5000U);
 }
 
-TEST_F(AgentPolicy, OperatorsSettingsStandInsteadOfTheProfile) {
+TEST_F(AgentPolicy, OperatorsSettingsReplaceTheProfile) {
   settings_.defaults.values.memory_bytes = 99ULL << 20;
   settings_.defaults.named[static_cast<std::size_t>(PolicyField::memory)] = true;
   push(1, "{}");

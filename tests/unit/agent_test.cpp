@@ -21,7 +21,7 @@ TEST_F(AgentTest, JobRunsAndItsEndIsStored) {
 }
 
 // The watchdog of the service manager depends on is_healthy().
-TEST_F(AgentTest, ComesRoundWithNothingToDoAndNotWithAThreadThatHangs) {
+TEST_F(AgentTest, IdlesWithProgressAndWithoutHangingThreads) {
   start();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); })) << i;
   int rounds = 0;
@@ -48,7 +48,7 @@ TEST_F(AgentTest, SlotsAreNeverExceeded) {
   EXPECT_TRUE(eventually([&] { return agent_->busy() == 0; }));
 }
 
-TEST_F(AgentTest, EndIsStoredAgainUntilItIsAnswered) {
+TEST_F(AgentTest, EndIsStoredAgainUntilAcknowledged) {
   start();
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
@@ -63,7 +63,7 @@ TEST_F(AgentTest, EndIsStoredAgainUntilItIsAnswered) {
   EXPECT_EQ(read(key).deliveries, 1U);
 }
 
-TEST_F(AgentTest, JobsOfALostClaimReplyGoBackUncharged) {
+TEST_F(AgentTest, JobsOfALostClaimReplyAreReturnedUncharged) {
   int lost = 1;
   const auto faulty =
       with_faults([&](std::string_view call) { return call == "claim" && lost-- > 0 ? Fault::after : Fault::none; });
@@ -75,7 +75,7 @@ TEST_F(AgentTest, JobsOfALostClaimReplyGoBackUncharged) {
   EXPECT_EQ(read(key).deliveries, 1U);
 }
 
-TEST_F(AgentTest, RunsOfADeadLauncherGoBackAndRunAgain) {
+TEST_F(AgentTest, RunsOfADeadLauncherAreReturnedAndRepeated) {
   start();
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
@@ -87,7 +87,7 @@ TEST_F(AgentTest, RunsOfADeadLauncherGoBackAndRunAgain) {
   EXPECT_EQ(read(key).deliveries, 2U);
 }
 
-TEST_F(AgentTest, RunThatCouldNotBeStartedIsNoDelivery) {
+TEST_F(AgentTest, FailedStartIsNotADelivery) {
   control_.failing_launches = 4;  // more than the delivery limit of a job
   start();
   const std::string key = submit();
@@ -98,7 +98,7 @@ TEST_F(AgentTest, RunThatCouldNotBeStartedIsNoDelivery) {
   EXPECT_EQ(read(key).deliveries, 1U);
 }
 
-TEST_F(AgentTest, NothingIsClaimedWhileNoLauncherCanBeHad) {
+TEST_F(AgentTest, NothingIsClaimedWithoutALauncher) {
   control_.can_restart = false;
   start();
   control_.die();
@@ -143,7 +143,7 @@ TEST_F(AgentTest, RenewalMovesTheFence) {
   EXPECT_TRUE(wait_for_end(key));
 }
 
-TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
+TEST_F(AgentTest, RunWithALostLeaseIsKilledAndReportsNothing) {
   start(1, 1000);
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
@@ -163,7 +163,7 @@ TEST_F(AgentTest, RunWhoseLeaseWasLostIsKilledAndReportsNothing) {
   EXPECT_EQ(read(key).deliveries, 2U);
 }
 
-TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
+TEST_F(AgentTest, ImpossibleJobEndsAsDeadLetterAndFreesItsSlot) {
   start(1);
   const std::string bad = submit("bad");
   const std::string good = submit("good");
@@ -176,7 +176,7 @@ TEST_F(AgentTest, JobThatCanNeverRunEndsAsDeadLetterAndFreesItsSlot) {
 }
 
 // A record that another client has copied from another context, whose policy and secrets are not those of this one.
-TEST_F(AgentTest, JobWhoseRecordNamesAnotherContextNeverRuns) {
+TEST_F(AgentTest, JobOfAnotherContextNeverRuns) {
   const std::string key = "job:7:5";
   server_.plain(1, {"HSET", key, "id", "5", "caller_id", "7", "context_id", "2", "script", "x", "script_type", "fake",
                     "status", "dispatched"});
@@ -189,7 +189,7 @@ TEST_F(AgentTest, JobWhoseRecordNamesAnotherContextNeverRuns) {
 }
 
 // Other clients can write invalid times. A job with an invalid time must not run immediately.
-TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
+TEST_F(AgentTest, UnreadableTimesEndTheJobAsDeadLetter) {
   for (const auto& [field, value] : {std::pair{"run_at_ms", "2030-01-31T12:00:00Z"}, {"queue_timeout_ms", "-1"}}) {
     const std::string key = submit("x");
     ASSERT_TRUE(client_->save(1, key, {{field, value}}));
@@ -202,7 +202,7 @@ TEST_F(AgentTest, JobWhoseTimesCannotBeReadEndsAsDeadLetterThatNamesThem) {
 }
 
 // The record is valid, and another attempt may find a working helper.
-TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
+TEST_F(AgentTest, BrokenHelperEndsTheJobAsSetupErrorAfterRetries) {
   settings_.retry = {1, 1};
   start(1);
   Job job = new_job("no helper");
@@ -214,7 +214,7 @@ TEST_F(AgentTest, JobWhoseHelperDoesNotWorkEndsAsSetupErrorAfterItsRetries) {
   EXPECT_EQ(read(key).attempt, 2U);
 }
 
-TEST_F(AgentTest, JobThatCannotBeBegunNowIsNotTriedWithoutAPauseAndHoldsUpNobody) {
+TEST_F(AgentTest, FailedStartIsRetriedAfterAPause) {
   std::atomic<int> claims{0};
   const auto counted = with_faults([&](std::string_view call) {
     claims += call == "claim" ? 1 : 0;
@@ -231,7 +231,7 @@ TEST_F(AgentTest, JobThatCannotBeBegunNowIsNotTriedWithoutAPauseAndHoldsUpNobody
   EXPECT_TRUE(eventually([&] { return read(later).deliveries == 0; })) << "what never began is no delivery";
 }
 
-TEST_F(AgentTest, DrainClaimsNothingMoreAndFinishesWhatRuns) {
+TEST_F(AgentTest, DrainClaimsNothingAndFinishesRunningJobs) {
   start(1);
   const std::string first = submit();
   ASSERT_TRUE(wait_for_runs(1));

@@ -14,7 +14,7 @@ class ArtifactQueueTest : public ::testing::Test {
   ArtifactQueue queue_{std::make_unique<FakeDisk>(disk_)};
 };
 
-TEST_F(ArtifactQueueTest, TheDiskHearsOfAllInOrderAndOnlyWhenItsWorkIsDone) {
+TEST_F(ArtifactQueueTest, DiskReceivesWorkInOrderAndBounded) {
   EXPECT_TRUE(queue_.is_untouched());
   EXPECT_FALSE(queue_.next());
   EXPECT_TRUE(queue_.open("a", false));
@@ -37,7 +37,7 @@ TEST_F(ArtifactQueueTest, TheDiskHearsOfAllInOrderAndOnlyWhenItsWorkIsDone) {
   EXPECT_FALSE(queue_.is_untouched());
 }
 
-TEST_F(ArtifactQueueTest, ItIsFullUntilSoMuchIsWrittenNotUntilItIsTaken) {
+TEST_F(ArtifactQueueTest, QueueIsFullUntilTheBytesAreWritten) {
   const std::string half(ArtifactQueue::kMostBytes / 2, 'x');
   queue_.write(half);
   EXPECT_FALSE(queue_.is_full());
@@ -48,7 +48,7 @@ TEST_F(ArtifactQueueTest, ItIsFullUntilSoMuchIsWrittenNotUntilItIsTaken) {
   EXPECT_FALSE(queue_.is_full());
 }
 
-TEST_F(ArtifactQueueTest, ManySmallStepsFillItToo) {
+TEST_F(ArtifactQueueTest, ManySmallItemsFillTheQueue) {
   std::size_t steps = 0;
   for (; !queue_.is_full() && steps < 100000; ++steps) queue_.open("f", false);
   EXPECT_LT(steps, 10000U);
@@ -60,7 +60,7 @@ TEST_F(ArtifactQueueTest, DroppedFilesReachTheEnd) {
   EXPECT_EQ(queue_.finish()().dropped, (std::vector<DroppedArtifact>{{"ln", DropReason::link, 0}}));
 }
 
-TEST_F(ArtifactQueueTest, NotesComeWithTheWorkThatMadeThem) {
+TEST_F(ArtifactQueueTest, NotesArriveWithTheirWork) {
   EXPECT_TRUE(queue_.open("bad", false)) << "nobody knows yet";
   queue_.write("passed over by whoever refused it");
   const auto written = (*queue_.next())();
@@ -69,7 +69,7 @@ TEST_F(ArtifactQueueTest, NotesComeWithTheWorkThatMadeThem) {
   EXPECT_EQ(queue_.finish()().notes, std::vector<std::string>{"finished"});
 }
 
-TEST_F(ArtifactQueueTest, WhatIsGivenUpGoesWithWhoeverHasItLast) {
+TEST_F(ArtifactQueueTest, AbandonedWorkIsFreedByItsLastOwner) {
   queue_.open("a", false);
   auto work = queue_.next();
   std::shared_ptr<void> files = queue_.give_up();

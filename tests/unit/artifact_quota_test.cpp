@@ -112,7 +112,7 @@ TEST_F(ArtifactQuotaTest, DroppedFileNamesLimitAndSetting) {
   EXPECT_NE(notes[0].find("quota.caller_artifact_bytes"), std::string::npos) << notes[0];
 }
 
-TEST_F(ArtifactQuotaTest, FullContextStillLetsSmallCallersIn) {
+TEST_F(ArtifactQuotaTest, FullContextAcceptsSmallCallers) {
   const ArtifactQuota quota{4 * kMiB, 8 * kMiB};
   for (const char* job : {"job:7:1", "job:8:1"}) EXPECT_TRUE(leave_one(job, 4 * kMiB, quota)) << job;
   const auto one = run("job:9:1", quota);
@@ -122,7 +122,7 @@ TEST_F(ArtifactQuotaTest, FullContextStillLetsSmallCallersIn) {
   EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"large", DropReason::context_quota, 8 * kMiB}}));
 }
 
-TEST_F(ArtifactQuotaTest, SparseFilesStaySparseAndCountWithTheirLength) {
+TEST_F(ArtifactQuotaTest, SparseFilesStaySparseAndCountByLength) {
   const ArtifactQuota quota{64 * kMiB, 64 * kMiB};
   const auto one = run("job:7:1", quota);
   std::string sparse(16 * kMiB, '\0');
@@ -141,13 +141,13 @@ TEST_F(ArtifactQuotaTest, SparseFilesStaySparseAndCountWithTheirLength) {
   EXPECT_EQ(used(7), 19 * kMiB + 4096);
 }
 
-TEST_F(ArtifactQuotaTest, EmptyFilesTakeABlockEach) {
+TEST_F(ArtifactQuotaTest, EmptyFilesUseABlockEach) {
   const auto one = run("job:7:1", {40960, 0});
   for (int i = 0; i < 20; ++i) leave(*one, std::to_string(i), std::to_string(i));
   EXPECT_EQ(finish(*one).size(), 10U);
 }
 
-TEST_F(ArtifactQuotaTest, RoomComesBackWhenRecordsLeave) {
+TEST_F(ArtifactQuotaTest, QuotaIsFreedWhenRecordsAreRemoved) {
   const ArtifactQuota quota{2 * kMiB, 0};
   EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, quota));
   EXPECT_FALSE(leave_one("job:7:2", kMiB, quota));
@@ -156,7 +156,7 @@ TEST_F(ArtifactQuotaTest, RoomComesBackWhenRecordsLeave) {
   EXPECT_TRUE(leave_one("job:7:3", kMiB, quota));
 }
 
-TEST_F(ArtifactQuotaTest, FurtherAttemptTakesNoRoomForTheSameBytes) {
+TEST_F(ArtifactQuotaTest, RepeatedAttemptUsesNoQuotaForTheSameBytes) {
   const ArtifactQuota quota{3 * kMiB, 0};
   for (int attempt = 0; attempt < 5; ++attempt) EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, quota)) << attempt;
   EXPECT_EQ(used(7), 2 * kMiB);
@@ -174,7 +174,7 @@ TEST_F(ArtifactQuotaTest, TotalsNameTheLargestCaller) {
   EXPECT_EQ(artifact_totals(folder_.path().string(), 2).bytes, 0U);
 }
 
-TEST_F(ArtifactQuotaTest, LostCountIsMadeAgainFromTheFolders) {
+TEST_F(ArtifactQuotaTest, LostCountIsRebuiltFromTheFolders) {
   const ArtifactQuota quota{2 * kMiB, 0};
   EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, quota));
   const auto path = folder_ / ("contexts/1/usage-" + store_name_);
@@ -189,7 +189,7 @@ TEST_F(ArtifactQuotaTest, LostCountIsMadeAgainFromTheFolders) {
 }
 
 // An agent that is killed between reserving space and creating the link leaves a count that is too high.
-TEST_F(ArtifactQuotaTest, SweepCorrectsWhatAKilledAgentLeft) {
+TEST_F(ArtifactQuotaTest, SweepCorrectsTheCountOfAKilledAgent) {
   const ArtifactQuota quota{4 * kMiB, 0};
   const auto one = run("job:7:1", quota);
   leave(*one, "a", std::string(kMiB, 'x'));
@@ -202,7 +202,7 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsWhatAKilledAgentLeft) {
   EXPECT_EQ(used(9), 0U);
 }
 
-TEST_F(ArtifactQuotaTest, SweepLeavesCountsAloneThatChangeMeanwhile) {
+TEST_F(ArtifactQuotaTest, SweepKeepsCountsThatChangeConcurrently) {
   EXPECT_TRUE(leave_one("job:8:1", kMiB, {}));
   const auto before = usage_.read().value();
   ASSERT_TRUE(usage_.take(7, {kMiB}, {}));
@@ -214,7 +214,7 @@ TEST_F(ArtifactQuotaTest, SweepLeavesCountsAloneThatChangeMeanwhile) {
   EXPECT_EQ(used(9), 0U) << "its file was there when the round began, and has gone since";
 }
 
-TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhileOthersLeaveFiles) {
+TEST_F(ArtifactQuotaTest, SweepCorrectsACallerDuringOtherWrites) {
   const auto one = run("job:7:1", {});
   leave(*one, "a", std::string(kMiB, 'x'));
   end("job:7:1", finish(*one));
@@ -229,7 +229,7 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhileOthersLeaveFiles) {
 }
 
 // A round that deletes files of a caller changes the count itself.
-TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhoseFilesItDeletes) {
+TEST_F(ArtifactQuotaTest, SweepCorrectsTheCountOfDeletedFiles) {
   const auto one = run("job:7:1", {});
   leave(*one, "a", std::string(kMiB, 'x'));
   end("job:7:1", finish(*one));
@@ -240,7 +240,7 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsACallerWhoseFilesItDeletes) {
 }
 
 // Agents that cannot keep files must not lower the count of others that were kept.
-TEST_F(ArtifactQuotaTest, NamesOfOneContentThatCannotBeKeptGiveBackItsRoomOnce) {
+TEST_F(ArtifactQuotaTest, DroppedNamesOfOneContentReleaseQuotaOnce) {
   EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, {}));
   const std::string same(64U << 10, 's');
   fs::create_directories(folder_ / ("contexts/1/objects/" + sha256_hex(same)));  // so that no object can be made
@@ -252,7 +252,7 @@ TEST_F(ArtifactQuotaTest, NamesOfOneContentThatCannotBeKeptGiveBackItsRoomOnce) 
 }
 
 // A full caller changes nothing in the count, and the count of a folder from before there were counts is made once.
-TEST_F(ArtifactQuotaTest, FirstCountIsStoredThoughEveryFileIsRefused) {
+TEST_F(ArtifactQuotaTest, FirstCountIsStoredDespiteRejectedFiles) {
   EXPECT_TRUE(leave_one("job:7:1", 2 * kMiB, {}));
   const auto path = folder_ / ("contexts/1/usage-" + store_name_);
   ASSERT_TRUE(fs::remove(path));

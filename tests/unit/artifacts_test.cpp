@@ -74,7 +74,7 @@ class ArtifactsTest : public ::testing::Test {
   }
 };
 
-TEST_F(ArtifactsTest, BytesAreKeptOnceForEveryNameAndJob) {
+TEST_F(ArtifactsTest, BytesAreStoredOnceForEveryNameAndJob) {
   auto one = run();
   ASSERT_TRUE(leave(*one, "a.txt", "same"));
   ASSERT_TRUE(leave(*one, "deep/er/b", "same"));
@@ -98,7 +98,7 @@ TEST_F(ArtifactsTest, BytesAreKeptOnceForEveryNameAndJob) {
   EXPECT_EQ(fs::status(folder_ / "contexts").permissions(), fs::perms::owner_all);
 }
 
-TEST_F(ArtifactsTest, WhatIsExecutableStaysSo) {
+TEST_F(ArtifactsTest, ExecutableFilesStayExecutable) {
   auto one = run();
   ASSERT_TRUE(one->open("tool", true));
   one->write("#!/bin/sh");
@@ -113,7 +113,7 @@ TEST_F(ArtifactsTest, WhatIsExecutableStaysSo) {
   EXPECT_EQ(read[1].executable, read[1].name == "tool");
 }
 
-TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndReportedWithoutTheirControlCharacters) {
+TEST_F(ArtifactsTest, InvalidNamesAreRejectedAndEscaped) {
   auto one = run();
   const std::string deep(600, 'x');
   for (const std::string& name :
@@ -136,7 +136,7 @@ TEST_F(ArtifactsTest, NamesThatAreNoneAreRefusedAndReportedWithoutTheirControlCh
 }
 
 // A job can write to the channel directly, so the names that its script host would reject are rejected here too.
-TEST_F(ArtifactsTest, NamesOverALimitAreRefusedWithThatLimit) {
+TEST_F(ArtifactsTest, NamesOverALimitAreRejectedWithThatLimit) {
   auto one = run();
   std::string deepest;
   for (int i = 0; i < 32; ++i) deepest += "d/";
@@ -151,7 +151,7 @@ TEST_F(ArtifactsTest, NamesOverALimitAreRefusedWithThatLimit) {
   EXPECT_EQ(finish(*one).size(), 1U);
 }
 
-TEST_F(ArtifactsTest, NamesThatCannotStandBesideOneAnotherAreRefused) {
+TEST_F(ArtifactsTest, ConflictingNamesAreRejected) {
   auto one = run();
   EXPECT_TRUE(leave(*one, "a", "1"));
   EXPECT_FALSE(leave(*one, "a", "2"));
@@ -163,7 +163,7 @@ TEST_F(ArtifactsTest, NamesThatCannotStandBesideOneAnotherAreRefused) {
   EXPECT_EQ(kept["a"]["sha256"], sha256_hex("1"));
 }
 
-TEST_F(ArtifactsTest, LimitsHoldForAllOfAJobAndTheRestIsKept) {
+TEST_F(ArtifactsTest, LimitsApplyToTheJobAndTheRestIsKept) {
   auto one = run("job:1:1", 100);
   EXPECT_TRUE(leave(*one, "first", std::string(60, 'a'), 7));
   leave(*one, "too much", std::string(60, 'b'), 30);
@@ -176,7 +176,7 @@ TEST_F(ArtifactsTest, LimitsHoldForAllOfAJobAndTheRestIsKept) {
   EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"too much", DropReason::bytes, 100}}));
 }
 
-TEST_F(ArtifactsTest, DroppedFilesOfTheScriptHostAreListedWithoutSecrets) {
+TEST_F(ArtifactsTest, DroppedFilesAreListedWithoutSecrets) {
   auto one = run();
   one->keep_out(std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}}));
   one->report_dropped({"of correct horse battery", DropReason::link, 0});
@@ -220,7 +220,7 @@ TEST(DroppedArtifacts, ListIsBoundedAndLinksDoNotFillIt) {
   EXPECT_EQ(list.all().size(), 2 * DroppedArtifacts::kMax);
 }
 
-TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
+TEST_F(ArtifactsTest, OnlyAThousandOfManyFilesAreKeptWithFewNotes) {
   auto one = run();
   for (int i = 0; i < 10000; ++i) leave(*one, "f" + std::to_string(i), "x");
   EXPECT_EQ(finish(*one).size(), kMostArtifacts);
@@ -228,7 +228,7 @@ TEST_F(ArtifactsTest, TenThousandFilesAreAThousandAndFewNotes) {
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
-TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndReportedAndARunThatIsLostLeavesNothing) {
+TEST_F(ArtifactsTest, IncompleteFilesAndLostRunsLeaveNothing) {
   auto one = run();
   ASSERT_TRUE(one->open("half", false));
   one->write("half");
@@ -241,7 +241,7 @@ TEST_F(ArtifactsTest, WhatIsNotWholeIsDroppedAndReportedAndARunThatIsLostLeavesN
   EXPECT_EQ(files_in(""), 0U);
 }
 
-TEST_F(ArtifactsTest, SecretsAreNeitherInTextNorInNamesWhereverTheyAreCut) {
+TEST_F(ArtifactsTest, SecretsAreRemovedFromTextAndNames) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
   const std::string text = std::string(50, 'x') + "correct horse battery" + std::string(50, 'y') + "\xc3\xa9";
   for (std::size_t piece = 1; piece < 30; ++piece) {
@@ -257,7 +257,7 @@ TEST_F(ArtifactsTest, SecretsAreNeitherInTextNorInNamesWhereverTheyAreCut) {
 }
 
 // Data that starts as text may turn out to be binary; then no byte may change.
-TEST_F(ArtifactsTest, BinaryFilesStayAsTheyAre) {
+TEST_F(ArtifactsTest, BinaryFilesAreUnchanged) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
   for (const std::string& end : {std::string(1, '\0'), std::string("\xc3"), std::string("\xff tail")}) {
     auto one = run();
@@ -270,7 +270,7 @@ TEST_F(ArtifactsTest, BinaryFilesStayAsTheyAre) {
   }
 }
 
-TEST(TextWatch, KnowsTextInPiecesOfAnySize) {
+TEST(TextWatch, DetectsTextInPiecesOfAnySize) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x8d\x84 z";
   for (std::size_t piece = 1; piece <= text.size(); ++piece) {
     TextWatch watch;
@@ -284,7 +284,7 @@ TEST(TextWatch, KnowsTextInPiecesOfAnySize) {
   }
 }
 
-TEST_F(ArtifactsTest, AFullDiskIsReportedAndTheOthersAreKept) {
+TEST_F(ArtifactsTest, FullDiskIsReportedAndOtherFilesAreKept) {
   auto one = run();
   ASSERT_TRUE(leave(*one, "before", "x"));
   rlimit old{};
@@ -304,7 +304,7 @@ TEST_F(ArtifactsTest, AFullDiskIsReportedAndTheOthersAreKept) {
   EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"large", DropReason::disk, 0}}));
 }
 
-TEST_F(ArtifactsTest, AFolderThatCannotBeMadeStandsInTheLogOfTheJob) {
+TEST_F(ArtifactsTest, UncreatableFolderIsReportedInTheLog) {
   const std::string file = folder_.write("file", "");
   auto one = make_run_artifacts(file, 1, store_name_, "job:1:1", 1000);
   EXPECT_FALSE(leave(*one, "a", "x"));
@@ -312,7 +312,7 @@ TEST_F(ArtifactsTest, AFolderThatCannotBeMadeStandsInTheLogOfTheJob) {
   EXPECT_NE(one->take_notes().at(0).find("ENOTDIR"), std::string::npos);
 }
 
-TEST_F(ArtifactsTest, AnObjectThatWasDamagedIsMadeAgain) {
+TEST_F(ArtifactsTest, DamagedObjectIsCreatedAgain) {
   auto one = run();
   leave(*one, "a", "bytes");
   finish(*one);
@@ -323,7 +323,7 @@ TEST_F(ArtifactsTest, AnObjectThatWasDamagedIsMadeAgain) {
   EXPECT_EQ(read_file(object(sha256_hex("bytes"))), "bytes");
 }
 
-TEST_F(ArtifactsTest, TheSweepLeavesWhatARecordHasAndTakesTheRest) {
+TEST_F(ArtifactsTest, SweepKeepsReferencedFilesAndRemovesOthers) {
   auto one = run("job:1:1");
   leave(*one, "a", "of one");
   leave(*one, "both", "of both");
@@ -340,7 +340,7 @@ TEST_F(ArtifactsTest, TheSweepLeavesWhatARecordHasAndTakesTheRest) {
   EXPECT_EQ(read_file(object(sha256_hex("of both"))), "of both");
 }
 
-TEST_F(ArtifactsTest, TheSweepTakesTheFolderOfAJobWhoseRecordIsGone) {
+TEST_F(ArtifactsTest, SweepRemovesTheFolderOfADeletedRecord) {
   auto one = run("job:9:9");
   leave(*one, "a", "bytes");
   finish(*one);
@@ -349,7 +349,7 @@ TEST_F(ArtifactsTest, TheSweepTakesTheFolderOfAJobWhoseRecordIsGone) {
   EXPECT_FALSE(fs::exists(folder_ / ("contexts/1/jobs/" + store_name_ + "/9.9")));
 }
 
-TEST_F(ArtifactsTest, TheSweepLeavesJobsAloneThatMayStillEndOtherwise) {
+TEST_F(ArtifactsTest, SweepKeepsJobsThatMayEndDifferently) {
   for (const char* status : {"dispatched", "started", "waiting_for_prerequisites", "a word of somebody else"}) {
     auto one = run();
     leave(*one, "a", "bytes");
@@ -361,7 +361,7 @@ TEST_F(ArtifactsTest, TheSweepLeavesJobsAloneThatMayStillEndOtherwise) {
 }
 
 // Two agents with different stores share a folder; equal job keys of different stores are different jobs.
-TEST_F(ArtifactsTest, TheSweepLeavesWhatIsOfAnotherStore) {
+TEST_F(ArtifactsTest, SweepKeepsFilesOfAnotherStore) {
   auto other = make_run_artifacts(folder_.path().string(), 1, std::string(24, 'a'), "job:9:9", 1000);
   leave(*other, "a", "bytes");
   finish(*other);
@@ -370,7 +370,7 @@ TEST_F(ArtifactsTest, TheSweepLeavesWhatIsOfAnotherStore) {
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
-TEST_F(ArtifactsTest, TheSweepTakesTheSpoolsOfTheDeadAndNoOthers) {
+TEST_F(ArtifactsTest, SweepRemovesOnlySpoolsOfDeadProcesses) {
   auto alive = run();
   leave(*alive, "a", "bytes");
   folder_.write("contexts/1/spool/dead.lock", "");
@@ -382,7 +382,7 @@ TEST_F(ArtifactsTest, TheSweepTakesTheSpoolsOfTheDeadAndNoOthers) {
   EXPECT_EQ(finish(*alive).size(), 1U);
 }
 
-TEST_F(ArtifactsTest, ALostObjectIsMadeAgainFromAJobThatHasIt) {
+TEST_F(ArtifactsTest, LostObjectIsRestoredFromAnotherJob) {
   auto one = run();
   leave(*one, "a", "bytes");
   save("job:1:1", "finished", one->finish());
@@ -391,7 +391,7 @@ TEST_F(ArtifactsTest, ALostObjectIsMadeAgainFromAJobThatHasIt) {
   EXPECT_EQ(read_file(object(sha256_hex("bytes"))), "bytes");
 }
 
-TEST_F(ArtifactsTest, WhileAnotherHoldsTheLockNothingIsTakenAway) {
+TEST_F(ArtifactsTest, NothingIsRemovedWhileTheLockIsHeld) {
   auto one = run("job:9:9");
   leave(*one, "a", "bytes");
   finish(*one);
@@ -401,13 +401,13 @@ TEST_F(ArtifactsTest, WhileAnotherHoldsTheLockNothingIsTakenAway) {
   EXPECT_EQ(files_in("jobs"), 1U);
 }
 
-TEST_F(ArtifactsTest, AStoreKeepsItsName) {
+TEST_F(ArtifactsTest, StoreKeepsItsName) {
   EXPECT_EQ(*artifact_store_name(*store_, 1), store_name_);
   EXPECT_NE(*artifact_store_name(*store_, 2), store_name_);
 }
 
 // Agents store and sweep the same content concurrently.
-TEST_F(ArtifactsTest, WhatARecordHasIsThereWhoeverSweepsMeanwhile) {
+TEST_F(ArtifactsTest, ReferencedFilesSurviveConcurrentSweeps) {
   constexpr int kJobs = 150;
   std::atomic<bool> done = false;
   std::atomic<int> missing = 0;

@@ -121,7 +121,7 @@ TEST_F(BrokerTest, ServesEveryMethod) {
   EXPECT_EQ(call(1, "osis.delete", {{"kind", "todo"}, {"id", "b"}})["result"]["version"], 1);
 }
 
-TEST_F(BrokerTest, WrongCallsNameTheField) {
+TEST_F(BrokerTest, InvalidCallsNameTheField) {
   const std::vector<std::pair<json, std::string>> wrong = {
       {{{"method", "osis.drop"}}, "method: \"osis.drop\" is none; there are osis.declare, osis.put"},
       {{{"method", 7}}, "method: "},
@@ -162,7 +162,7 @@ TEST_F(BrokerTest, WrongCallsNameTheField) {
   }
 }
 
-TEST_F(BrokerTest, WhatIsNoCallIsAnsweredWithoutAnId) {
+TEST_F(BrokerTest, NonCallIsAnsweredWithoutAnId) {
   for (const std::string text : {"", "[]", "{", "{\"id\":{}}", "\xff", "{\"method\":\"osis.kinds\"}"}) {
     std::size_t before = 0;
     {
@@ -199,7 +199,7 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
 
 // To parse one of the calls of run 1 takes more than a sixteenth of the burst, and the share of 1 ns a second adds
 // nothing to it. The others call with scripts that the imitation of Redis has compiled before.
-TEST_F(BrokerTest, RunThatHasUsedItsCpuTimeWaitsAndOthersDoNot) {
+TEST_F(BrokerTest, RunOverItsCpuTimeWaitsWithoutDelayingOthers) {
   EXPECT_EQ(code(call(4, "osis.kinds", json::object())), "ok");
   BrokerLimits limits;
   limits.cpu_ns = 1;
@@ -219,14 +219,14 @@ TEST_F(BrokerTest, RunThatHasUsedItsCpuTimeWaitsAndOthersDoNot) {
   EXPECT_LT(answers(1), 16U);
 }
 
-TEST_F(BrokerTest, RunWithoutALimitOfCpuTimeIsServed) {
+TEST_F(BrokerTest, RunWithoutACpuLimitIsServed) {
   BrokerLimits limits;
   limits.cpu_ns = limits.burst_ns = 0;
   start(limits);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(code(call(1, "osis.kinds", json::object())), "ok");
 }
 
-TEST_F(BrokerTest, AWaitingWriterHoldsUpNobodyAndIsNext) {
+TEST_F(BrokerTest, WaitingWriterBlocksNoOtherAndIsNext) {
   const json put = {{"kind", "todo"}, {"object", {{"id", "a"}}}};
   ASSERT_EQ(code(call(1, "osis.put", put)), "ok");
   ask(2, 1, "osis.put", put);
@@ -244,7 +244,7 @@ TEST_F(BrokerTest, AWaitingWriterHoldsUpNobodyAndIsNext) {
   EXPECT_EQ(await(3, 1)["result"]["version"], 4);
 }
 
-TEST_F(BrokerTest, AForgottenRunGetsNoAnswerAndWaitsNoMore) {
+TEST_F(BrokerTest, ForgottenRunGetsNoAnswer) {
   const json put = {{"kind", "todo"}, {"object", {{"id", "a"}}}};
   ASSERT_EQ(code(call(1, "osis.put", put)), "ok");
   ask(2, 1, "osis.put", put);
@@ -256,7 +256,7 @@ TEST_F(BrokerTest, AForgottenRunGetsNoAnswerAndWaitsNoMore) {
   broker_->forget(77);  // a run that never sent a call
 }
 
-TEST_F(BrokerTest, AnOvertakenRunIsReported) {
+TEST_F(BrokerTest, OutdatedRunIsReported) {
   ASSERT_EQ(code(call(1, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}})), "ok");
   const std::vector<Report> lost{Release{claims_[0], "lost"}};
   ASSERT_TRUE(store_->report(1, lost)->at(0));
@@ -265,7 +265,7 @@ TEST_F(BrokerTest, AnOvertakenRunIsReported) {
   EXPECT_THAT(message(reply), HasSubstr("has been overtaken"));
 }
 
-TEST_F(BrokerTest, WhileTheStoreIsAwayCallsWaitAndAreDoneOnce) {
+TEST_F(BrokerTest, CallsWaitDuringAStoreOutageAndRunOnce) {
   ASSERT_EQ(code(call(1, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}}}})), "ok");
   std::atomic<int> faults = 0;
   server_.set_faults([&](const ServerCall& call) {
@@ -288,7 +288,7 @@ TEST_F(BrokerTest, WhileTheStoreIsAwayCallsWaitAndAreDoneOnce) {
   EXPECT_EQ(answers(1), 2U);
 }
 
-TEST_F(BrokerTest, CallsThatWaitAreBounded) {
+TEST_F(BrokerTest, WaitingCallsAreBounded) {
   start({.calls_of_run = 3, .calls = 5});
   server_.set_faults([](const ServerCall&) { return Fault::before; });
   for (int i = 1; i <= 4; ++i) ask(1, i, "osis.kinds", json::object());
@@ -301,7 +301,7 @@ TEST_F(BrokerTest, CallsThatWaitAreBounded) {
   EXPECT_EQ(code(call(1, "osis.kinds", json::object())), "ok");
 }
 
-TEST_F(BrokerTest, ADeclarationIndexesWhatIsThereBesideOtherCalls) {
+TEST_F(BrokerTest, DeclarationIndexesExistingObjectsConcurrently) {
   for (int block = 0; block < 5; ++block) {
     json ops = json::array();
     for (int i = 0; i < 100; ++i) ops.push_back({{"op", "put"}, {"kind", "todo"}, {"object", {{"n", i}}}});
@@ -317,7 +317,7 @@ TEST_F(BrokerTest, ADeclarationIndexesWhatIsThereBesideOtherCalls) {
   EXPECT_FALSE(rest.contains("after"));
 }
 
-TEST_F(BrokerTest, ManyRunsAtOnceLeaveTheStoreSound) {
+TEST_F(BrokerTest, ManyConcurrentRunsKeepTheStoreConsistent) {
   std::vector<std::thread> runs;
   for (RunNumber run = 1; run <= 4; ++run) {
     runs.emplace_back([this, run] {

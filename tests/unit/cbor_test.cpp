@@ -28,7 +28,7 @@ std::string encoded(const json& value) {
   return bytes ? to_hex(*bytes) : bytes.error().message;
 }
 
-TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
+TEST(Cbor, EncodesAndDecodesTheStandardVectors) {
   const std::pair<const char*, json> vectors[] = {
       {"00", 0},
       {"17", 23},
@@ -97,7 +97,7 @@ TEST(Cbor, EncodesAndDecodesTheVectorsOfItsStandard) {
 }
 
 // Vectors of the appendix that encode a value in another way, or a value that JSON lacks.
-TEST(Cbor, TakesNoVectorThatIsNotDeterministicOrNotJson) {
+TEST(Cbor, RejectsNonDeterministicAndNonJsonVectors) {
   for (const char* hex : {"c249010000000000000000",
                           "3bffffffffffffffff",
                           "c349010000000000000000",
@@ -131,7 +131,7 @@ TEST(Cbor, TakesNoVectorThatIsNotDeterministicOrNotJson) {
   EXPECT_EQ(encoded(std::numeric_limits<double>::quiet_NaN()), "f97e00");
 }
 
-TEST(Cbor, KeysStandInTheOrderOfTheirBytesWhateverTheirOrderWas) {
+TEST(Cbor, SortsKeysByTheirBytes) {
   EXPECT_EQ(encoded({{"aa", 1}, {"b", 2}}),
             "a2616202626161"
             "01")
@@ -142,7 +142,7 @@ TEST(Cbor, KeysStandInTheOrderOfTheirBytesWhateverTheirOrderWas) {
   EXPECT_EQ(encoded(other), encoded({{"aa", 1}, {"b", 2}}));
 }
 
-TEST(Cbor, TakesNothingButTheOneEncodingOfAValue) {
+TEST(Cbor, AcceptsOnlyTheCanonicalEncoding) {
   const std::pair<const char*, const char*> wrong[] = {
       {"", "ends early"},
       {"1800", "more bytes than it needs"},
@@ -185,7 +185,7 @@ TEST(Cbor, TakesNothingButTheOneEncodingOfAValue) {
 }
 
 // Regression test for a bug found by fuzzing: the last three bytes are the valid encoding of the value.
-TEST(Cbor, AFloatIsComparedFromItsFirstByte) {
+TEST(Cbor, FloatIsComparedFromItsFirstByte) {
   EXPECT_FALSE(decode_cbor("\xfa\x7f\xf9\x7e" + std::string(1, '\0')));
   EXPECT_TRUE(decode_cbor("\xf9\x7e" + std::string(1, '\0')));
 }
@@ -203,14 +203,14 @@ TEST(Cbor, IsBoundedInDepthValuesAndBytes) {
   EXPECT_EQ(decode_cbor("\x83\x01\x02\x03", {.bytes = 3}).error().code, Code::too_large);
 }
 
-TEST(Cbor, EncodesNoTextThatIsNotUtf8) {
+TEST(Cbor, RejectsTextThatIsNotUtf8) {
   EXPECT_FALSE(encode_cbor("\xff"));
   EXPECT_FALSE(encode_cbor({{"\xff", 1}}));
   EXPECT_FALSE(encode_cbor(json::binary({1}, 2)));
 }
 
 // Decoding arbitrary bytes either fails or returns a value whose only encoding is these bytes.
-TEST(Cbor, BytesByChanceAreRefusedOrComeBackAsTheyWere) {
+TEST(Cbor, RandomBytesAreRejectedOrRoundTrip) {
   std::mt19937_64 random(20261123);
   std::size_t taken = 0;
   for (int round = 0; round < 200000; ++round) {

@@ -33,7 +33,7 @@ class CeilingsTest : public ::testing::Test {
   TempDir folder_;
 };
 
-TEST_F(CeilingsTest, BuiltInIsGenerousAndClosed) {
+TEST_F(CeilingsTest, BuiltInCeilingIsGenerousAndClosed) {
   const auto config = with_file("");
   ASSERT_TRUE(config);
   EXPECT_EQ(config->settings.ceilings.standard, default_ceiling());
@@ -44,7 +44,7 @@ TEST_F(CeilingsTest, BuiltInIsGenerousAndClosed) {
   EXPECT_EQ(value(*config, "ceiling.memory"), "\"1 GiB\" from default");
 }
 
-TEST_F(CeilingsTest, ContextsDifferFromTheCommonOneInWhatTheyName) {
+TEST_F(CeilingsTest, ContextsOverrideTheCommonCeiling) {
   const auto config = with_file(R"(
 [ceiling]
 memory = "512 MiB"
@@ -71,7 +71,7 @@ exec = true
   EXPECT_EQ(value(*config, "contexts.3.ceiling.memory"), "") << "its own are shown only";
 }
 
-TEST_F(CeilingsTest, SettingsRaiseTheBuiltInOneToThemselves) {
+TEST_F(CeilingsTest, SettingsRaiseTheBuiltInCeiling) {
   const auto raised = with_file("[sandbox]\nmemory = \"3GiB\"\npids = 1000\n");
   ASSERT_TRUE(raised);
   EXPECT_EQ(raised->settings.ceilings.standard.memory_bytes, 3ULL << 30);
@@ -84,7 +84,7 @@ TEST_F(CeilingsTest, SettingsRaiseTheBuiltInOneToThemselves) {
 }
 
 // Attack case SH2 of tests/sandbox/rows.txt: with any of these errors the agent does not start.
-TEST_F(CeilingsTest, MistakesAreRefusedWhereTheyStand) {
+TEST_F(CeilingsTest, ErrorsNameTheirPlace) {
   EXPECT_EQ(error("[ceiling]\nmemory = -1\n"),
             "c.toml:2:1: ceiling.memory: -1 is not a size: bytes, or text such as \"64 MiB\"");
   EXPECT_EQ(error("[ceiling]\nmemory = \"99999999999 TiB\"\n"),
@@ -110,7 +110,7 @@ TEST_F(CeilingsTest, MistakesAreRefusedWhereTheyStand) {
   }
 }
 
-TEST_F(CeilingsTest, WhatIsPrintedReadsBackAlike) {
+TEST_F(CeilingsTest, PrintedCeilingRoundTrips) {
   const auto config = with_file(R"(
 [ceiling]
 syscalls.add = ["*", "ptrace"]
@@ -133,7 +133,7 @@ fs.write = ["/srv/\"quoted\""]
   EXPECT_EQ(values["ceiling.file_size"]["value"], 5000);
 }
 
-TEST_F(CeilingsTest, TheAgentsOwnFoldersAreNeverGranted) {
+TEST_F(CeilingsTest, AgentsOwnFoldersAreNeverGranted) {
   const auto config = with_file("state_dir = \"/srv/x/../state/\"\nsecrets_dir = \"/home/me/secrets\"\n");
   ASSERT_TRUE(config) << config.error().message;
   const auto& own = config->settings.ceilings.own_folders;
@@ -142,7 +142,7 @@ TEST_F(CeilingsTest, TheAgentsOwnFoldersAreNeverGranted) {
   }
 }
 
-TEST_F(CeilingsTest, PolicyFilesOfBothKindsReadAlikeAndNameTheLine) {
+TEST_F(CeilingsTest, BothKindsOfPolicyFilesNameTheLine) {
   const auto toml = read_policy_file(folder_.write("a.toml", "memory = \"64 MiB\"\n[fs]\nread = [\"/srv/a\"]\n"));
   const auto as_json =
       read_policy_file(folder_.write("a.json", "{\"memory\": 67108864,\n \"fs\": {\n  \"read\": [\"/srv/a\"]}}\n"));

@@ -57,7 +57,7 @@ TYPED_TEST(Codec, JsonOfAnyBytesIsAlwaysUtf8) {
   }
 }
 
-TYPED_TEST(Codec, AnyHashOfAnyBytesIsSurvived) {
+TYPED_TEST(Codec, AnyHashOfAnyBytesIsHandled) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     RandomRecords random(seed, Bytes::any);
     Fields hash;
@@ -70,7 +70,7 @@ TYPED_TEST(Codec, AnyHashOfAnyBytesIsSurvived) {
   }
 }
 
-TYPED_TEST(Codec, AbsentAndEmptyAreReadAlike) {
+TYPED_TEST(Codec, MissingAndEmptyFieldsAreEqual) {
   Fields empty;
   visit(*std::make_unique<TypeParam>(),
         [&](std::string_view name, const auto&, Style = Style::plain) { empty.emplace_back(name, ""); });
@@ -78,14 +78,14 @@ TYPED_TEST(Codec, AbsentAndEmptyAreReadAlike) {
   EXPECT_EQ(encode(decode<TypeParam>(empty).record), encode(decode<TypeParam>({}).record));
 }
 
-TYPED_TEST(Codec, UnknownFieldsAreKeptAsTheyWere) {
+TYPED_TEST(Codec, UnknownFieldsAreUnchanged) {
   const Fields theirs = {{"zz_other", "\xFF\x00 bytes"}, {"", "x"}, {"Status", "y"}, {"id ", "4"}};
   const auto read = decode<TypeParam>(theirs);
   EXPECT_TRUE(read.ok());
   EXPECT_EQ(read.record.unknown, theirs);
 }
 
-TYPED_TEST(Codec, WhatIsNoObjectIsOneProblem) {
+TYPED_TEST(Codec, NonObjectIsOneProblem) {
   for (const char* text : {"[]", "5", "\"x\"", "null", "[{}]"}) {
     EXPECT_EQ(decode_json<TypeParam>(json::parse(text)).problems.size(), 1U) << text;
   }
@@ -96,7 +96,7 @@ std::string problem_of(const std::string& field, const std::string& text) {
   return join(job_with(field, text).problems);
 }
 
-TEST(JobHash, IsWrittenAsTheDocumentsSay) {
+TEST(JobHash, MatchesTheDocuments) {
   Job job;
   job.id = 2001;
   job.caller_id = 12;
@@ -120,7 +120,7 @@ TEST(JobHash, IsWrittenAsTheDocumentsSay) {
   EXPECT_EQ(encode(runner), (Fields{{"local", "true"}}));
 }
 
-TEST(JobHash, TimeoutThatIsNoSecondsCountIsNamed) {
+TEST(JobHash, InvalidTimeoutIsNamed) {
   for (const char* text :
        {"-1", "4294967296", "1e3", "abc", "1.0", "+1", " 1", "1 ", "0x10", "99999999999999999999999"}) {
     const auto read = job_with("timeout", text);
@@ -135,7 +135,7 @@ TEST(JobHash, TimeoutThatIsNoSecondsCountIsNamed) {
   EXPECT_EQ(job_with("timeout", "0").record.timeout, 0U) << "validate() refuses it";
 }
 
-TEST(JobHash, IdsAndCountsDoNotWrapAround) {
+TEST(JobHash, IdsAndCountsDoNotOverflow) {
   EXPECT_EQ(problem_of("id", "4294967296"), "id: 4294967296 is not a whole number from 1 to 4294967295");
   EXPECT_EQ(problem_of("retries", "256"), "retries: 256 is not a whole number from 0 to 255");
   EXPECT_EQ(problem_of("epoch", "18446744073709551616"),
@@ -147,7 +147,7 @@ TEST(JobHash, IdsAndCountsDoNotWrapAround) {
   EXPECT_EQ(problem_of("priority", "1e9"), "priority: 1e9 is not a whole number from -100 to 100");
 }
 
-TEST(JobHash, AListWhereAMapShouldBeIsNamedUnlessEmpty) {
+TEST(JobHash, ListInPlaceOfAMapIsNamedUnlessEmpty) {
   EXPECT_TRUE(job_with("env_vars", "[]").ok());
   EXPECT_TRUE(job_with("dependends", "{}").ok());
   EXPECT_EQ(problem_of("env_vars", "[1]"), "env_vars: \"[1]\" is not a map");
@@ -157,7 +157,7 @@ TEST(JobHash, AListWhereAMapShouldBeIsNamedUnlessEmpty) {
   EXPECT_EQ(problem_of("dependends", "[null]"), "dependends[0]: is null");
 }
 
-TEST(JobHash, BrokenJsonIsNamedWithItsPlace) {
+TEST(JobHash, InvalidJsonIsNamedWithItsPlace) {
   EXPECT_EQ(problem_of("env_vars", "{\"A\":"),
             "env_vars: not JSON at line 1 column 6: unexpected end of input; expected '[', '{', or a literal");
   EXPECT_EQ(problem_of("result", "{\"A\":1,\n\"A\":2}"),
@@ -165,33 +165,33 @@ TEST(JobHash, BrokenJsonIsNamedWithItsPlace) {
   EXPECT_NE(problem_of("env_vars", "{\"A\":\"\xFF\"}").find("ill-formed UTF-8"), std::string::npos);
 }
 
-TEST(JobHash, EnumsAreTheExactWord) {
+TEST(JobHash, EnumsNeedTheExactWord) {
   EXPECT_EQ(problem_of("status", "Started"),
             "status: \"Started\" is not one of dispatched, waiting_for_prerequisites, started, error, finished");
   EXPECT_EQ(job_with("status", "Started").record.status, JobStatus::dispatched);
   EXPECT_EQ(join(decode<Runner>({{"local", "yes"}}).problems), "local: \"yes\" is not true or false");
 }
 
-TEST(JobHash, OneBadFieldDoesNotSpoilTheOthers) {
+TEST(JobHash, InvalidFieldDoesNotAffectOthers) {
   const auto read = decode<Job>({{"id", "x"}, {"script", "\xFF\xFE"}, {"caller_id", "12"}, {"env_vars", "{"}});
   EXPECT_EQ(read.problems.size(), 2U);
   EXPECT_EQ(read.record.script, "\xFF\xFE");
   EXPECT_EQ(read.record.caller_id, 12U);
 }
 
-TEST(JobHash, AScriptOfTenMebibytesOfAnyBytesSurvives) {
+TEST(JobHash, ScriptOfTenMebibytesOfAnyBytesRoundTrips) {
   std::string script;
   for (std::size_t i = 0; i < (10U << 20); ++i) script.push_back(static_cast<char>(i * 7 % 256));
   EXPECT_EQ(job_with("script", script).record.script, script);
 }
 
-TEST(JobHash, MessagesShowLittleOfTheValueAndNothingUnprintable) {
+TEST(JobHash, MessagesShowAShortPrintableValue) {
   const std::string message = problem_of("timeout", std::string(1U << 20, '\x1B'));
   EXPECT_LT(message.size(), 140U);
   EXPECT_EQ(message.find('\x1B'), std::string::npos);
 }
 
-TEST(JobJson, TextAndNumbersStandForEachOther) {
+TEST(JobJson, TextAndNumbersAreInterchangeable) {
   const auto read = decode_json<Job>(json::parse(
       R"({"id":"7","timeout":"60","script":5,"env_vars":{"A":1,"B":true},"dependends":["3",4],"result":"{\"x\":\"y\"}"})"));
   EXPECT_TRUE(read.ok()) << join(read.problems);
@@ -222,7 +222,7 @@ TEST(JobJson, RequestsMayUseOtherNames) {
   EXPECT_EQ(decode<Job>({{"payload", "p"}}).record.script, "") << "a hash has no other names";
 }
 
-TEST(JobJson, OurJsonTextsAppearAsObjects) {
+TEST(JobJson, EmbeddedJsonTextsAppearAsObjects) {
   const auto read = decode<Job>({{"usage", R"({"wall_us":5})"}, {"receipt", "broken{"}, {"error_info", "[1]"}});
   const json tree = to_json(read.record);
   EXPECT_EQ(tree["usage"]["wall_us"], 5);
@@ -242,7 +242,7 @@ TEST(LogJson, AlwaysHasEveryField) {
 }
 
 // Regression test for a bug found by fuzzing: as an object the text would exceed the depth limit of the message's hash.
-TEST(MessageHash, DeepTextInAnEmbeddedJobDoesNotSpoilTheMessage) {
+TEST(MessageHash, DeepTextInAnEmbeddedJobIsHarmless) {
   for (const std::size_t levels : {20U, 40U, 62U}) {
     Message message;
     message.job.resize(1);
@@ -263,7 +263,7 @@ TEST(MessageHash, ProblemsInsideAnEmbeddedJobAreNamedWithTheirPath) {
   EXPECT_EQ(join(decode<Message>({{"job", "[5]"}}).problems), "job[0]: 5 is not an object");
 }
 
-TEST(FieldsOfAHash, AreFoundByNameAndAreEmptyOr0WithoutIt) {
+TEST(HashFields, AreFoundByNameOrAreEmpty) {
   const Fields fields{{"a", "1"}, {"b", "x7"}, {"c", "18446744073709551616"}, {"d", ""}};
   EXPECT_EQ(field_of(fields, "b"), "x7");
   EXPECT_EQ(field_of(fields, "e"), "");
@@ -271,7 +271,7 @@ TEST(FieldsOfAHash, AreFoundByNameAndAreEmptyOr0WithoutIt) {
   for (const char* none : {"b", "c", "d", "e"}) EXPECT_EQ(number_of(fields, none), 0U) << none;
 }
 
-TEST(MessageHash, HostileListsMakeFewProblems) {
+TEST(MessageHash, HostileListsCauseFewProblems) {
   std::string jobs = "[";
   for (int i = 0; i < 1000; ++i) jobs += R"({"timeout":"x"},)";
   jobs.back() = ']';

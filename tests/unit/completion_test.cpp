@@ -87,47 +87,47 @@ TEST_F(Bash, OffersTheFlagsOfTheCommandOnly) {
   EXPECT_EQ(offered("mycojobs agent --no-", 2), "--no-local\n");
 }
 
-TEST_F(Bash, OffersTheWordsThatAFlagTakes) {
+TEST_F(Bash, OffersTheValuesOfAFlag) {
   EXPECT_EQ(offered("mycojobs run --type ''", 3), "python v\n");
   EXPECT_EQ(offered("mycojobs agent --log-level d", 3), "debug\n");
   EXPECT_EQ(offered("mycojobs job list --status ''", 4), "\n") << "bash offers files";
 }
 
-TEST_F(Bash, OffersTheIdsThatThereAreAndAsksWhereTheLineSays) {
+TEST_F(Bash, OffersIdsFromTheGivenSettings) {
   EXPECT_EQ(offered("mycojobs job show ''", 3), "12:7 12:15 complete_jobs\n");
   EXPECT_EQ(offered("mycojobs --redis unix:r job show c", 5), "complete_jobs_--redis_unix:r\n");
   EXPECT_EQ(offered("mycojobs job show 12:7 ''", 4), "\n") << "there is no second one";
   EXPECT_EQ(offered("mycojobs job list ''", 3), "\n");
 }
 
-TEST_F(Bash, WhatAStrangerHasNamedIsNotExpanded) {
+TEST_F(Bash, ForeignNamesAreNotExpanded) {
   offered("mycojobs job show ''", 3, "cd \"$(dirname \"${BASH_SOURCE[0]}\")\"");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/broken"));
 }
 
-TEST_F(Bash, AnIdMayHaveAColonWhichBashTakesForABreak) {
+TEST_F(Bash, IdMayContainAColon) {
   EXPECT_EQ(
       offered("mycojobs job show 12 : 1", 5, "COMP_LINE='mycojobs job show 12:1' COMP_POINT=22 COMP_WORDBREAKS=' :'"),
       "15\n");
 }
 
-TEST_F(Bash, OffersTheWordsThatAnArgumentMayBe) {
+TEST_F(Bash, OffersTheValuesOfAnArgument) {
   EXPECT_EQ(offered("mycojobs rpc job.l", 2), "job.list job.logs\n");
   EXPECT_EQ(offered("mycojobs rpc --url http://x f", 4), "flow.get\n");
 }
 
-TEST_F(Bash, AValueIsNotTakenForACommand) {
+TEST_F(Bash, ValueIsNotMistakenForACommand) {
   EXPECT_EQ(offered("mycojobs agent --redis job --sl", 4), "--slots\n");
   EXPECT_EQ(offered("mycojobs agent '$(echo x)' --sl", 3), "--slots\n");
 }
 
-TEST_F(Zsh, OffersCommandsWithWhatTheyDo) {
+TEST_F(Zsh, OffersCommandsWithDescriptions) {
   EXPECT_EQ(offered("mycojobs ''"), "agent\njob\nrpc\nrun:it's run\n");
   EXPECT_EQ(offered("mycojobs job s"), "show\n");
   EXPECT_EQ(offered("mycojobs run ''"), "files\n");
 }
 
-TEST_F(Zsh, OffersTheFlagsOfTheCommandAndTheirWords) {
+TEST_F(Zsh, OffersTheFlagsOfTheCommandAndTheirValues) {
   EXPECT_EQ(offered("mycojobs run --"), "--help\n--json\n--type\n");
   EXPECT_EQ(offered("mycojobs run --type ''"), "python\nv\n");
   EXPECT_EQ(offered("mycojobs agent --log-level d"), "debug\n");
@@ -136,7 +136,7 @@ TEST_F(Zsh, OffersTheFlagsOfTheCommandAndTheirWords) {
   EXPECT_EQ(offered("mycojobs agent --redis job --sl"), "--slots\n") << "a value is no command";
 }
 
-TEST_F(Zsh, OffersTheIdsThatThereAreAndAsksWhereTheLineSays) {
+TEST_F(Zsh, OffersIdsFromTheGivenSettings) {
   EXPECT_EQ(offered("mycojobs job show 12:1"), "12:15\n");
   EXPECT_EQ(offered("mycojobs --redis unix:r job show c"), "complete_jobs_--redis_unix:r\n");
   EXPECT_EQ(offered("mycojobs job show 12:7 ''"), "files\n") << "there is no second one";

@@ -141,14 +141,14 @@ class ConfigTest : public ::testing::Test {
   Sources sources_;
 };
 
-TEST_F(ConfigTest, AnInstalledProgramFindsItsHelpers) {
+TEST_F(ConfigTest, InstalledProgramFindsItsHelpers) {
   sources_.host.installed_helpers = "/opt/mycojobs/libexec/mycojobs";
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.libexec_dir, "/opt/mycojobs/libexec/mycojobs");
 }
 
-TEST_F(ConfigTest, DefaultsAreThoseOfTheManual) {
+TEST_F(ConfigTest, DefaultsMatchTheManual) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
   const Settings& settings = config->settings;
@@ -206,7 +206,7 @@ TEST_F(ConfigTest, StateFolderFollowsTheUser) {
   EXPECT_EQ(load_config(sources_)->settings.state_dir, "/var/lib/mycojobs");
 }
 
-TEST_F(ConfigTest, SecretsLieBesideTheConfiguration) {
+TEST_F(ConfigTest, SecretsAreBesideTheConfiguration) {
   sources_.host.environment["XDG_CONFIG_HOME"] = "/xdg";
   EXPECT_EQ(load_config(sources_)->settings.secrets_dir, "/xdg/mycojobs/secrets");
   sources_.host.root = true;
@@ -214,7 +214,7 @@ TEST_F(ConfigTest, SecretsLieBesideTheConfiguration) {
   EXPECT_EQ(load_config(sources_)->settings.secrets_dir, "/etc/mycojobs/secrets");
 }
 
-TEST_F(ConfigTest, ListsOfTextHoldAnythingButCommas) {
+TEST_F(ConfigTest, ListsMayContainAnythingButCommas) {
   const auto config = with_file("[prerequisites]\nallow = [\"file:/My Data/\", \"http://h:80/?q\"]\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.prerequisites_allow, (std::vector<std::string>{"file:/My Data/", "http://h:80/?q"}));
@@ -227,7 +227,7 @@ TEST_F(ConfigTest, ListsOfTextHoldAnythingButCommas) {
   EXPECT_EQ(load_config(sources_).error().message, "--prerequisites-allow: has an empty item");
 }
 
-TEST_F(ConfigTest, EveryOptionIsReachableFromFlagEnvironmentAndFileAndIsPrinted) {
+TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
   for (const Option& option : options()) {
     const std::string name(option.name);
     ASSERT_TRUE(kExamples.contains(name)) << name << " needs an example in this test";
@@ -282,7 +282,7 @@ TEST_F(ConfigTest, EveryDefaultIsValidAndEveryNameIsUsedOnce) {
   }
 }
 
-TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFileBeatsDefault) {
+TEST_F(ConfigTest, FlagsOverrideEnvironmentFileAndDefault) {
   auto config = with_file("slots = 5\nrunner = 6\nlease = \"20s\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.slots, 5U);
@@ -301,7 +301,7 @@ TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFileBeatsDefault) {
 }
 
 // A rate of 1 would let a job wait for hours after one read.
-TEST_F(ConfigTest, RatesOfReadingAreZeroOrLargeEnough) {
+TEST_F(ConfigTest, ReadRatesAreZeroOrLargeEnough) {
   for (const std::string text : {"[job]\noutput_rate = \"0\"\n", "[job]\noutput_rate = \"64KiB\"\n",
                                  "[job]\nframe_rate = 0\n", "[job]\nframe_rate = 10\n"})
     EXPECT_EQ(file_error(text), "") << text;
@@ -341,7 +341,7 @@ TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
   EXPECT_EQ(load_config(sources_).error().message, "--lease: \"1ms\" is out of range: give 1000 to 3600000 ms");
 }
 
-TEST_F(ConfigTest, UnknownKeysAreRefusedWhereTheyStand) {
+TEST_F(ConfigTest, UnknownKeysAreRejectedAtTheirPlace) {
   const std::string rest = ": `mycojobs config print` lists those there are";
   EXPECT_EQ(file_error("slots = 4\nslotz = 5\n"), "c.toml:2:1: unknown key \"slotz\"" + rest);
   EXPECT_EQ(file_error("[job]\nmax = 1\n"), "c.toml:2:1: unknown key \"job.max\"" + rest);
@@ -353,7 +353,7 @@ TEST_F(ConfigTest, UnknownKeysAreRefusedWhereTheyStand) {
   EXPECT_TRUE(file_error("redis = \"\xFF\"\n").starts_with("c.toml:1:")) << "bytes that are not UTF-8";
 }
 
-TEST_F(ConfigTest, AContextMayHaveARedisOfItsOwn) {
+TEST_F(ConfigTest, ContextMayHaveItsOwnRedis) {
   const auto config = with_file("[contexts.7]\nredis = \"redis://seven:6379\"\n[contexts.8]\nredis = \"unix:/r\"\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->settings.context_redis, (std::map<Id, std::string>{{7, "redis://seven:6379"}, {8, "unix:/r"}}));
@@ -368,7 +368,7 @@ TEST_F(ConfigTest, AContextMayHaveARedisOfItsOwn) {
   EXPECT_NE(file_error("[contexts.7]\nredis=\"a\"\n[contexts.07]\nredis=\"b\"\n"), "");
 }
 
-TEST_F(ConfigTest, AFileThatIsNamedMustBeThere) {
+TEST_F(ConfigTest, NamedFileMustExist) {
   sources_.flags.config_file = folder_ + "/none.toml";
   auto config = load_config(sources_);
   ASSERT_FALSE(config);
@@ -381,7 +381,7 @@ TEST_F(ConfigTest, AFileThatIsNamedMustBeThere) {
   EXPECT_TRUE(with_file("")) << "an empty file is a file";
 }
 
-TEST_F(ConfigTest, TheUsersFileIsFoundByItself) {
+TEST_F(ConfigTest, UserFileIsFoundByDefault) {
   std::filesystem::create_directories(folder_ + "/mycojobs");
   std::ofstream(folder_ + "/mycojobs/config.toml") << "slots = 3\n";
   sources_.host.environment["XDG_CONFIG_HOME"] = folder_;
@@ -389,14 +389,14 @@ TEST_F(ConfigTest, TheUsersFileIsFoundByItself) {
   EXPECT_EQ(load_config(sources_)->file, folder_ + "/mycojobs/config.toml");
 }
 
-TEST_F(ConfigTest, AVariableThatIsNoOptionIsPointedOut) {
+TEST_F(ConfigTest, UnknownVariableIsReported) {
   sources_.host.environment["MYCOJOBS_SLOT"] = "4";
   const auto config = load_config(sources_);
   ASSERT_TRUE(config);
   EXPECT_EQ(config->warnings, std::vector<std::string>{"the variable MYCOJOBS_SLOT is no option and was passed over"});
 }
 
-TEST_F(ConfigTest, FormerNamesAreReadAndPointedOut) {
+TEST_F(ConfigTest, FormerNamesAreReadAndReported) {
   sources_.host.environment["MYCOJOBS_SANDBOX_SLOT_RUNS"] = "9";
   const auto config = with_file("[sandbox]\nspares = 3\n");
   ASSERT_TRUE(config) << config.error().message;
@@ -409,7 +409,7 @@ TEST_F(ConfigTest, FormerNamesAreReadAndPointedOut) {
   EXPECT_EQ(load_config(sources_)->settings.sandbox_prewarmed, 5U);
 }
 
-TEST_F(ConfigTest, NamesOfOtherProgramsAreReadWithoutAWord) {
+TEST_F(ConfigTest, NamesOfOtherProgramsAreReadSilently) {
   sources_.flags.values["redis_url"] = "redis://other:6379";
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
@@ -425,7 +425,7 @@ TEST_F(ConfigTest, NamesOfOtherProgramsAreReadWithoutAWord) {
   }
 }
 
-TEST_F(ConfigTest, TheNodeOfMyceliumIsNamedByUrlOrByIpAndPort) {
+TEST_F(ConfigTest, MyceliumNodeIsSetByUrlOrByIpAndPort) {
   const auto url = [this] {
     const auto config = load_config(sources_);
     return config ? config->settings.mycelium_url : config.error().message;
@@ -447,7 +447,7 @@ TEST_F(ConfigTest, TheNodeOfMyceliumIsNamedByUrlOrByIpAndPort) {
   }
 }
 
-TEST_F(ConfigTest, WhatIsPrintedReadsBackAlike) {
+TEST_F(ConfigTest, PrintedConfigurationRoundTrips) {
   for (const auto& [name, text] : kExamples) sources_.flags.values[name] = text;
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
@@ -468,7 +468,7 @@ TEST_F(ConfigTest, PasswordsAreNotPrinted) {
   EXPECT_EQ(config->settings.redis, "redis://me:se@c/ret@example:7000/0");
 }
 
-TEST_F(ConfigTest, APasswordInAFileThatEverybodyMayReadIsAWarning) {
+TEST_F(ConfigTest, PasswordInAPublicFileIsAWarning) {
   const std::string text = "redis = \"redis://:secret@h:1\"\n[contexts.7]\nredis = \"redis://me:too@h:2\"\n";
   write(text);
   using std::filesystem::perms;
@@ -487,7 +487,7 @@ TEST_F(ConfigTest, APasswordInAFileThatEverybodyMayReadIsAWarning) {
   EXPECT_EQ(check_config_file(write(text), sources_.host)->warnings.size(), 2U);
 }
 
-TEST_F(ConfigTest, CheckReadsTheFileAlone) {
+TEST_F(ConfigTest, CheckReadsOnlyTheFile) {
   sources_.host.environment["MYCOJOBS_SLOTS"] = "nonsense";
   EXPECT_TRUE(check_config_file(write("slots = 3\n"), sources_.host));
   EXPECT_FALSE(check_config_file(write("slots = \"x\"\n"), sources_.host));

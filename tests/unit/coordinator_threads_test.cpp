@@ -26,7 +26,7 @@ class CoordinatorThreads : public ::testing::Test {
   MemoryServer server_{clock_};
 };
 
-TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeHad) {
+TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
   for (const std::vector<Id>& contexts : {std::vector<Id>{1, 2}, std::vector<Id>{}}) {
     const auto coordinator = make(contexts);
     EXPECT_EQ(coordinator->why_not_ready(), "it starts");

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kInterval = CountPace::kMinIntervalUs;
 
-TEST(CountPace, TurnsFollowOneAnotherWhoeverAsks) {
+TEST(CountPace, CallersAreServedInTurn) {
   CountPace pace;
   EXPECT_EQ(pace.reserve(1'000'000), 1'000'000U);
   EXPECT_EQ(pace.reserve(1'000'000), 1'000'000U + kInterval);
@@ -18,7 +18,7 @@ TEST(CountPace, TurnsFollowOneAnotherWhoeverAsks) {
   EXPECT_EQ(pace.reserve(9'000'000), 9'000'000U) << "after a pause the next turn is at once";
 }
 
-TEST(CountPace, LongCountsDelayTheNextOnes) {
+TEST(CountPace, LongCountsDelayTheNext) {
   CountPace pace;
   std::uint64_t turn = pace.reserve(1'000'000);
   pace.charge(kInterval / 10);
@@ -28,7 +28,7 @@ TEST(CountPace, LongCountsDelayTheNextOnes) {
   EXPECT_EQ(pace.reserve(turn), turn + 1'000'000U);
 }
 
-TEST(CountPace, ProcessesShareIt) {
+TEST(CountPace, ProcessesShareOnePace) {
   CountPace* const pace = CountPace::shared();
   ASSERT_NE(pace, nullptr);
   const std::uint64_t now = pace->reserve(0) + 1'000'000'000;

@@ -31,7 +31,7 @@ class DelegatedCgroup : public ::testing::Test {
   std::filesystem::path group_ = folder_.path() / "user.slice/session-1.scope";
 };
 
-TEST_F(DelegatedCgroup, OfVersion1OrAContainerIsLeftToTheLauncher) {
+TEST_F(DelegatedCgroup, Version1OrAContainerIsLeftToTheLauncher) {
   EXPECT_TRUE(seen("4:memory:/somewhere\n8:pids:/\n0::/\n"));
   EXPECT_TRUE(seen("5:cpu,memory:/somewhere\n"));
   EXPECT_TRUE(seen("0::/\n"));
@@ -51,14 +51,14 @@ TEST_F(DelegatedCgroup, NeedsBothControllersAndTheRightToWrite) {
   EXPECT_FALSE(seen());
 }
 
-TEST(DelegatedScope, IsTypedAsAWholeCommand) {
+TEST(DelegatedScope, IsSuggestedAsACompleteCommand) {
   EXPECT_EQ(typed_in_delegated_scope({"build/bin/mycojobs", "run", "hello.py"}, true),
             "systemd-run --scope -p Delegate=yes build/bin/mycojobs run hello.py");
   EXPECT_EQ(typed_in_delegated_scope({"mycojobs", "run", "my job.py", "--env", "A='b'"}, false),
             "systemd-run --user --scope -p Delegate=yes mycojobs run 'my job.py' --env 'A='\\''b'\\'''");
 }
 
-TEST(DelegatedScope, IsNotProposedForOtherErrors) {
+TEST(DelegatedScope, IsNotSuggestedForOtherErrors) {
   EXPECT_EQ(scope_remedy("sandbox: landlock: missing", {"mycojobs", "run", "a.py"}), "");
 }
 

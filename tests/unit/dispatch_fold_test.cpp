@@ -24,9 +24,9 @@ struct Good {
   std::string facts, summary;
 };
 
-class GoodHistory : public testing::TestWithParam<Good> {};
+class ValidHistory : public testing::TestWithParam<Good> {};
 
-TEST_P(GoodHistory, FoldsWithoutAProblem) {
+TEST_P(ValidHistory, FoldsWithoutAProblem) {
   FoldedJob job;
   for (const Fact& each : history(GetParam().facts)) {
     const auto problem = fold(job, each);
@@ -73,7 +73,7 @@ const std::vector<Good> kGood{
      "queued dispatched/queued e0 a0 d0 ends0 lives1"},
     {"F47CancelBetweenClaimAndEnd", kA + ";cancelled c=A e=5 g=digest detail=cancelled",
      "ended error/cancelled e5 a1 d1 ends1 lives1"},
-    {"CancelledWhoseOwnerDied", kA + ";cancelled detail=cancelled", "ended error/cancelled e5 a1 d1 ends1 lives1"},
+    {"CancelledJobOfADeadOwner", kA + ";cancelled detail=cancelled", "ended error/cancelled e5 a1 d1 ends1 lives1"},
     {"CancelledWhileItWaited", "scheduled;parked why=held;cancelled", "ended error/cancelled e0 a0 d0 ends1 lives1"},
     {"ACrashLoop", kA + ";expired c=A e=5;dead_lettered why=crash_loop",
      "ended error/dead_letter e5 a1 d1 ends1 lives1"},
@@ -92,14 +92,14 @@ const std::vector<Good> kGood{
      "live started/claimed e5 a1 d1 ends1 lives2"},
     {"ItsFlowPlansTheNextAttempt", kA + ";failed c=A e=5 detail=exit g=digest;replanned a=2",
      "planned waiting_for_prerequisites/planned e5 a2 d0 ends1 lives2"},
-    {"ARebuildSaysWhatIsSoWhereFactsWereLost",
+    {"RebuildReportsTheStateAfterLostFacts",
      kA + ";restored s=live detail=claimed c=B t=x e=7 a=1 d=2 r=20 l=1;completed c=B e=7 detail=ok g=digest",
      "ended finished/ok e7 a1 d2 ends1 lives2"},
     {"AndOfAnEndThatItIsOne", "scheduled;restored s=ended st=error detail=exit c=B t=x e=7 a=1 d=1 g=digest",
      "ended error/exit e7 a1 d1 ends1 lives2"},
     {"WordsOfLaterVersionsAreKeptOut", "scheduled colour=red", "queued dispatched/queued e0 a0 d0 ends0 lives1"},
 };
-INSTANTIATE_TEST_SUITE_P(Table, GoodHistory, testing::ValuesIn(kGood), [](const auto& i) { return i.param.claim; });
+INSTANTIATE_TEST_SUITE_P(Table, ValidHistory, testing::ValuesIn(kGood), [](const auto& i) { return i.param.claim; });
 
 struct Bad {
   const char* claim;
@@ -107,9 +107,9 @@ struct Bad {
   std::string_view rule;
 };
 
-class BadHistory : public testing::TestWithParam<Bad> {};
+class InvalidHistory : public testing::TestWithParam<Bad> {};
 
-TEST_P(BadHistory, ItsLastFactIsAProblemAndChangesNothing) {
+TEST_P(InvalidHistory, LastFactIsAProblemAndChangesNothing) {
   FoldedJob job;
   const auto facts = history(GetParam().facts);
   for (std::size_t i = 0; i + 1 < facts.size(); ++i) ASSERT_FALSE(fold(job, facts[i])) << facts[i].kind;
@@ -175,7 +175,7 @@ const std::vector<Bad> kBad{
     {"F39AnEmptyField", kA + ";heartbeat c=", kFactField},
     {"F39AnEndThatNamesAClaimAndNoDigest", kA + ";failed c=A e=5 detail=exit", kFactField},
 };
-INSTANTIATE_TEST_SUITE_P(Table, BadHistory, testing::ValuesIn(kBad), [](const auto& i) { return i.param.claim; });
+INSTANTIATE_TEST_SUITE_P(Table, InvalidHistory, testing::ValuesIn(kBad), [](const auto& i) { return i.param.claim; });
 
 }  // namespace
 }  // namespace mycojobs

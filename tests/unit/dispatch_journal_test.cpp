@@ -23,20 +23,20 @@ TEST(DispatchJournal, F38TwoFactsAtOneRevisionAreAProblem) {
   EXPECT_EQ(job.state, JobState::queued);
 }
 
-TEST(DispatchJournal, F39RevisionsOfOtherJobsBetweenAreNoGap) {
+TEST(DispatchJournal, F39RevisionsOfOtherJobsAreNoGap) {
   FoldedJob job;
   EXPECT_FALSE(fold(job, fact("scheduled", 3)));
   EXPECT_FALSE(fold(job, fact(kA, 900)));
 }
 
-TEST(DispatchJournal, AFactWithoutAMomentIsAProblem) {
+TEST(DispatchJournal, FactWithoutATimeIsAProblem) {
   FoldedJob job;
   Fact one = fact("scheduled", 1);
   one.at_ms = 0;
   EXPECT_EQ(fold(job, one).value().rule, kFactField);
 }
 
-TEST(DispatchJournal, F61ProblemsDoNotRepeatTokensOrControlCharacters) {
+TEST(DispatchJournal, F61ProblemsHideTokensAndControlCharacters) {
   FoldedJob job;
   ASSERT_FALSE(fold(job, fact(kA, 1)));
   Fact one = fact(taken('B', 1, 2), 2);
@@ -49,7 +49,7 @@ TEST(DispatchJournal, F61ProblemsDoNotRepeatTokensOrControlCharacters) {
   EXPECT_LT(text.size(), 300U);
 }
 
-TEST(DispatchJournal, ItsClaimSaysWhatTheFactsSay) {
+TEST(DispatchJournal, ClaimMatchesTheFacts) {
   FoldedJob job;
   for (const Fact& each : history(kA + ";heartbeat c=A")) ASSERT_FALSE(fold(job, each));
   ClaimView live = claim_of(job, "queue:python");
@@ -70,7 +70,7 @@ TEST(DispatchJournal, ItsClaimSaysWhatTheFactsSay) {
 
 // The fold and the state machine in transitions.h are separate tables; this test keeps them consistent. In every
 // history of up to six facts, in any order, each accepted fact is a transition of advance().
-TEST(DispatchJournal, EveryFactThatFitsIsAnEventOfTheDrawnMachine) {
+TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
   std::mt19937 random(20);  // NOLINT: a fixed seed makes the run reproducible
   const std::vector<std::string> kinds{"scheduled",
                                        "scheduled due=9",
@@ -148,7 +148,7 @@ TEST(DispatchJournal, EveryKindHasItsRowAndItsWord) {
   EXPECT_FALSE(parse_job_state("lost"));
 }
 
-TEST(DispatchJournal, NothingThatStandsThereStopsIt) {
+TEST(DispatchJournal, InvalidEntriesDoNotStopTheFold) {
   std::mt19937 random(7);  // NOLINT: a fixed seed makes the run reproducible
   const auto below = [&](unsigned limit) { return std::uniform_int_distribution<unsigned>(0, limit - 1)(random); };
   const std::vector<std::string> names{"c", "t", "e", "a", "d", "r", "i", "l", "why", "due", "detail", "g", "fl"};

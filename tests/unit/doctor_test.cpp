@@ -27,11 +27,11 @@ Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1
   return {};
 }
 
-TEST(DoctorRedis, AGoodServerIsGood) {
+TEST(DoctorRedis, GoodServerIsAccepted) {
   for (const Check& check : examine_server(good(), 15, 0)) EXPECT_EQ(check.verdict, Verdict::ok) << check.name;
 }
 
-TEST(DoctorRedis, EverySettingThatLosesJobsIsReportedWithItsCostAndRemedy) {
+TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
   struct Case {
     std::string name;
     void (*spoil)(ServerFacts&);
@@ -61,7 +61,7 @@ TEST(DoctorRedis, EverySettingThatLosesJobsIsReportedWithItsCostAndRemedy) {
   }
 }
 
-TEST(DoctorRedis, EachAppendfsyncSaysWhatAPowerCutCosts) {
+TEST(DoctorRedis, EachAppendfsyncReportsTheCostOfAPowerCut) {
   ServerFacts facts = good();
   EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses nothing"), std::string::npos);
   facts.appendfsync = "everysec";
@@ -76,7 +76,7 @@ TEST(DoctorRedis, WaitingForReplicasIsExplained) {
   EXPECT_NE(check_of(good(), "replication", 1, 2).detail.find("once 2 replicas have it"), std::string::npos);
 }
 
-TEST(DoctorRedis, AContextWithAServerOfItsOwnNeedsNoDatabaseOfItsNumber) {
+TEST(DoctorRedis, ContextWithAServerNeedsNoDatabaseOfItsNumber) {
   ServerFacts facts = good();
   facts.databases = 1;
   for (const Check& check : examine_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");

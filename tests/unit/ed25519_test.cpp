@@ -12,7 +12,7 @@ namespace {
 using test::TempDir;
 
 // Test vectors 1 and 2 of RFC 8032, section 7.1.
-TEST(Ed25519, SignsAndVerifiesTheVectorsOfItsStandard) {
+TEST(Ed25519, SignsAndVerifiesTheStandardVectors) {
   const TempDir folder;
   struct {
     std::string seed, key, bytes, signature;
@@ -41,7 +41,7 @@ TEST(Ed25519, SignsAndVerifiesTheVectorsOfItsStandard) {
   EXPECT_FALSE(verify_ed25519(rows[0].key, rows[1].bytes, rows[1].signature)) << "another's key";
 }
 
-TEST(Ed25519, NothingButHexOfTheRightLengthIsLookedAt) {
+TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
   const SigningKey key = SigningKey::make();
   const std::string signature = key.sign("text");
   EXPECT_TRUE(verify_ed25519(key.public_key(), "text", signature));
@@ -57,7 +57,7 @@ TEST(Ed25519, NothingButHexOfTheRightLengthIsLookedAt) {
   EXPECT_FALSE(is_public_key("01" + std::string(62, '0'))) << "a point of small order, which signs anything";
 }
 
-TEST(Ed25519, AKeyIsKeptForItsOwnerAlone) {
+TEST(Ed25519, KeyIsReadableOnlyByItsOwner) {
   const TempDir folder;
   const std::string file = folder / "alice.key";
   const SigningKey key = SigningKey::make();

@@ -13,7 +13,7 @@ using AllEnums = ::testing::Types<FlowStatus, JobStatus, MessageStatus, MessageT
                                   NodeStatus, LogStream>;
 TYPED_TEST_SUITE(EnumWords, AllEnums);
 
-TYPED_TEST(EnumWords, EveryWordReadsBackAsItsValue) {
+TYPED_TEST(EnumWords, EveryWordRoundTrips) {
   const auto all = words<TypeParam>();
   ASSERT_FALSE(all.empty());
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -23,7 +23,7 @@ TYPED_TEST(EnumWords, EveryWordReadsBackAsItsValue) {
   }
 }
 
-TYPED_TEST(EnumWords, CaseAndBlanksAreNotForgiven) {
+TYPED_TEST(EnumWords, CaseAndBlanksAreSignificant) {
   for (auto each : words<TypeParam>()) {
     std::string upper(each);
     upper[0] = static_cast<char>(upper[0] - 'a' + 'A');
@@ -33,9 +33,9 @@ TYPED_TEST(EnumWords, CaseAndBlanksAreNotForgiven) {
   EXPECT_FALSE(parse<TypeParam>(""));
 }
 
-TYPED_TEST(EnumWords, AValueOutsideTheTableHasNoWord) { EXPECT_EQ(word(static_cast<TypeParam>(99)), "?"); }
+TYPED_TEST(EnumWords, ValueOutsideTheTableHasNoWord) { EXPECT_EQ(word(static_cast<TypeParam>(99)), "?"); }
 
-TEST(EnumWords, AreThoseOfTheDocuments) {
+TEST(EnumWords, MatchTheDocuments) {
   EXPECT_EQ(word(JobStatus::waiting_for_prerequisites), "waiting_for_prerequisites");
   EXPECT_EQ(word(FlowStatus::finished), "finished");
   EXPECT_EQ(word(MessageStatus::processed), "processed");
@@ -55,7 +55,7 @@ TEST(ScriptType, IsAShortLowerCaseName) {
   EXPECT_FALSE(is_script_type(std::string_view("py\0thon", 7)));
 }
 
-TEST(Keys, AreThoseOfTheDocuments) {
+TEST(Keys, MatchTheDocuments) {
   Job job;
   job.caller_id = 12;
   job.id = 2001;

@@ -35,7 +35,7 @@ class SealedEnvelope : public ::testing::Test {
   SigningKey key_ = SigningKey::make();
 };
 
-TEST_F(SealedEnvelope, IsReadAsItWasSealed) {
+TEST_F(SealedEnvelope, RoundTrips) {
   for (const EnvelopeKind kind :
        {EnvelopeKind::message, EnvelopeKind::answer, EnvelopeKind::logs, EnvelopeKind::cancel}) {
     const json sealed = json::parse(seal_one(kind).dump());  // as sent over the network
@@ -49,7 +49,7 @@ TEST_F(SealedEnvelope, IsReadAsItWasSealed) {
   }
 }
 
-TEST_F(SealedEnvelope, NamesTheFieldThatIsWrong) {
+TEST_F(SealedEnvelope, NamesTheInvalidField) {
   struct Case {
     const char *field, *value, *says;
   };
@@ -91,7 +91,7 @@ TEST_F(SealedEnvelope, HasNoOtherFields) {
 }
 
 // Every field is signed: a changed value invalidates the signature.
-TEST_F(SealedEnvelope, HoldsForNothingElse) {
+TEST_F(SealedEnvelope, IsInvalidForAnythingElse) {
   const std::string other = SigningKey::make().public_key();
   const std::vector<std::pair<std::string, json>> changes{{"kind", "logs"},
                                                           {"context", 10},
@@ -112,7 +112,7 @@ TEST_F(SealedEnvelope, HoldsForNothingElse) {
   EXPECT_THAT(why_not(bare), StartsWith("signature: there is none"));
 }
 
-TEST_F(SealedEnvelope, HoldsForItsKeyAlone) {
+TEST_F(SealedEnvelope, IsValidOnlyForItsKey) {
   const SigningKey other = SigningKey::make();
   EXPECT_THAT(why_not(seal_one(), kSentAt, other.public_key()), StartsWith("signer: "));
   EXPECT_THAT(why_not(seal_one(), kSentAt, "abc"), StartsWith("signer: "));
@@ -121,7 +121,7 @@ TEST_F(SealedEnvelope, HoldsForItsKeyAlone) {
   EXPECT_THAT(why_not(forged), StartsWith("signature: "));
 }
 
-TEST_F(SealedEnvelope, HoldsWithinTheWindowOfClocks) {
+TEST_F(SealedEnvelope, IsValidWithinTheClockWindow) {
   EXPECT_EQ(why_not(seal_one(), kSentAt + kSignatureWindowS), "");
   EXPECT_EQ(why_not(seal_one(), kSentAt - kSignatureWindowS), "");
   EXPECT_THAT(why_not(seal_one(), kSentAt + kSignatureWindowS + 1), StartsWith("sent: 901 s ago"));
@@ -129,13 +129,13 @@ TEST_F(SealedEnvelope, HoldsWithinTheWindowOfClocks) {
 }
 
 // A signature of one kind is not valid for another kind.
-TEST_F(SealedEnvelope, IsNoReceipt) {
+TEST_F(SealedEnvelope, IsNotAReceipt) {
   json receipt{{"kind", "answer"}, {"context", 9}, {"sent", kSentAt}, {"body", json::object()}};
   ASSERT_TRUE(sign(receipt, "receipt", key_));
   EXPECT_THAT(why_not(receipt), StartsWith("signature: "));
 }
 
-TEST(MessageNames, AreReadAsTheyWereWritten) {
+TEST(MessageNames, RoundTrip) {
   const MessageName name{12, 101, std::string(64, 'a')};
   const auto read = read_message_name(json::parse(to_json(name).dump()));
   ASSERT_TRUE(read) << read.error().message;
@@ -144,7 +144,7 @@ TEST(MessageNames, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read->content, name.content);
 }
 
-TEST(MessageNames, NameTheFieldThatIsWrong) {
+TEST(MessageNames, NameTheInvalidField) {
   const json good = to_json(MessageName{12, 101, std::string(64, 'a')});
   for (const char* field : {"caller", "id", "content"}) {
     json bad = good;

@@ -33,7 +33,7 @@ std::string page_of(const std::string& row) {
   return at == std::string::npos ? "" : row.substr(at + 2, row.find(')', at) - at - 2);
 }
 
-TEST(ExecutorPages, EachExecutorHasARowWithItsScriptTypesAndProfilesAndAPage) {
+TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
   const SystemClock clock;
   const std::string nowhere = "/nonexistent";
   const CommandSettings command{.name = "command", .command = {"/bin/true", "{script}"}};
@@ -52,7 +52,7 @@ TEST(ExecutorPages, EachExecutorHasARowWithItsScriptTypesAndProfilesAndAPage) {
   }
 }
 
-TEST(ExecutorPages, TheContractHasEachCaseInTheOrderOfTheSuite) {
+TEST(ExecutorPages, ContractListsEachCaseInTheOrderOfTheSuite) {
   const std::string text = page("contract.md");
   std::size_t after = 0;
   std::size_t rows = 0;

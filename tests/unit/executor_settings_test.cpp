@@ -20,7 +20,7 @@ Result<Config> configured(const std::string& text) {
   return load_config(sources);
 }
 
-TEST(ExecutorSettings, AreReadAsTheyAreWritten) {
+TEST(ExecutorSettings, RoundTrip) {
   const auto config = configured(
       "[executors.node]\ncommand = [\"/usr/bin/node\", \"{script}\"]\nfile = \"script.js\"\nversion = []\n"
       "environment = {A = \"b\"}\n[executors.node.policy]\nmemory = \"512 MiB\"\n");
@@ -35,7 +35,7 @@ TEST(ExecutorSettings, AreReadAsTheyAreWritten) {
   EXPECT_EQ(node.policy.values.memory_bytes, 512ULL << 20);
 }
 
-TEST(ExecutorSettings, WhatCanNeverWorkIsRefused) {
+TEST(ExecutorSettings, ImpossibleSettingIsRejected) {
   const std::string fine = "[executors.x]\ncommand = [\"/bin/sh\", \"{script}\"]\n";
   const std::pair<std::string, const char*> rows[] = {
       {"[executors.x]\n", ":1:1: executors.x: has no command"},

@@ -13,24 +13,24 @@ using namespace test;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(Cycle, PathLeadsFromTheStartIntoTheCircle) {
+TEST(Cycle, PathLeadsFromTheStartIntoTheCycle) {
   EXPECT_THAT(find_cycle({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}, "a"), ElementsAre("a", "b", "c", "b"));
   EXPECT_THAT(find_cycle({{"a", {"a"}}}, "a"), ElementsAre("a", "a"));
   EXPECT_THAT(find_cycle({{"a", {"x", "b"}}, {"x", {"y"}}, {"b", {"a"}}}, "a"), ElementsAre("a", "b", "a"));
 }
 
-TEST(Cycle, ADiamondIsNone) {
+TEST(Cycle, DiamondIsNotACycle) {
   EXPECT_THAT(find_cycle({{"a", {"b", "c"}}, {"b", {"d"}}, {"c", {"d"}}, {"d", {}}}, "a"), IsEmpty());
   EXPECT_THAT(find_cycle({}, "a"), IsEmpty());
 }
 
-TEST(Cycle, AVeryLongChainNeedsNoStack) {
+TEST(Cycle, VeryLongChainNeedsNoStack) {
   Waits chain;
   for (int i = 0; i < 200000; ++i) chain.emplace_back(std::to_string(i), std::vector{std::to_string(i + 1)});
   EXPECT_THAT(find_cycle(chain, "0"), IsEmpty());
 }
 
-TEST(Spans, ReadAsPeopleSayThem) {
+TEST(DurationText, AreWrittenInWords) {
   EXPECT_EQ(span_text(800), "800 ms");
   EXPECT_EQ(span_text(4200), "4 s");
   EXPECT_EQ(span_text(119'000), "119 s");
@@ -40,7 +40,7 @@ TEST(Spans, ReadAsPeopleSayThem) {
   EXPECT_EQ(moment_text(~0ULL), "9999-12-31T23:59:59Z");
 }
 
-TEST(Runners, ServeWhatTheirRegistrationSays) {
+TEST(Runners, ServeTheTypesOfTheirRegistration) {
   RunnerInfo info = runner(20, {"python", "v"});
   EXPECT_TRUE(serves(info, "queue:v"));
   EXPECT_FALSE(serves(info, "queue:sal"));
@@ -51,7 +51,7 @@ TEST(Runners, ServeWhatTheirRegistrationSays) {
   EXPECT_TRUE(serves(info, "mj:queue:runner20"));
 }
 
-TEST(Runners, AreLiveSilentOrLeft) {
+TEST(Runners, AreLiveSilentOrStopped) {
   RunnerInfo info = runner(20, {"v"});
   EXPECT_EQ(presence(info), Presence::live);
   info.held_ms = 0;

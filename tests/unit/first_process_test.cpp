@@ -111,7 +111,7 @@ int wait_for_term(int ready) {
   return wait_for_end(own);
 }
 
-TEST(FirstProcess, ReapsTenThousandOrphansAndThenStopsWhenItIsAsked) {
+TEST(FirstProcess, ReapsTenThousandOrphansAndStopsOnRequest) {
   const auto program = [](int ready) {
     for (int round = 0; round < 20; ++round) {
       if (make_orphans(500) != 500) return kCannot;
@@ -122,12 +122,12 @@ TEST(FirstProcess, ReapsTenThousandOrphansAndThenStopsWhenItIsAsked) {
   EXPECT_EQ(exit_code_below_first_process(program, [](pid_t first) { ::kill(first, SIGTERM); }), 42);
 }
 
-TEST(FirstProcess, EndsAsItsProgramHasEnded) {
+TEST(FirstProcess, ExitsLikeItsProgram) {
   EXPECT_EQ(exit_code_below_first_process([](int) { return 3; }, [](pid_t) {}), 3);
   EXPECT_EQ(exit_code_below_first_process([](int) { return ::raise(SIGKILL); }, [](pid_t) {}), 128 + SIGKILL);
 }
 
-TEST(FirstProcess, IsNobodyElse) {
+TEST(FirstProcess, IsOnlyTheProcessWithId1) {
   const pid_t before = ::getpid();
   leave_first_process_behind();
   EXPECT_EQ(::getpid(), before);

@@ -188,7 +188,7 @@ std::vector<Broken> rows() {
   };
 }
 
-TEST(FlowInvariants, EachHasItsRuleAndWhatMendsIt) {
+TEST(FlowInvariants, EachHasItsRuleAndRepair) {
   for (const Broken& row : rows()) {
     Begun run = row.of;
     row.how(run);

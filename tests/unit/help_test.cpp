@@ -20,7 +20,7 @@ TEST(Help, EveryCommandIsInAGroup) {
     EXPECT_FALSE(command_group(row.name.substr(0, row.name.find(' '))).empty()) << row.name;
 }
 
-TEST(Help, AWordThatIsNoCommandIsNamedWithWhatWasMeant) {
+TEST(Help, UnknownCommandSuggestsASimilarOne) {
   EXPECT_EQ(error_of({"rum"}), "there is no command \"rum\"; did you mean \"run\"?");
   EXPECT_EQ(error_of({"job", "lsit"}), "there is no command \"job lsit\"; did you mean \"list\"?");
   EXPECT_EQ(error_of({"flow", "schedule", "ad"}),
@@ -33,13 +33,13 @@ TEST(Help, AWordThatIsNoCommandIsNamedWithWhatWasMeant) {
   EXPECT_EQ(error_of({"\x1b[2J"}), "there is no command \"?[2J\"; `mycojobs --help` lists them");
 }
 
-TEST(Help, WhatIsACommandIsNoMistake) {
+TEST(Help, KnownCommandIsNoMistake) {
   for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
            {}, {"run", "rum"}, {"job", "list"}, {"job"}, {"--help"}, {"job", "--help"}, {"flow", "start", "flwo"}})
     EXPECT_EQ(error_of(words), "");
 }
 
-TEST(Receipt, NamesOnlyTheLayersThatAreMissing) {
+TEST(Receipt, NamesOnlyTheMissingLayers) {
   Job job;
   job.status = JobStatus::finished;
   job.detail = "ok";

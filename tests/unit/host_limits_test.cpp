@@ -33,12 +33,12 @@ TEST(HostLimits, ProcessesBoundTheSlots) {
       << fit.why;
 }
 
-TEST(HostLimits, OneSlotIsLeftWhateverTheLimits) {
+TEST(HostLimits, OneSlotRemainsUnderAnyLimits) {
   EXPECT_EQ(fit_slots(4, {.descriptors = 10}).slots, 1U);
   EXPECT_EQ(fit_slots(4, {.tasks = 1}).slots, 1U);
 }
 
-TEST(HostLimits, OfThisProcessAreRead) {
+TEST(HostLimits, LimitsOfThisProcessAreRead) {
   rlimit files{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
   EXPECT_EQ(read_host_limits().descriptors, files.rlim_cur);

@@ -58,7 +58,7 @@ class HousekeepingTest : public ::testing::Test {
   std::uint64_t wait_ms_ = 0;
 };
 
-TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasSeen) {
+TEST_F(HousekeepingTest, ClockJumpExpiresNothingBeforeAFullLease) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   keep_house();
@@ -74,7 +74,7 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockExpiresNothingBeforeAWholeLeaseWasS
   EXPECT_EQ(waiting(), 1U);
 }
 
-TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesLongerLeases) {
+TEST_F(HousekeepingTest, ClockJumpSparesLongerLeases) {
   submit();
   ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
   request.lease_ms = 90000;
@@ -91,7 +91,7 @@ TEST_F(HousekeepingTest, JumpOfTheStoresClockSparesLongerLeases) {
   EXPECT_EQ(store_->leases(1)->size(), 0U);
 }
 
-TEST_F(HousekeepingTest, SilentRunnersJobIsBackWithinALeaseAndASecond) {
+TEST_F(HousekeepingTest, SilentRunnersJobReturnsWithinALease) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   pass(399);  // the least favourable time for the first check
@@ -99,7 +99,7 @@ TEST_F(HousekeepingTest, SilentRunnersJobIsBackWithinALeaseAndASecond) {
   EXPECT_EQ(waiting(), 1U);
 }
 
-TEST_F(HousekeepingTest, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
+TEST_F(HousekeepingTest, ObservationsBeforeAnOutageDoNotCount) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   keep_house();
@@ -111,7 +111,7 @@ TEST_F(HousekeepingTest, WhatWasSeenBeforeTheStoreWentAwayDoesNotCount) {
 
 // The process is suspended for longer than a lease during the query, so the reply is the first observation of the
 // lease.
-TEST_F(HousekeepingTest, LeaseIsSeenWhenTheAnswerIsThere) {
+TEST_F(HousekeepingTest, LeaseIsObservedWhenTheAnswerArrives) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   bool asked = false;
@@ -127,7 +127,7 @@ TEST_F(HousekeepingTest, LeaseIsSeenWhenTheAnswerIsThere) {
   EXPECT_EQ(waiting(), 0U);
 }
 
-TEST_F(HousekeepingTest, LeaseThatCannotBeExpiredDoesNotHoldUpTheOthers) {
+TEST_F(HousekeepingTest, FailedExpiryDoesNotDelayOthers) {
   for (int i = 0; i < 3; ++i) {
     submit();
     ASSERT_EQ(claim().size(), 1U);
@@ -143,7 +143,7 @@ TEST_F(HousekeepingTest, LeaseThatCannotBeExpiredDoesNotHoldUpTheOthers) {
   EXPECT_EQ(waiting(), 1U);
 }
 
-TEST_F(HousekeepingTest, DelayedJobIsQueuedWithinMillisecondsOfItsMoment) {
+TEST_F(HousekeepingTest, DelayedJobIsQueuedWithinMilliseconds) {
   Job later;
   later.run_at_ms = clock_.unix + 7321;
   submit(later);
@@ -159,7 +159,7 @@ TEST_F(HousekeepingTest, DelayedJobIsQueuedWithinMillisecondsOfItsMoment) {
   EXPECT_LE(queued_at, later.run_at_ms + 5);
 }
 
-TEST_F(HousekeepingTest, HurryLooksSoonButNotAllTheTime) {
+TEST_F(HousekeepingTest, HurryPollsSoonWithoutSpinning) {
   keep_house();
   Job soon;
   soon.run_at_ms = clock_.unix + 40;
@@ -174,7 +174,7 @@ TEST_F(HousekeepingTest, HurryLooksSoonButNotAllTheTime) {
   EXPECT_EQ(wait_ms_, 20U) << "and looks no sooner for being hurried again";
 }
 
-TEST_F(HousekeepingTest, ManyDueJobsComeInParts) {
+TEST_F(HousekeepingTest, ManyDueJobsAreQueuedInSteps) {
   Job later;
   later.run_at_ms = clock_.unix + 1000;
   for (int i = 0; i < 250; ++i) submit(later);
@@ -187,7 +187,7 @@ TEST_F(HousekeepingTest, ManyDueJobsComeInParts) {
   EXPECT_EQ(waiting(), 250U);
 }
 
-TEST_F(HousekeepingTest, EndedJobsLeaveAfterTheirRetention) {
+TEST_F(HousekeepingTest, EndedJobsAreRemovedAfterTheirRetention) {
   settings_.retention_ms = 60000;
   housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
   const std::string key = submit();
@@ -199,7 +199,7 @@ TEST_F(HousekeepingTest, EndedJobsLeaveAfterTheirRetention) {
   EXPECT_EQ(store_->load(1, key).error().code, Code::not_found);
 }
 
-TEST_F(HousekeepingTest, RunnerIsLostOnceItHasBeenSilentForAWholeLease) {
+TEST_F(HousekeepingTest, RunnerIsLostAfterAFullSilentLease) {
   hold(7, "a1", 30000);
   hold(8, "b1", 30000);
   keep_house_for(29000);
@@ -222,7 +222,7 @@ TEST_F(HousekeepingTest, RunnerThatSignedOffIsNotLost) {
   EXPECT_EQ(detail(7), "stopped");
 }
 
-TEST_F(HousekeepingTest, OneKindOfTroubleDoesNotStopTheRest) {
+TEST_F(HousekeepingTest, OneFailureDoesNotStopTheRest) {
   submit();
   ASSERT_EQ(claim().size(), 1U);
   hold(7, "a1", 30000);

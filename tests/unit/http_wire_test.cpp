@@ -33,7 +33,7 @@ Result<std::size_t> take_in_two(HttpRequestParser& parser, std::string_view byte
   return first + second;
 }
 
-TEST(HttpRequestParser, AHeadIsReadWhereverItIsCut) {
+TEST(HttpRequestParser, HeadIsParsedInAnyPieces) {
   const std::string head = "PUT /a?b HTTP/1.0\r\nHost: x\r\nX-Two:\t a b  \r\n\r\n";
   for (std::size_t cut = 0; cut < head.size(); ++cut) {
     HttpRequestParser parser(8192);
@@ -48,7 +48,7 @@ TEST(HttpRequestParser, AHeadIsReadWhereverItIsCut) {
   }
 }
 
-TEST(HttpRequestParser, AHeadHasALimitWhateverIsBehindIt) {
+TEST(HttpRequestParser, HeadHasALimit) {
   const std::string head = kPost + "X: " + std::string(1000, 'x') + "\r\n\r\n";
   HttpRequestParser fits(head.size()), too_long(head.size() - 1), without_end(100);
   EXPECT_EQ(fits.take_head(head + std::string(5000, 'y')).value_or(0), head.size());
@@ -57,7 +57,7 @@ TEST(HttpRequestParser, AHeadHasALimitWhateverIsBehindIt) {
 }
 
 // Requests that the HTTP library accepts.
-TEST(HttpRequestParser, WhatTheLibraryReadsKindlyIsRefused) {
+TEST(HttpRequestParser, LenientLibrarySyntaxIsRejected) {
   for (const char* more : {"A: b\r\n c\r\n", "A:\r\n b\r\n", "A: b\r\n\tc\r\n", "Content-Length: 1, 1\r\n",
                            "Content-Length: 1\r\nContent-Length: 1\r\n", "Transfer-Encoding: gzip, chunked\r\n",
                            "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: identity\r\nContent-Length: 1\r\n",
@@ -69,14 +69,14 @@ TEST(HttpRequestParser, WhatTheLibraryReadsKindlyIsRefused) {
   EXPECT_FALSE(old.take_head("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"));
 }
 
-TEST(HttpRequestParser, ABareLineEndIsRefusedBeforeTheHeadEnds) {
+TEST(HttpRequestParser, BareLineEndIsRejectedBeforeTheHeadEnds) {
   for (const char* begun : {"POST / HTTP/1.1\n", "POST / HTTP/1.1\r\nA: b\n", "POST / HTTP/1.1\r\n A", " POST", "\n"}) {
     HttpRequestParser parser(8192);
     EXPECT_FALSE(parser.take_head(begun)) << begun;
   }
 }
 
-TEST(HttpRequestParser, ABodyEndsWhereItsLengthSays) {
+TEST(HttpRequestParser, BodyEndsAtItsLength) {
   HttpRequestParser parser = behind(kPost + "Content-Length: 5\r\n\r\n");
   Kept body;
   EXPECT_EQ(*parser.take_body("abc", body), 3U);
@@ -88,7 +88,7 @@ TEST(HttpRequestParser, ABodyEndsWhereItsLengthSays) {
   EXPECT_TRUE(behind(kPost + "Content-Length: 0\r\n\r\n").done());
 }
 
-TEST(HttpRequestParser, ChunksEndWithTheirLastLineHoweverTheyAreCut) {
+TEST(HttpRequestParser, ChunksEndWithTheirLastLineInAnyPieces) {
   const std::string chunks = "4\r\nabcd\r\nA;x=\"y\"\r\n0123456789\r\n000\r\nTrailer: a\r\nB: c\r\n\r\n";
   const std::string all = chunks + "GET http://x/ HTTP/1.1";
   for (std::size_t cut = 0; cut <= all.size(); ++cut) {
@@ -105,7 +105,7 @@ TEST(HttpRequestParser, ChunksEndWithTheirLastLineHoweverTheyAreCut) {
 
 // Regression test for a bug found by fuzzing: the library asserts at least five bytes when a last chunk is fed for the
 // second time.
-TEST(HttpRequestParser, ABodyOfNoChunksEndsHoweverManyBytesComeAtATime) {
+TEST(HttpRequestParser, EmptyChunkedBodyEndsInAnyPieces) {
   for (const std::string chunks : {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\n\r\n", "0\r\nX: y\r\n\r\n"}) {
     for (std::size_t step = 1; step <= chunks.size(); ++step) {
       HttpRequestParser parser = behind(kChunked);
@@ -153,7 +153,7 @@ TEST(HttpRequestParser, MalformedChunksAreAnError) {
   }
 }
 
-TEST(HttpRequestParser, WhatFramesABodyHasALimit) {
+TEST(HttpRequestParser, BodyFramingHasALimit) {
   Kept body;
   HttpRequestParser line = behind(kChunked), trailers = behind(kChunked), many = behind(kChunked);
   EXPECT_EQ(line.take_body("1;" + std::string(20000, 'x'), body).error().code, Code::too_large);
@@ -164,7 +164,7 @@ TEST(HttpRequestParser, WhatFramesABodyHasALimit) {
   EXPECT_EQ(many.take_body(chunks, body).error().code, Code::too_large);
 }
 
-TEST(HttpRequestParser, AnErrorOfTheBodyEndsTheRequest) {
+TEST(HttpRequestParser, BodyErrorEndsTheRequest) {
   struct Refusing final : HttpRequestParser::Body {
     Result<void> begin(std::uint64_t length) override {
       if (length > 10) return fail(Code::too_large, "begin");
@@ -180,7 +180,7 @@ TEST(HttpRequestParser, AnErrorOfTheBodyEndsTheRequest) {
   EXPECT_EQ(chunked.take_body("1\r\nx", body).error().code, Code::unavailable);
 }
 
-TEST(HttpAnswerHead, SaysHowTheBodyEndsAndWhetherTheConnectionGoesOn) {
+TEST(HttpAnswerHead, DescribesBodyLengthAndKeepAlive) {
   EXPECT_EQ(to_text({200, {{"A", "b"}}, HttpFraming::counted, 3, true, true}),
             "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\n");
   EXPECT_EQ(to_text({204, {}, HttpFraming::counted, 0, true, false}),

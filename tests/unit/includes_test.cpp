@@ -176,13 +176,13 @@ std::vector<std::string> violations(const fs::path& root) {
   return found;
 }
 
-TEST(Includes, FollowTheArrows) {
+TEST(Includes, FollowTheModuleOrder) {
   EXPECT_GT(read_sources(mj::test::source_folder()).size(), 30U) << "the sources were not found";
   for (const auto& violation : violations(mj::test::source_folder())) ADD_FAILURE() << violation;
 }
 
 // "1 node(s)" is not allowed: base/counted.h selects singular or plural.
-TEST(Texts, CountThingsAsPeopleDo) {
+TEST(Texts, CountInPlainEnglish) {
   const fs::path root = mj::test::source_folder();
   const std::regex guessed("\"[^\"]*[a-z]\\(s\\)");
   for (const Source& source : read_sources(root)) {
@@ -196,7 +196,7 @@ TEST(Texts, CountThingsAsPeopleDo) {
   }
 }
 
-TEST(Includes, ArrowsHaveNoCircle) {
+TEST(Includes, ModuleOrderHasNoCycle) {
   Parts done;
   for (std::size_t round = 0; round < kArrows.size(); ++round) {
     for (const auto& [part, may] : kArrows) {
@@ -227,7 +227,7 @@ class Planted : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(Planted, WrongArrowsAreFound) {
+TEST_F(Planted, WrongDependenciesAreFound) {
   using Found = std::vector<std::string>;
   EXPECT_EQ(planted("agent/worker/x.cpp", "\n#include \"coordinator/y.h\"\n"),
             (Found{"agent/worker/x.cpp:2: coordinator/y.h: worker may not include coordinator"}));
@@ -252,14 +252,14 @@ TEST_F(Planted, ReservedLibrariesAreFound) {
   EXPECT_EQ(planted("agent/store/x.h", "#include <nlohmann/json.hpp>\n").size(), 1U);
 }
 
-TEST_F(Planted, ASecondMainIsFound) {
+TEST_F(Planted, SecondMainIsFound) {
   const std::string all =
       "#include \"store/a.h\"\n#include \"sandbox/a.h\"\n#include \"executors/a.h\"\n#include \"worker/a.h\"\n";
   EXPECT_EQ(planted("agent/cli/other.cpp", all).size(), 1U);
   EXPECT_TRUE(planted("agent/cli/main.cpp", all).empty());
 }
 
-TEST_F(Planted, WhatIsAllowedIsNotReported) {
+TEST_F(Planted, AllowedIncludesAreNotReported) {
   EXPECT_TRUE(planted("sandbox/x.cpp", "#include <seccomp.h>\n#include <sched.h>\n#include \"base/fd.h\"\n").empty());
   EXPECT_TRUE(planted("agent/store/x.cpp", "#include <hiredis/hiredis.h>\n#include \"mycojobs/store.h\"\n").empty());
   EXPECT_TRUE(

@@ -69,7 +69,7 @@ class JobInputsTest : public ::testing::Test {
   }
 };
 
-TEST_F(JobInputsTest, FilesComeByNameOrIdAllOrOneAndEachOnce) {
+TEST_F(JobInputsTest, FilesAreListedOnceByNameOrId) {
   depend_on(1, "build", json({{"app", object("A")}, {"doc/readme", object("R")}}).dump());
   EXPECT_EQ(gather({"build"}), "");
   EXPECT_EQ(files(), (std::vector<std::string>{"build/app", "build/doc/readme"}));
@@ -80,7 +80,7 @@ TEST_F(JobInputsTest, FilesComeByNameOrIdAllOrOneAndEachOnce) {
   EXPECT_EQ(facts_.inputs["build"].result["k"], "v");
 }
 
-TEST_F(JobInputsTest, EachIsThereOnceByItsNameOrElseById) {
+TEST_F(JobInputsTest, EachIsAvailableOnceByNameOrId) {
   depend_on(1, "one", "{}");
   depend_on(2, "", "{}");
   depend_on(3, "same", "{}");
@@ -92,7 +92,7 @@ TEST_F(JobInputsTest, EachIsThereOnceByItsNameOrElseById) {
   EXPECT_EQ(called, (std::vector<std::pair<std::string, Id>>{{"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"one", 1}}));
 }
 
-TEST_F(JobInputsTest, TypesComeFromTheRecordAndAPlainClientsResultIsText) {
+TEST_F(JobInputsTest, TypesAreThoseOfTheRecordOrText) {
   depend_on(1, "plain", "{}");
   ASSERT_TRUE(store_->save(1, job_key(1, 2), {{"id", "2"}, {"result", R"({"n":"1"})"}, {"result_json", R"(["n"])"}}));
   facts_.job.dependends.push_back(2);
@@ -101,14 +101,14 @@ TEST_F(JobInputsTest, TypesComeFromTheRecordAndAPlainClientsResultIsText) {
   EXPECT_EQ(facts_.inputs["2"].result_json, std::vector<std::string>{"n"});
 }
 
-TEST_F(JobInputsTest, ANameThatIsNoFolderIsReplacedByTheId) {
+TEST_F(JobInputsTest, InvalidFolderNameIsReplacedByTheId) {
   depend_on(1, "../../etc", json({{"a", object("A")}}).dump());
   depend_on(2, std::string("nul\0l", 5), json({{"a", object("A", 2)}}).dump());
   EXPECT_EQ(gather({"../../etc", std::string("nul\0l", 5)}), "");
   EXPECT_EQ(files(), (std::vector<std::string>{"1/a", "2/a"}));
 }
 
-TEST_F(JobInputsTest, WhatIsNotThereIsNamedWithTheRemedy) {
+TEST_F(JobInputsTest, MissingInputIsNamedWithTheRemedy) {
   depend_on(1, "build",
             json({{"app", object("A")}, {"elsewhere", {{"sha256", std::string(64, 'a')}, {"bytes", 1}}}}).dump());
   expect_says(gather({"build/nothing"}), "left no artifact \"nothing\"");
@@ -129,7 +129,7 @@ TEST_F(JobInputsTest, HashOfAnotherJobsFileGivesNothing) {
       << "nor is it told whether it is";
 }
 
-TEST_F(JobInputsTest, ARecordMaySayWhatItLikes) {
+TEST_F(JobInputsTest, AnyRecordIsHandled) {
   json lie = object("A");
   lie["bytes"] = UINT64_MAX;
   depend_on(1, "lies", json({{"a", lie}}).dump());
@@ -142,33 +142,33 @@ TEST_F(JobInputsTest, ARecordMaySayWhatItLikes) {
   EXPECT_EQ(gather({"broken"}), "");
 }
 
-TEST_F(JobInputsTest, MoreThanTheDiskOfTheJobIsRefusedBeforeItRuns) {
+TEST_F(JobInputsTest, InputsBeyondTheDiskAreRejectedBeforeTheRun) {
   depend_on(1, "large", json({{"a", object(std::string(600, 'a'))}, {"b", object(std::string(600, 'b'))}}).dump());
   EXPECT_EQ(gather({"large/a"}), "");
   expect_says(gather({"large"}), "policy.disk");
 }
 
-TEST_F(JobInputsTest, ADependencyPastItsRetentionHasNoInputs) {
+TEST_F(JobInputsTest, ExpiredDependencyHasNoInputs) {
   facts_.job.dependends = {77};
   EXPECT_EQ(gather({}), "");
   expect_says(gather({"77/a"}), "left no artifact");
 }
 
-TEST_F(JobInputsTest, ADependencyThatIsNamedTwiceIsOne) {
+TEST_F(JobInputsTest, RepeatedDependencyCountsOnce) {
   depend_on(1, "build", json({{"app", object("A")}}).dump());
   facts_.job.dependends = {1, 1, 1};
   EXPECT_EQ(gather({"build/app"}), "");
   EXPECT_EQ(files(), std::vector<std::string>{"build/app"});
 }
 
-TEST_F(JobInputsTest, ANameMayHaveSlashes) {
+TEST_F(JobInputsTest, NameMayHaveSlashes) {
   depend_on(1, "build/linux", json({{"app", object("A")}}).dump());
   EXPECT_EQ(gather({"build/linux"}), "");
   EXPECT_EQ(gather({"build/linux/app"}), "");
   EXPECT_EQ(files(), std::vector<std::string>{"1/app"});
 }
 
-TEST_F(JobInputsTest, TheAgentHoldsSoMuchForOneJobHoweverLargeItsDisk) {
+TEST_F(JobInputsTest, MemoryForOneJobIsLimited) {
   facts_.granted.disk_bytes = 1ULL << 40;
   const std::string hash(64, 'a');
   const std::uint64_t bytes = 300ULL << 20;
@@ -190,7 +190,7 @@ TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
   EXPECT_EQ(gather({}), "");
 }
 
-TEST_F(JobInputsTest, FilesAreCountedOnceHoweverOftenTheyAreAskedFor) {
+TEST_F(JobInputsTest, RepeatedFilesAreCountedOnce) {
   const json artifact = object("");
   json many;
   for (int i = 0; i < 1000; ++i) many[std::to_string(i)] = artifact;

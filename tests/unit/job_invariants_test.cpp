@@ -390,13 +390,13 @@ void check(const std::vector<Row>& rows) {
   }
 }
 
-TEST(JobInvariants, Claims) { check(rows_of_claims()); }
-TEST(JobInvariants, Journals) { check(rows_of_journals()); }
-TEST(JobInvariants, Places) { check(rows_of_places()); }
-TEST(JobInvariants, LeasesSlotsAndRecords) { check(rows_of_leases_and_records()); }
+TEST(JobInvariants, ClaimsAreChecked) { check(rows_of_claims()); }
+TEST(JobInvariants, JournalsAreChecked) { check(rows_of_journals()); }
+TEST(JobInvariants, IndexesAreChecked) { check(rows_of_places()); }
+TEST(JobInvariants, LeasesSlotsAndRecordsAreChecked) { check(rows_of_leases_and_records()); }
 
 // A fix that moves the job rebuilds its index entries; the claim is fixed first, and a restoring fact is written last.
-TEST(JobInvariants, FixesComeInAnOrderThatOneStepCanKeep) {
+TEST(JobInvariants, FixesAreOrderedForASingleStep) {
   Looked looked = held();
   looked.places.slot_free = true;
   looked.places.due_ms = 5;

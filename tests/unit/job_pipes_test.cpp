@@ -73,7 +73,7 @@ class JobPipesTest : public ::testing::Test {
   std::deque<std::string> to_say_;
 };
 
-TEST(PipeTag, KeepsRunAndPipeApartAndLeavesRoomBelow) {
+TEST(PipeTag, SeparatesRunAndPipe) {
   for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel, JobPipe::requests}) {
     for (RunNumber run : {RunNumber{1}, RunNumber{1} << 55}) {
       const PipeTag back = PipeTag::of(PipeTag{run, pipe}.bits());
@@ -84,7 +84,7 @@ TEST(PipeTag, KeepsRunAndPipeApartAndLeavesRoomBelow) {
   }
 }
 
-TEST_F(JobPipesTest, ReadsAsFarAsTheBufferTakesIt) {
+TEST_F(JobPipesTest, ReadsUpToTheBufferSize) {
   write(JobPipe::out, "0123456789");
   EXPECT_EQ(read(JobPipe::out), "01234567");
   EXPECT_EQ(read(JobPipe::out), "89");
@@ -93,7 +93,7 @@ TEST_F(JobPipesTest, ReadsAsFarAsTheBufferTakesIt) {
   EXPECT_EQ(read(JobPipe::out), "more");
 }
 
-TEST_F(JobPipesTest, PipeThatHasEndedGivesItsRestAndNoEventAnyMore) {
+TEST_F(JobPipesTest, EndedPipeYieldsItsRestAndNoMoreEvents) {
   write(JobPipe::channel, "last");
   job(JobPipe::channel).reset();
   ASSERT_EQ(ready().size(), 1U);
@@ -102,7 +102,7 @@ TEST_F(JobPipesTest, PipeThatHasEndedGivesItsRestAndNoEventAnyMore) {
   EXPECT_TRUE(ready().empty()) << "closed, it is in the epoll set no more";
 }
 
-TEST_F(JobPipesTest, OutputIsListenedToAMomentLaterTheChannelAtOnce) {
+TEST_F(JobPipesTest, OutputIsPolledLaterThanTheChannel) {
   write(JobPipe::out, "x");
   write(JobPipe::err, "x");
   EXPECT_TRUE(ready().empty());
@@ -115,7 +115,7 @@ TEST_F(JobPipesTest, OutputIsListenedToAMomentLaterTheChannelAtOnce) {
   EXPECT_EQ(ready().size(), 3U);
 }
 
-TEST_F(JobPipesTest, ChannelOfOneThatIsNotAnsweredIsListenedToWithItsOutput) {
+TEST_F(JobPipesTest, ChannelWithAPendingReplyIsPolledWithItsOutput) {
   begin(false);
   write(JobPipe::channel, "x");
   EXPECT_TRUE(ready().empty());
@@ -125,7 +125,7 @@ TEST_F(JobPipesTest, ChannelOfOneThatIsNotAnsweredIsListenedToWithItsOutput) {
   EXPECT_EQ(ready().size(), 1U);
 }
 
-TEST_F(JobPipesTest, FullSocketOfOneThatIsNotAnsweredIsWaitedForToo) {
+TEST_F(JobPipesTest, FullSocketWithAPendingReplyIsPolled) {
   begin(false);
   to_say_ = {std::string(4U << 20, 'x')};
   send();
@@ -137,7 +137,7 @@ TEST_F(JobPipesTest, FullSocketOfOneThatIsNotAnsweredIsWaitedForToo) {
   EXPECT_EQ(ready().size(), 1U);
 }
 
-TEST_F(JobPipesTest, FullSocketIsWaitedForAndNothingIsAskedForMeanwhile) {
+TEST_F(JobPipesTest, FullSocketIsPolledWithoutNewRequests) {
   const std::string large(4U << 20, 'x');
   to_say_ = {large, "behind it"};
   send();
@@ -158,7 +158,7 @@ TEST_F(JobPipesTest, FullSocketIsWaitedForAndNothingIsAskedForMeanwhile) {
   EXPECT_TRUE(ready().empty()) << "nobody is woken for a socket that takes more";
 }
 
-TEST_F(JobPipesTest, JobThatDoesNotListenHoldsNobodyUp) {
+TEST_F(JobPipesTest, JobThatDoesNotReadDelaysNoOther) {
   job(JobPipe::requests).reset();
   to_say_ = {"one", "two"};
   send();
@@ -166,7 +166,7 @@ TEST_F(JobPipesTest, JobThatDoesNotListenHoldsNobodyUp) {
   EXPECT_TRUE(to_say_.empty());
 }
 
-TEST_F(JobPipesTest, HeldChannelIsNotWaitedForAndNothingIsLost) {
+TEST_F(JobPipesTest, PausedChannelIsNotPolledAndLosesNothing) {
   write(JobPipe::channel, "x");
   ASSERT_EQ(ready().size(), 1U);
   pipes_->hold(true);
@@ -182,7 +182,7 @@ TEST_F(JobPipesTest, HeldChannelIsNotWaitedForAndNothingIsLost) {
   EXPECT_EQ(read(JobPipe::channel), "x");
 }
 
-TEST_F(JobPipesTest, EndOfAHeldChannelWakesNobody) {
+TEST_F(JobPipesTest, EndOfAPausedChannelCausesNoWakeUp) {
   write(JobPipe::channel, "x");
   pipes_->hold(true);
   job(JobPipe::channel).reset();
@@ -192,7 +192,7 @@ TEST_F(JobPipesTest, EndOfAHeldChannelWakesNobody) {
   EXPECT_EQ(read(JobPipe::channel), "x");
 }
 
-TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSent) {
+TEST_F(JobPipesTest, PausedChannelStillSends) {
   to_say_ = {std::string(4U << 20, 'x')};
   send();
   ASSERT_TRUE(pipes_->is_sending());
@@ -206,7 +206,7 @@ TEST_F(JobPipesTest, HeldChannelStillTakesWhatIsSent) {
   EXPECT_TRUE(ready().empty());
 }
 
-TEST_F(JobPipesTest, PipeThatAnotherThreadReadsIsNotWaitedFor) {
+TEST_F(JobPipesTest, PipeReadByAnotherThreadIsNotPolled) {
   EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
   write(JobPipe::out, "0123");
   const auto descriptor = pipes_->begin_background_read(JobPipe::out);
@@ -238,7 +238,7 @@ TEST_F(JobPipesTest, PipeThatEndsInABackgroundReadIsClosed) {
   EXPECT_EQ(read(JobPipe::channel), "");
 }
 
-TEST_F(JobPipesTest, AttachmentGoesAlongWithTheFirstByteOnce) {
+TEST_F(JobPipesTest, AttachmentIsSentOnceWithTheFirstByte) {
   std::array<int, 2> pair{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()), 0);
   const Fd other(pair[1]);

@@ -120,7 +120,7 @@ class JobRunsTest : public ::testing::Test {
   JobRuns runs_{{1, 7000, {1000, 8000}}, 1};
 };
 
-TEST_F(JobRunsTest, JobIsLaunchedSpokenToAndReported) {
+TEST_F(JobRunsTest, JobIsLaunchedServedAndReported) {
   step(job(1));
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, 1U);
@@ -139,7 +139,7 @@ TEST_F(JobRunsTest, JobIsLaunchedSpokenToAndReported) {
   EXPECT_FALSE(runs_.next_look_ms());
 }
 
-TEST_F(JobRunsTest, UnknownRunsArePassedOver) {
+TEST_F(JobRunsTest, UnknownRunsAreIgnored) {
   std::vector<JobRuns::Event> events;
   events.emplace_back(JobRuns::Fence{7, 1});
   events.emplace_back(JobRuns::Kill{7, KillReason::cancelled});
@@ -159,7 +159,7 @@ TEST_F(JobRunsTest, UnknownRunsArePassedOver) {
   EXPECT_EQ(runs_.say_next(7), "");
 }
 
-TEST_F(JobRunsTest, JobsBeginInOrderAsSlotsBecomeFree) {
+TEST_F(JobRunsTest, JobsStartInOrderAsSlotsBecomeFree) {
   begin(job(1));
   step(job(2));
   step(job(3));
@@ -171,7 +171,7 @@ TEST_F(JobRunsTest, JobsBeginInOrderAsSlotsBecomeFree) {
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
-TEST_F(JobRunsTest, JobThatComesLaterDoesNotOvertakeWhoWaits) {
+TEST_F(JobRunsTest, LaterJobDoesNotOvertakeAWaitingOne) {
   begin(job(1));
   step(job(2));
   end(1, RunStatus::ok);  // the slot is free
@@ -181,7 +181,7 @@ TEST_F(JobRunsTest, JobThatComesLaterDoesNotOvertakeWhoWaits) {
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
-TEST_F(JobRunsTest, JobsThatWaitTooLongGoBackTheLastOneFirst) {
+TEST_F(JobRunsTest, JobsThatWaitTooLongAreReturnedLastFirst) {
   begin(job(1));
   step(job(2));
   step(job(3));
@@ -196,7 +196,7 @@ TEST_F(JobRunsTest, JobsThatWaitTooLongGoBackTheLastOneFirst) {
   EXPECT_FALSE(runs_.next_look_ms());
 }
 
-TEST_F(JobRunsTest, TimeOfAJobThatWaitedCountsFromItsStart) {
+TEST_F(JobRunsTest, TimeOfAWaitingJobCountsFromItsStart) {
   begin(job(1));
   Start second = job(2);
   second.deadline_boot_ms = now_.boot_ms + 1000;
@@ -207,7 +207,7 @@ TEST_F(JobRunsTest, TimeOfAJobThatWaitedCountsFromItsStart) {
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 1000U);
 }
 
-TEST_F(JobRunsTest, WaitingJobThatIsKilledGoesBackAndItsRenewedLeaseIsItsFence) {
+TEST_F(JobRunsTest, RenewedLeaseIsTheFenceOfAWaitingJob) {
   begin(job(1));
   step(job(2));
   step(job(3));
@@ -221,7 +221,7 @@ TEST_F(JobRunsTest, WaitingJobThatIsKilledGoesBackAndItsRenewedLeaseIsItsFence) 
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
 }
 
-TEST_F(JobRunsTest, JobThatCannotBeLaunchedGoesBackUncountedAndLeavesItsSlot) {
+TEST_F(JobRunsTest, FailedLaunchReturnsTheJobUncounted) {
   step(job(1));
   step(JobRuns::LaunchFailed{1, "no descriptors left"});
   ASSERT_EQ(given_back(), std::vector<RunNumber>{1});
@@ -232,7 +232,7 @@ TEST_F(JobRunsTest, JobThatCannotBeLaunchedGoesBackUncountedAndLeavesItsSlot) {
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
-TEST_F(JobRunsTest, CancelHasGraceAFencedRunHasNone) {
+TEST_F(JobRunsTest, CancelHasGraceAndALostFenceHasNone) {
   begin(job(1));
   step(JobRuns::Kill{1, KillReason::cancelled});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
@@ -243,7 +243,7 @@ TEST_F(JobRunsTest, CancelHasGraceAFencedRunHasNone) {
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 0U);
 }
 
-TEST_F(JobRunsTest, NextStageHasANumberOfItsOwnTheLastFenceAndWhatTimeIsLeft) {
+TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
   Start two = job(1, 2);
   two.deadline_boot_ms = now_.boot_ms + 1000;
   begin(std::move(two));
@@ -274,7 +274,7 @@ TEST_F(JobRunsTest, KillBetweenTwoStagesReachesTheNextOne) {
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
 }
 
-TEST_F(JobRunsTest, LauncherThatGoesBetweenTwoStagesCostsADeliveryAndNoOutput) {
+TEST_F(JobRunsTest, LauncherLostBetweenStagesCostsADelivery) {
   begin(job(1, 2));
   step(JobRuns::Bytes{1, JobPipe::out, "no end of line"});
   end(1, RunStatus::ok);
@@ -287,7 +287,7 @@ TEST_F(JobRunsTest, LauncherThatGoesBetweenTwoStagesCostsADeliveryAndNoOutput) {
 }
 
 // A granted folder does not answer: no delivery is counted, and the queue is paused.
-TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
+TEST_F(JobRunsTest, UnstartedRunIsReturnedAsStartRejected) {
   Start start = job(1);
   start.queue = "queue:x";
   begin(std::move(start));
@@ -304,7 +304,7 @@ TEST_F(JobRunsTest, RunThatHasNotStartedIsHandedBackAsOneThatCannotBegin) {
 }
 
 // The host lacks a resource that another host may have. The delivery is not counted, and claims are paused for a while.
-TEST_F(JobRunsTest, RunThatTheHostCannotStartGoesBackUncounted) {
+TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
   for (const std::size_t stage : {0U, 1U}) {
     begin(job(1, 2));
     if (stage == 1) end(1, RunStatus::ok);
@@ -323,7 +323,7 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartGoesBackUncounted) {
   }
 }
 
-TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndGoBackUncounted) {
+TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndUncounted) {
   begin(job(1));
   step(JobRuns::ReturnJobs{});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
@@ -336,7 +336,7 @@ TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndGoBackUncounted) {
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
-TEST_F(JobRunsTest, ReturnedJobThatHasEndedOrIsCancelledKeepsItsEnd) {
+TEST_F(JobRunsTest, EndedOrCancelledReturnedJobKeepsItsEnd) {
   begin(job(1));
   step(JobRuns::ReturnJobs{});
   end(1, RunStatus::ok);
@@ -350,7 +350,7 @@ TEST_F(JobRunsTest, ReturnedJobThatHasEndedOrIsCancelledKeepsItsEnd) {
   EXPECT_TRUE(reports<Release>().empty());
 }
 
-TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
+TEST_F(JobRunsTest, LostRunReturnsToItsQueue) {
   begin(job(1));
   end(1, RunStatus::lost, "the launcher is gone");
   ASSERT_EQ(reports<Release>().size(), 1U);
@@ -360,7 +360,7 @@ TEST_F(JobRunsTest, LostRunGoesBackToItsQueue) {
   EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
 }
 
-TEST_F(JobRunsTest, UnkillableIsReportedOnceAndKeepsTheSlotUntilTheRealEnd) {
+TEST_F(JobRunsTest, UnkillableRunIsReportedOnceAndKeepsItsSlot) {
   begin(job(1));
   end(1, RunStatus::unkillable, "process 4711");
   ASSERT_EQ(reports<Mark>().size(), 1U);
@@ -392,7 +392,7 @@ TEST_F(JobRunsTest, OutputOverItsLimitKillsOnce) {
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
 }
 
-TEST_F(JobRunsTest, PartOfALineIsShownWhenItsEndDoesNotCome) {
+TEST_F(JobRunsTest, PartialLineIsShownWithoutItsEnd) {
   begin(job(1));
   step(JobRuns::Bytes{1, JobPipe::out, "50 %"});
   step(JobRuns::AllRead{1});
@@ -408,7 +408,7 @@ TEST_F(JobRunsTest, PartOfALineIsShownWhenItsEndDoesNotCome) {
   EXPECT_FALSE(runs_.next_look_ms()) << "nothing waits any more";
 }
 
-TEST_F(JobRunsTest, NotesOfTheConversationAreLinesOfTheLog) {
+TEST_F(JobRunsTest, ProtocolNotesAreLogLines) {
   begin(job(1));
   step(JobRuns::Bytes{1, JobPipe::channel, "half of it"});
   step(JobRuns::AllRead{1});
@@ -436,7 +436,7 @@ TEST_F(JobRunsTest, CallReachesTheBrokerOnlyIfTheExecutorHasCalls) {
   EXPECT_EQ(runs_.say_next(2), "the answer");
 }
 
-TEST_F(JobRunsTest, FailureWithAnAttemptLeftIsFollowedByAnother) {
+TEST_F(JobRunsTest, FailureWithARemainingAttemptIsRetried) {
   Start start = job(1);
   start.retries = 1;
   begin(std::move(start));
@@ -499,7 +499,7 @@ TEST_F(JobRunsTest, SecretsOfTheJobAreInNoReport) {
 
 // Work in the background blocks no other job.
 
-TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
+TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
   Start start = job(1);
   start.conversation = nullptr;
   start.lane = "plugin 1";
@@ -528,7 +528,7 @@ TEST_F(JobRunsTest, JobThatIsBegunElsewhereIsLaunchedWithItsLatestFence) {
   EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
 }
 
-TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
+TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
   for (const bool returns_all : {true, false}) {
     Start start = job(1);
     start.conversation = nullptr;
@@ -551,7 +551,7 @@ TEST_F(JobRunsTest, JobThatIsKilledWhileItBeginsElsewhereGoesBackAtOnce) {
   }
 }
 
-TEST_F(JobRunsTest, JobThatCannotBeBegunElsewhereIsHandedBackAndLeavesItsSlot) {
+TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
   Start start = job(1);
   start.conversation = nullptr;
   start.lane = "plugin 1";
@@ -592,7 +592,7 @@ class JobRunsHanging : public JobRunsTest {
   }
 };
 
-TEST_F(JobRunsHanging, JobsBehindALaneThatDoesNotAnswerLeaveTheirSlotsAndOthersOfItGetNone) {
+TEST_F(JobRunsHanging, JobsBehindAHangingStrandLeaveTheirSlots) {
   step(of_lane(1, "disk 1"));
   step(job(2));
   EXPECT_EQ(runs_.next_look_ms(), 50U) << "the second one waits for the slot";
@@ -622,7 +622,7 @@ TEST_F(JobRunsHanging, JobsBehindALaneThatDoesNotAnswerLeaveTheirSlotsAndOthersO
   EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U) << "the lane answers again";
 }
 
-TEST_F(JobRunsHanging, ALaneThatIsSlowButAnswersIsWaitedFor) {
+TEST_F(JobRunsHanging, SlowStrandIsWaitedFor) {
   runs_ = JobRuns({2, 10000, {}}, 1);
   step(of_lane(1, "disk 1"));
   step(of_lane(2, "disk 1"));
@@ -636,7 +636,7 @@ TEST_F(JobRunsHanging, ALaneThatIsSlowButAnswersIsWaitedFor) {
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
-TEST_F(JobRunsHanging, WhatAJobMayTakeCountsFromWhenItHasBegun) {
+TEST_F(JobRunsHanging, TimeLimitCountsFromTheStart) {
   Start start = of_lane(1, "disk 1");
   start.deadline_boot_ms = now_.boot_ms + 3000;
   step(std::move(start));
@@ -660,7 +660,7 @@ class JobRunsBetween : public JobRunsTest {
   }
 };
 
-TEST_F(JobRunsBetween, WhoMayWaitGetsFromStageToStageElsewhere) {
+TEST_F(JobRunsBetween, BlockingStageChangesRunInBackground) {
   const auto go_on = end_first_stage();
   EXPECT_TRUE(launched().empty());
   step(JobRuns::Bytes{1, JobPipe::channel, "late"});
@@ -679,7 +679,7 @@ TEST_F(JobRunsBetween, WhoMayWaitGetsFromStageToStageElsewhere) {
   EXPECT_EQ(reports<EndReport>().size(), 1U) << "behind nobody else's work";
 }
 
-TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndGetsNothingToRun) {
+TEST_F(JobRunsBetween, JobKilledBetweenStagesEndsWithTheNextStage) {
   const auto go_on = end_first_stage();
   step(JobRuns::Kill{1, KillReason::cancelled});
   step(JobRuns::Kill{1, KillReason::fenced});
@@ -692,7 +692,7 @@ TEST_F(JobRunsBetween, WhoIsKilledMeanwhileDiesWithTheStageThatBeginsAndGetsNoth
   EXPECT_TRUE(all<JobRuns::Speak>().empty());
 }
 
-TEST_F(JobRunsBetween, WhoseLaneDoesNotAnswerLeavesItsSlotAndGoesBack) {
+TEST_F(JobRunsBetween, HangingStrandReturnsTheJobAndFreesItsSlot) {
   const auto go_on = end_first_stage();
   EXPECT_EQ(runs_.next_look_ms(), 500U);
   step(JobRuns::Kill{1, KillReason::cancelled});
@@ -709,7 +709,7 @@ TEST_F(JobRunsBetween, WhoseLaneDoesNotAnswerLeavesItsSlotAndGoesBack) {
   EXPECT_FALSE(runs_.next_look_ms());
 }
 
-TEST_F(JobRunsBetween, AStageThatFailedIsTheLastAndWaitsForNobody) {
+TEST_F(JobRunsBetween, FailedStageIsTheLastWithoutAWait) {
   Start start = job(1, 2);
   start.lane = "v 1";
   begin(std::move(start));
@@ -733,7 +733,7 @@ class JobRunsDisk : public JobRunsTest {
   DiskControl disk_;
 };
 
-TEST_F(JobRunsDisk, WhatAJobLeavesIsWrittenElsewhereInOrderAndBeforeItsEndIsReported) {
+TEST_F(JobRunsDisk, FilesAreWrittenInOrderBeforeTheEnd) {
   begin_one();
   step(JobRuns::Bytes{1, JobPipe::channel, "1"});
   const auto first = work();
@@ -769,7 +769,7 @@ TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
   }
 }
 
-TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
+TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
   begin_one();
   const std::string much(ArtifactQueue::kMostBytes, 'x');
   step(JobRuns::Bytes{1, JobPipe::channel, "x"});
@@ -789,7 +789,7 @@ TEST_F(JobRunsDisk, ChannelIsHeldWhileTooMuchWaits) {
   step(work()());  // the run notifies its disk at destruction, so the disk is destroyed before the runs
 }
 
-TEST_F(JobRunsDisk, WhatIsRefusedStandsInTheLogWhileTheJobRunsAndAfterIt) {
+TEST_F(JobRunsDisk, RejectedFilesAreLoggedDuringAndAfterTheRun) {
   begin_one("bad");
   step(JobRuns::Bytes{1, JobPipe::channel, "x"});
   step(work()());
@@ -799,7 +799,7 @@ TEST_F(JobRunsDisk, WhatIsRefusedStandsInTheLogWhileTheJobRunsAndAfterIt) {
   EXPECT_EQ(log_lines(), "finished\n");
 }
 
-TEST_F(JobRunsDisk, WhoeverLeavesNothingWaitsForNoDisk) {
+TEST_F(JobRunsDisk, JobWithoutFilesWaitsForNoDisk) {
   begin_one();
   end(1, RunStatus::ok);
   EXPECT_TRUE(all<JobRuns::Elsewhere>().empty());
@@ -807,7 +807,7 @@ TEST_F(JobRunsDisk, WhoeverLeavesNothingWaitsForNoDisk) {
   EXPECT_EQ(disk_.calls(), "");
 }
 
-TEST_F(JobRunsDisk, WhatALostRunHasLeftGoesElsewhere) {
+TEST_F(JobRunsDisk, FilesOfALostRunAreRemovedInBackground) {
   begin_one();
   step(JobRuns::Bytes{1, JobPipe::channel, "x"});
   auto write = work();

@@ -31,7 +31,7 @@ TEST(Json, SizeIsCappedBeforeParsing) {
   EXPECT_EQ(parsed.error().message, "JSON of 7 bytes is over the limit of 6 bytes");
 }
 
-TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
+TEST(Json, DuplicateKeysAreRejectedWithTheirPlace) {
   EXPECT_EQ(error_of("{\"a\":1,\n  \"b\":{\"a\":2},\n  \"a\":3}"),
             "JSON has the same key twice in one object at line 3 column 3");
   EXPECT_NE(error_of(R"({"a":1,"\u0061":2})"), "") << "spelled otherwise, the same key";
@@ -39,7 +39,7 @@ TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
 }
 
 // The library's parser with a callback scans all members at the end of each object: 10^10 steps for this text.
-TEST(Json, ManyObjectsInOneTakeTimeByTheirNumber) {
+TEST(Json, ManyObjectsNeedLinearTime) {
   std::string text = "{";
   for (int i = 0; i < 200000; ++i) text += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":{}";
   EXPECT_EQ(error_of(text + "}"), "");
@@ -61,7 +61,7 @@ TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
   }
 }
 
-TEST(Json, DamagedTextIsReadOrRefusedAndNothingElse) {
+TEST(Json, DamagedTextIsReadOrRejected) {
   const std::string whole =
       R"({"id":1,"job":[{"id":2,"script":"a\u00e9\"b","env_vars":{"A":"1"},"timeout":5}],"flow":{"nodes":[{}]},"logs":[]})";
   std::mt19937 random(7);
@@ -94,7 +94,7 @@ TEST(Json, DamagedTextIsReadOrRefusedAndNothingElse) {
   EXPECT_GT(read, 200U);
 }
 
-TEST(Json, IntegersBeyond64BitsAreFoundWhereTheyAre) {
+TEST(Json, IntegersBeyond64BitsAreLocated) {
   for (const char* exact : {"18446744073709551615", "-9223372036854775808", "[0,-1,1e300,1.8446744073709551616e19]",
                             "\"18446744073709551616\"", R"({"18446744073709551616":"\\\"18446744073709551616"})", "\"",
                             "\"\\", "0.18446744073709551616", ""}) {

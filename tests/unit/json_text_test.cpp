@@ -71,7 +71,7 @@ std::string written(std::string_view text) {
   return out;
 }
 
-TEST(JsonText, EveryByteIsWrittenAsTheLibraryWritesIt) {
+TEST(JsonText, EveryByteIsWrittenLikeTheLibrary) {
   for (int byte = 0; byte < 256; ++byte) {
     for (const char* around : {"", "a", "\xC3", "\xE2\x82", "12345678"}) {
       const std::string text = around + std::string(1, static_cast<char>(byte)) + around;
@@ -80,7 +80,7 @@ TEST(JsonText, EveryByteIsWrittenAsTheLibraryWritesIt) {
   }
 }
 
-TEST(JsonText, HostileStringsAreWrittenAsTheLibraryWritesThem) {
+TEST(JsonText, HostileStringsAreWrittenLikeTheLibrary) {
   Hostile hostile(11);
   for (int round = 0; round < 20000; ++round) {
     const std::string text = hostile.text();
@@ -89,7 +89,7 @@ TEST(JsonText, HostileStringsAreWrittenAsTheLibraryWritesThem) {
   }
 }
 
-TEST(JsonText, ObjectsListsAndMapsAreWrittenAsTheLibraryWritesThem) {
+TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
   Hostile hostile(12);
   for (int round = 0; round < 3000; ++round) {
     TextMap map;
@@ -134,7 +134,7 @@ bool taken(std::string_view text) {
   return read_json_text(text, kDepth, value);
 }
 
-TEST(JsonReader, WellMadeTextIsReadWithoutTheLibrary) {
+TEST(JsonReader, ValidTextIsReadWithoutTheLibrary) {
   for (const char* text :
        {"null", " [ ] ", "{}", "[1,-1,0,-0,0.5,-0.0,1e3,1E-3,1.25e+2,18446744073709551615,-9223372036854775808]",
         "\"\"", R"({"a":{"b":[true,false,null,"x"]},"":"", "\u0041":"\"\\\/\b\f\n\r\t\u00e9\u20ac\ud83d\ude00"})"}) {
@@ -143,7 +143,7 @@ TEST(JsonReader, WellMadeTextIsReadWithoutTheLibrary) {
   }
 }
 
-TEST(JsonReader, WhatIsNoJsonIsNotTaken) {
+TEST(JsonReader, InvalidJsonIsRejected) {
   for (const char* text : {"",
                            " ",
                            "{",
@@ -188,7 +188,7 @@ TEST(JsonReader, WhatIsNoJsonIsNotTaken) {
   EXPECT_FALSE(taken(std::string(1U << 20, '[')));
 }
 
-TEST(JsonReader, DamagedTextIsReadAsTheLibraryReadsItOrNotTaken) {
+TEST(JsonReader, DamagedTextIsReadLikeTheLibraryOrRejected) {
   const std::string whole =
       R"({"id":1,"job":[{"id":-2,"script":"a\u00e9\"b\ud83d\ude00","env_vars":{"A":"1"},"t":5.25e-3}],"n":null,"b":[true,false]})";
   Hostile hostile(13);
@@ -212,7 +212,7 @@ TEST(JsonReader, DamagedTextIsReadAsTheLibraryReadsItOrNotTaken) {
   EXPECT_GT(read, 5000U);
 }
 
-TEST(JsonReader, NumbersAreTheLibrarysToTheLastBit) {
+TEST(JsonReader, NumbersMatchTheLibraryToTheLastBit) {
   std::mt19937_64 random(14);
   for (int round = 0; round < 20000; ++round) {
     const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 400) - 200);

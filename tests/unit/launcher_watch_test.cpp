@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kNow = 1'000'000;
 
-TEST(LauncherWatch, NewLauncherIsTriedAtOnceAndThenOnceInAWhile) {
+TEST(LauncherWatch, NewLauncherIsTriedAtOnceAndThenPeriodically) {
   LauncherWatch watch;
   EXPECT_TRUE(watch.may_start(kNow));
   EXPECT_TRUE(watch.try_now(kNow));
@@ -21,7 +21,7 @@ TEST(LauncherWatch, NewLauncherIsTriedAtOnceAndThenOnceInAWhile) {
   EXPECT_TRUE(watch.may_start(kNow + LauncherWatch::kReviveMs));
 }
 
-TEST(LauncherWatch, NothingIsStartedForAMomentAfterAStartThatFailed) {
+TEST(LauncherWatch, FailedStartIsFollowedByAPause) {
   LauncherWatch watch;
   EXPECT_TRUE(watch.failed_to_start(kNow, "out of descriptors"));
   EXPECT_TRUE(watch.ready()) << "its launcher lives";
@@ -47,7 +47,7 @@ TEST(LauncherWatch, PauseGrowsWhileStartsFail) {
   EXPECT_TRUE(watch.may_start(now + LauncherWatch::kReviveMs)) << "runs have begun since the last shortage";
 }
 
-TEST(LauncherWatch, ReasonIsKeptUntilRunsHaveBegunAgain) {
+TEST(LauncherWatch, ReasonIsKeptUntilRunsStartAgain) {
   LauncherWatch watch;
   EXPECT_EQ(watch.why_not(kNow), "");
   watch.failed_to_start(kNow, "out of descriptors");

@@ -69,7 +69,7 @@ class LeaseKeeperTest : public testing::Test {
 };
 
 // So that two heartbeats can fail before a lease ends.
-TEST_F(LeaseKeeperTest, HeartbeatsComeThreeTimesALease) {
+TEST_F(LeaseKeeperTest, HeartbeatsAreSentThreeTimesALease) {
   claim(1);
   EXPECT_EQ(keeper_.turn(), kLeaseMs / 3);
   EXPECT_THAT(stale_, IsEmpty());
@@ -99,7 +99,7 @@ TEST_F(LeaseKeeperTest, FailedHeartbeatIsRepeatedSoon) {
   EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_after(clock_.boot_ms(), kLeaseMs)}));
 }
 
-TEST_F(LeaseKeeperTest, RunHearsOfCancellationAndOfAClaimThatHasGone) {
+TEST_F(LeaseKeeperTest, RunReceivesCancellationAndALostClaim) {
   const ClaimRef first = claim(1);
   ASSERT_TRUE(store_->cancel(1, first.job_key));
   keeper_.turn();
@@ -111,7 +111,7 @@ TEST_F(LeaseKeeperTest, RunHearsOfCancellationAndOfAClaimThatHasGone) {
   EXPECT_EQ(renewed_.size(), 1U);
 }
 
-TEST_F(LeaseKeeperTest, RemovedRunsAreRenewedNoMore) {
+TEST_F(LeaseKeeperTest, RemovedRunsAreNotRenewed) {
   claim(1);
   claim(2);
   EXPECT_EQ(keeper_.held(), (std::map<Id, std::size_t>{{1, 2}}));

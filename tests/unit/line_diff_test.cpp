@@ -11,7 +11,7 @@ std::string diff(std::string_view a, std::string_view b, std::size_t around = 1)
   return show_diff(line_diff(a, b), around);
 }
 
-TEST(LineDiff, TellsWhatGoesAndWhatComes) {
+TEST(LineDiff, ListsRemovedAndAddedLines) {
   EXPECT_EQ(diff("a\nb\nc\n", "a\nb\nc"), "");
   EXPECT_EQ(diff("", ""), "");
   EXPECT_EQ(diff("", "a\nb"), "+ a\n+ b\n");
@@ -21,7 +21,7 @@ TEST(LineDiff, TellsWhatGoesAndWhatComes) {
 }
 
 // Applying the diff to the first text yields the second, for any two texts.
-TEST(LineDiff, AnyTwoTexts) {
+TEST(LineDiff, WorksForAnyTwoTexts) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 500; ++round) {
     const auto text = [&] {

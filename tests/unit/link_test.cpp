@@ -24,7 +24,7 @@ class DeadEnd final : public Link {
 };
 
 // Regression test: every context id that a client named used memory permanently.
-TEST(Links, OneThatLedNowhereIsNotKept) {
+TEST(Links, FailedConnectionIsDropped) {
   int alive = 0;
   RedisStore store([&](Id) -> Result<std::unique_ptr<Link>> { return std::make_unique<DeadEnd>(alive); });
   for (Id context = 1; context <= 100; ++context) {

@@ -78,7 +78,7 @@ TEST_F(LinkedBuild, RunsWhileEachLibraryIsTheSameBuild) {
   EXPECT_THAT(same.files, ElementsAre(path("libone.so"), path("libtwo.so")));
 }
 
-TEST_F(LinkedBuild, GivesWayToTheSharedOneAsSoonAsOneLibraryIsUpdated) {
+TEST_F(LinkedBuild, SharedBuildIsUsedAfterALibraryUpdate) {
   update("libtwo.so", "\xab");
   const Build updated = build(recorded());
   EXPECT_FALSE(updated.linked);
@@ -89,7 +89,7 @@ TEST_F(LinkedBuild, GivesWayToTheSharedOneAsSoonAsOneLibraryIsUpdated) {
   EXPECT_TRUE(build(recorded()).linked);
 }
 
-TEST_F(LinkedBuild, GivesWayWhereALibraryIsNotInstalledOrHasNoId) {
+TEST_F(LinkedBuild, SharedBuildIsUsedWithoutALibraryOrItsId) {
   std::filesystem::remove(path("libone.so"));
   EXPECT_THAT(build(recorded()).why_not, HasSubstr("libone.so is not installed"));
   folder_.write("libone.so", "no ELF file at all, though of some length, so that its head can be read as if it were");
@@ -97,19 +97,19 @@ TEST_F(LinkedBuild, GivesWayWhereALibraryIsNotInstalledOrHasNoId) {
   EXPECT_EQ(build(recorded()).program, path("host-shared"));
 }
 
-TEST_F(LinkedBuild, NeverRunsIfTheArchivesWereOfAnotherPackage) {
+TEST_F(LinkedBuild, NeverRunsWithArchivesOfAnotherPackage) {
   const Build mixed = build(recorded() + "never libone.a was of another package\n");
   EXPECT_EQ(mixed.program, path("host-shared"));
   EXPECT_EQ(mixed.why_not, "libone.a was of another package");
 }
 
-TEST_F(LinkedBuild, ANoteThatSaysNothingCountsAsChanged) {
+TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
   EXPECT_EQ(build("else host-shared\n").program, path("host-shared"));
   EXPECT_FALSE(build("").linked);
   EXPECT_FALSE(build(std::string(5, '\0')).linked);
 }
 
-TEST_F(LinkedBuild, AProgramWithoutTheNoteIsItself) {
+TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
   for (const std::string& bytes :
        {elf_of(note("GNU", 1, recorded())), elf_of(""), std::string("#!/bin/sh\n"), std::string()}) {
     const Build plain = installed_build(folder_.write("host", bytes));
@@ -121,7 +121,7 @@ TEST_F(LinkedBuild, AProgramWithoutTheNoteIsItself) {
 }
 
 // Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
-TEST_F(LinkedBuild, DamagedFilesAreReadWithoutHarm) {
+TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
   const std::string whole = elf_of(note(kOwner, 1, recorded()));
   for (std::size_t size = 0; size < whole.size(); size += 3) {
     installed_build(folder_.write("host", whole.substr(0, size)));
@@ -133,7 +133,7 @@ TEST_F(LinkedBuild, DamagedFilesAreReadWithoutHarm) {
   }
 }
 
-TEST(BuildId, IsWhatTheSystemsToolsSay) {
+TEST(BuildId, MatchesTheSystemTools) {
   EXPECT_EQ(build_id("/proc/self/exe").size(), 40U);
   EXPECT_EQ(build_id("/etc/hostname"), "");
 }

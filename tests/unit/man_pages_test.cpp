@@ -103,14 +103,14 @@ TEST(ManPages, HaveEverySettingOfTheFile) {
     EXPECT_NE(page.find("\n" + std::string(option.name) + "\n\t"), std::string::npos) << option.name;
 }
 
-TEST(ManPages, NoTextIsTakenForAMark) {
+TEST(ManPages, TextIsNotInterpretedAsMarkup) {
   const std::string page = man_page("mycojobs.1");
   EXPECT_NE(page.find("MYCOJOBS\\_REDIS"), std::string::npos);
   EXPECT_EQ(man_page("mycojobs.7"), "");
   for (std::string_view name : kManPages) EXPECT_FALSE(man_page(name).empty()) << name;
 }
 
-TEST(HiddenCommands, StandInNoTableForPeople) {
+TEST(HiddenCommands, AreNotInUserTables) {
   for (const Command& hidden : hidden_commands()) {
     for (const Command& row : commands()) EXPECT_NE(row.name, hidden.name);
     EXPECT_EQ(man_page("mycojobs.1").find("mycojobs " + std::string(hidden.name)), std::string::npos);

@@ -71,7 +71,7 @@ TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
   }
 }
 
-TEST(Manual, NamesNoFlagThatNoCommandHas) {
+TEST(Manual, NamesNoUnknownFlag) {
   std::vector<std::string> known{"--json", "--help", "--yes", "--config"};
   for (const Command& command : commands()) {
     for (const FlagRow& flag : command.flags) known.push_back("--" + std::string(flag.name));
@@ -87,7 +87,7 @@ TEST(Manual, NamesNoFlagThatNoCommandHas) {
   }
 }
 
-TEST(Manual, HasARowForEveryCauseThatExplainNames) {
+TEST(Manual, HasARowForEveryExplainCause) {
   const std::string text = manual();
   for (const CauseRow& row : causes()) {
     const std::string state = row.state == "*" ? "any" : std::string(row.state);
@@ -96,7 +96,7 @@ TEST(Manual, HasARowForEveryCauseThatExplainNames) {
   }
 }
 
-TEST(Manual, HasARowForEveryCauseThatFlowExplainNames) {
+TEST(Manual, HasARowForEveryFlowExplainCause) {
   const std::string text = manual();
   for (const FlowCauseRow& row : flow_causes()) {
     const std::string cells = "| `" + std::string(row.cause) + "` | " + std::string(row.meaning) + " |";
@@ -104,7 +104,7 @@ TEST(Manual, HasARowForEveryCauseThatFlowExplainNames) {
   }
 }
 
-TEST(Protocol, HasARowForEveryKeyThatIsLost) {
+TEST(Protocol, HasARowForEveryLostKey) {
   const std::string text = docs_page("protocol.md");
   for (const KeyLoss& row : key_losses()) {
     const std::string cells = "| `" + std::string(row.pattern) + "` | " + std::string(row.meaning) + " |";

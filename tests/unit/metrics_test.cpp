@@ -52,14 +52,14 @@ TEST(Metrics, EachKindCountsUnderItsLabels) {
                                          "# TYPE mycojobs_claims_total counter\n"));
 }
 
-TEST(Metrics, TwoProcessesOrTestsShareNothing) {
+TEST(Metrics, ProcessesAndTestsShareNothing) {
   const auto one = Metrics::make(), other = Metrics::make();
   one->add(Metric::calls, {"job.get", "ok"});
   EXPECT_THAT(one->text(), HasSubstr("job.get"));
   EXPECT_THAT(other->text(), Not(HasSubstr("job.get")));
 }
 
-TEST(Metrics, WhoHasNoneCountsNothing) {
+TEST(Metrics, MissingMetricsCountNothing) {
   const auto none = no_metrics();
   none->add(Metric::folded, {});
   EXPECT_EQ(none->text(), "");
@@ -67,7 +67,7 @@ TEST(Metrics, WhoHasNoneCountsNothing) {
   EXPECT_TRUE(Metrics::make()->wanted());
 }
 
-TEST(Metrics, TextsOfStrangersStayOneLineOfAscii) {
+TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
   const auto metrics = Metrics::make();
   metrics->add(Metric::set_aside, {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
   const std::string text = metrics->text();
@@ -88,7 +88,7 @@ TEST(Metrics, TooManySeriesOfOneCountAsOther) {
   EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 10);
 }
 
-TEST(Metrics, WhatIsForgottenIsGoneAndCanComeBack) {
+TEST(Metrics, RemovedSeriesCanReturn) {
   const auto metrics = Metrics::make();
   metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 4);
   metrics->set(Metric::queue_jobs, {Id{11}, "python"}, 5);
@@ -124,7 +124,7 @@ TEST(Metrics, ThreadsLoseNothing) {
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_store_call_seconds_count{call="claim"})"), kThreads * kTimes);
 }
 
-TEST(Metrics, SayWhatTheProcessTakes) {
+TEST(Metrics, ReportProcessUsage) {
   const auto metrics = Metrics::make();
   const double before = value_of(*metrics, "process_cpu_seconds_total");
   EXPECT_GE(before, 0);
@@ -150,7 +150,7 @@ Claimed claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveri
   return job;
 }
 
-TEST(Counts, PickupIsThatOfFirstClaimsAndCountsFromWhenItWasDue) {
+TEST(Counts, PickupCountsFirstClaimsFromTheirDueTime) {
   const auto metrics = Metrics::make();
   ClaimReply reply;
   reply.jobs = {claimed({{"queued_ms", "1000"}, {"started_ms", "1500"}}),
@@ -178,7 +178,7 @@ EndReport ended(JobStatus status, const std::string& detail, bool again = false)
   return report;
 }
 
-TEST(Counts, AnAttemptThatAnotherFollowsIsNoEnd) {
+TEST(Counts, RetriedAttemptIsNotAnEnd) {
   const auto metrics = Metrics::make();
   const std::vector<Report> reports{ended(JobStatus::finished, "ok"),
                                     ended(JobStatus::error, "timeout", true),
@@ -200,7 +200,7 @@ TEST(Counts, AnAttemptThatAnotherFollowsIsNoEnd) {
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
 }
 
-TEST(Metrics, OneSeriesOfAContextCanBeForgotten) {
+TEST(Metrics, OneSeriesOfAContextCanBeRemoved) {
   const auto metrics = Metrics::make();
   for (const char* queue : {"python", "python3"}) metrics->set(Metric::queue_oldest, {Id{1}, queue}, 4);
   metrics->forget(Metric::queue_oldest, {Id{1}, "python"});
@@ -208,7 +208,7 @@ TEST(Metrics, OneSeriesOfAContextCanBeForgotten) {
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python3"})"), 4);
 }
 
-TEST(Counts, NamesOfQueuesAndTypesAreAClosedList) {
+TEST(Counts, QueueAndTypeNamesAreAClosedList) {
   const TypeNames served{"ours", "Any \"text\""};
   EXPECT_EQ(counted_queue("queue:python", kNoTypes), "python");
   EXPECT_EQ(counted_queue("queue:ours", served), "ours");
@@ -225,7 +225,7 @@ TEST(Counts, NamesOfQueuesAndTypesAreAClosedList) {
 }
 
 // A thousand invented types use one series; the context label is kept.
-TEST(Counts, WhatAnybodyTypesIsNoLabel) {
+TEST(Counts, UserInputIsNotALabel) {
   const auto metrics = Metrics::make();
   std::vector<Job> jobs(1200);
   NewJobs made;
@@ -244,7 +244,7 @@ TEST(Counts, WhatAnybodyTypesIsNoLabel) {
   EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 0);
 }
 
-TEST(Counts, WhatRulesAskForBeginsAtZero) {
+TEST(Counts, SeriesUsedByRulesStartAtZero) {
   const auto metrics = Metrics::make();
   const std::vector<std::string> types{"python"};
   count_from_zero(*metrics, 1, types);
@@ -299,7 +299,7 @@ TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
   EXPECT_EQ(all_names().size(), kMetrics) << "a name stands twice";
 }
 
-TEST(MetricTable, IsThatOfTheReadme) {
+TEST(MetricTable, MatchesTheReadme) {
   const std::string readme = read_file("docs/metrics/README.md");
   for (const MetricRow& row : metric_rows()) {
     const std::string wanted = "| `" + std::string(row.name) + "` | " + std::string(word(row.kind)) + " | " +
@@ -309,7 +309,7 @@ TEST(MetricTable, IsThatOfTheReadme) {
   for (const std::string& name : metrics_named_in(readme)) EXPECT_TRUE(all_names().contains(name)) << name;
 }
 
-TEST(MetricTable, HasWhatDashboardAndRulesAskFor) {
+TEST(MetricTable, ContainsTheMetricsOfDashboardAndRules) {
   const std::string dashboard = read_file("docs/metrics/dashboard.json");
   const auto json = nlohmann::json::parse(dashboard, nullptr, false);
   ASSERT_TRUE(json.is_object());

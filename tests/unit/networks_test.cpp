@@ -5,7 +5,7 @@
 namespace mycojobs {
 namespace {
 
-TEST(Networks, HoldWhatTheyName) {
+TEST(Networks, ContainTheirAddresses) {
   struct Row {
     std::vector<std::string> entries;
     const char* address;
@@ -32,7 +32,7 @@ TEST(Networks, HoldWhatTheyName) {
   }
 }
 
-TEST(Networks, RefuseWhatIsNone) {
+TEST(Networks, RejectInvalidNetworks) {
   for (const char* wrong :
        {"", "localhost", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/x", "::/129", "127.1", "10.0.0.0/8 "})
     EXPECT_FALSE(Networks::parse({wrong})) << wrong;

@@ -64,7 +64,7 @@ TEST(NotifyTargets, RefusalsNameTheField) {
   }
 }
 
-TEST(NotifyTargets, WhatAPersonTypesIsAddedToAList) {
+TEST(NotifyTargets, TypedTargetIsAddedToAList) {
   std::string notify;
   ASSERT_TRUE(add_notify("https://a.example/x", notify));
   ASSERT_TRUE(add_notify(R"({"topic": "t", "on": "error"})", notify));
@@ -74,7 +74,7 @@ TEST(NotifyTargets, WhatAPersonTypesIsAddedToAList) {
   EXPECT_EQ(json::parse(notify).size(), 2U);
 }
 
-TEST(NotifyTargets, TheBodyTellsOfThisEndAlone) {
+TEST(NotifyTargets, BodyDescribesOnlyThisEnd) {
   Notice notice;
   notice.of = "job:12:7";
   notice.finished = true;
@@ -101,7 +101,7 @@ TEST(NotifyTargets, TheBodyTellsOfThisEndAlone) {
   EXPECT_EQ(large["data"]["result_omitted"], true);
 }
 
-TEST(Webhooks, AllowWhatGoesOnFromAnEntryAndNothingElse) {
+TEST(Webhooks, AllowOnlyExtensionsOfAnEntry) {
   const auto made = Webhooks::parse({"https://hooks.example.com", "https://b.example/jobs", "http://127.0.0.1:*/in/"});
   ASSERT_TRUE(made) << made.error().message;
   for (const char* url : {"https://hooks.example.com", "https://hooks.example.com/",
@@ -146,7 +146,7 @@ TEST(Webhooks, AllowWhatGoesOnFromAnEntryAndNothingElse) {
 }
 
 // The example from https://www.standardwebhooks.com.
-TEST(Webhooks, AreSignedAsOthersSignThem) {
+TEST(Webhooks, AreSignedInTheCommonFormat) {
   TempDir folder;
   const std::string path = folder / "secrets";
   std::ofstream(path) << "# ours\n\nwhsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n";

@@ -32,7 +32,7 @@ std::string heard(const Fd& socket) {
   return size < 0 ? "" : std::string(text, static_cast<std::size_t>(size));
 }
 
-TEST(ServiceManager, GetsEachStateInOneDatagram) {
+TEST(ServiceManager, ReceivesEachStateInOneDatagram) {
   const test::TempDir folder;
   for (const std::string& name : {folder / "notify", "@mycojobs-notify-" + std::to_string(::getpid())}) {
     const Fd socket = listen_at(name);
@@ -61,7 +61,7 @@ TEST(ServiceManager, WatchesOnlyTheProcessThatItNames) {
   }
 }
 
-TEST(ServiceManager, AnAddressThatIsNoneIsNotUsed) {
+TEST(ServiceManager, InvalidAddressIsIgnored) {
   for (const std::string& bad : {std::string("run/x"), std::string("vsock:2:1"), std::string("/"), std::string("@"),
                                  "/" + std::string(200, 'x')}) {
     const ServiceManager manager(bad, "", "");
@@ -72,7 +72,7 @@ TEST(ServiceManager, AnAddressThatIsNoneIsNotUsed) {
 }
 
 // A service manager that does not read must not block the sender.
-TEST(ServiceManager, AFullSocketLosesWhatItIsSent) {
+TEST(ServiceManager, FullSocketDropsMessages) {
   const test::TempDir folder;
   const Fd socket = listen_at(folder / "notify");
   const ServiceManager manager(folder / "notify", "", "");

@@ -32,7 +32,7 @@ TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
   for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i].seq, i + 1);
 }
 
-TEST(OutputCapture, PartOfALineWaitsUntilItIsFlushed) {
+TEST(OutputCapture, PartialLineWaitsUntilItIsFlushed) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "50 %", 1);
   EXPECT_TRUE(output.has_partial());
@@ -82,7 +82,7 @@ TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
   }
 }
 
-TEST(OutputCapture, StreamsInTurnCostBoundedEntriesToo) {
+TEST(OutputCapture, AlternatingStreamsUseBoundedEntries) {
   OutputCapture output(64 << 10);
   std::size_t entries = 0;
   for (int i = 0; i < 100000; ++i) {
@@ -94,7 +94,7 @@ TEST(OutputCapture, StreamsInTurnCostBoundedEntriesToo) {
   EXPECT_LT(entries, 1100U);
 }
 
-TEST(OutputCapture, ManyTinyPiecesCostBoundedEntries) {
+TEST(OutputCapture, ManyTinyPiecesUseBoundedEntries) {
   OutputCapture output(64 << 10);
   std::size_t entries = 0;
   for (int i = 0; i < 100000; ++i) {
@@ -171,7 +171,7 @@ TEST(RunOutput, SecretIsFoundAcrossPiecesOfOneStreamOnly) {
   EXPECT_EQ(output.redact("correct horse"), "[secret TOKEN]");
 }
 
-TEST(RunOutput, WhatIsHeldBackComesAtTheEnd) {
+TEST(RunOutput, HeldBytesAreFlushedAtTheEnd) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
   RunOutput output(1 << 20, redactor);
   output.feed(LogStream::out, "all of it is correct", 1);
@@ -179,7 +179,7 @@ TEST(RunOutput, WhatIsHeldBackComesAtTheEnd) {
   EXPECT_EQ(text_of(output.take(), LogStream::out), "all of it is correct");
 }
 
-TEST(RunOutput, PartOfALineWaitsAsLongAsItMay) {
+TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
   RunOutput output(1 << 20, nullptr);
   output.feed(LogStream::out, "50 %", 1);
   EXPECT_FALSE(output.flush_partial(1000, 1));

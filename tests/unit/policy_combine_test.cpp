@@ -26,7 +26,7 @@ std::string refusal(const std::string& text, const std::string& ceiling = "{}") 
   return combined ? "" : combined.error().message;
 }
 
-TEST(Combine, WhatIsAboveTheCeilingIsRefusedWithFieldAndRemedy) {
+TEST(Combine, RequestAboveTheCeilingIsRejectedWithTheRemedy) {
   EXPECT_EQ(refusal(R"({"memory":"2 GiB"})", R"({"memory":"512 MiB"})"),
             "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 3: ask for less, or let the operator "
             "raise [contexts.3.ceiling] memory");
@@ -40,7 +40,7 @@ TEST(Combine, WhatIsAboveTheCeilingIsRefusedWithFieldAndRemedy) {
   EXPECT_EQ(refusal(R"({"cpu":"2 h","wall":"2 h","pids":256,"output.kill":true,"artifacts.optional":true})"), "");
 }
 
-TEST(Combine, WarmIsRefusedUnlessTheCeilingHasIt) {
+TEST(Combine, WarmIsRejectedUnlessTheCeilingHasIt) {
   EXPECT_EQ(refusal(R"({"warm":{"runs":10}})"),
             "policy.warm.runs: warm scripts are not allowed for context 3: leave it out, or let the operator set "
             "[contexts.3.ceiling] warm.runs");
@@ -55,7 +55,7 @@ TEST(Combine, WarmIsRefusedUnlessTheCeilingHasIt) {
             "raise [contexts.3.ceiling] warm.idle");
 }
 
-TEST(Combine, WarmIsOfProfilesWhoseHostCanBe) {
+TEST(Combine, WarmIsForProfilesWithWarmHosts) {
   const Policy warm = applied(profile("python"), asked(R"({"warm.runs":2})"));
   EXPECT_TRUE(check_warm("python", warm));
   EXPECT_TRUE(check_warm("v.run", profile("v.run")));
@@ -100,7 +100,7 @@ TEST(Combine, NetworkIsGrantedByEntry) {
   }
 }
 
-TEST(Combine, FoldersAreGrantedWithWhatIsBelow) {
+TEST(Combine, FoldersAreGrantedWithTheirSubfolders) {
   const std::string open = R"({"fs.read":["/srv/a"],"fs.write":["/data/w","/var/lib","/srv/agent"]})";
   EXPECT_EQ(refusal(R"({"fs.read":["/srv/a","/srv/a/b","/data/w/x"],"fs.write":["/data/w"]})", open), "");
   for (const char* path : {"/srv/b", "/srv/ab", "/home/a"}) {
@@ -147,7 +147,7 @@ TEST(Combine, AdditionsAddAndReplaceReplaces) {
   EXPECT_EQ(applied(own, asked(R"({"net":"loopback"})")).net_allow, Texts{});
 }
 
-TEST(Combine, WhatWasNotAskedForIsLowered) {
+TEST(Combine, DefaultIsLoweredToTheCeiling) {
   Policy own;
   own.memory_bytes = 1024 * kMebi;
   own.fs_read = {"/srv/a", "/srv/b/c"};
@@ -160,7 +160,7 @@ TEST(Combine, WhatWasNotAskedForIsLowered) {
   EXPECT_EQ(got->wall_ms, 60000U);
 }
 
-TEST(Combine, WithoutAWrittenCeilingAProfileStands) {
+TEST(Combine, ProfileIsUnchangedWithoutAWrittenCeiling) {
   for (const Profile& each : profiles()) {
     const auto got = combine(each.policy, {}, Ceilings().of(1));
     ASSERT_TRUE(got) << each.name;
@@ -168,7 +168,7 @@ TEST(Combine, WithoutAWrittenCeilingAProfileStands) {
   }
 }
 
-TEST(Combine, AWrittenCeilingLowersTheProfileInThatFieldAlone) {
+TEST(Combine, WrittenCeilingLowersOnlyItsField) {
   Policy own;
   own.exec = true;
   own.memory_bytes = 4096 * kMebi;
@@ -184,11 +184,11 @@ TEST(Combine, AWrittenCeilingLowersTheProfileInThatFieldAlone) {
   EXPECT_EQ(lowered->syscalls, own.syscalls);
 }
 
-TEST(DefaultCeiling, KeepsNoMoreOutputThanAJobHasWithoutAsking) {
+TEST(DefaultCeiling, KeepsNoMoreOutputThanTheDefault) {
   EXPECT_EQ(default_ceiling().output_bytes, Policy{}.output_bytes);
 }
 
-TEST(Profiles, AreThoseOfTheManualsTable) {
+TEST(Profiles, MatchTheManualsTable) {
   EXPECT_EQ(profile("python"), Policy{});
   EXPECT_EQ(profile("v.compile").memory_bytes, 1024 * kMebi);
   EXPECT_TRUE(profile("v.compile").exec && profile("command").exec && profile("native").exec && profile("v.run").exec);
@@ -204,7 +204,7 @@ TEST(Profiles, AreThoseOfTheManualsTable) {
   EXPECT_EQ(profile_of("sal"), "sal");
 }
 
-TEST(Give, EveryFieldReachesTheRun) {
+TEST(PolicyGrant, EveryFieldReachesTheRun) {
   Policy all;
   all.fs_read = {"/srv/a"};
   all.fs_write = {"/srv/b"};
@@ -351,7 +351,7 @@ void expect_under(const Policy& got, const Ceiling& ceiling) {
   for (const auto& name : got.secrets) EXPECT_TRUE(has(most.secrets, name)) << name;
 }
 
-TEST(CombineRandom, NeverAboveTheCeilingIdempotentAndNothingAskedIsNeverRefused) {
+TEST(CombineRandom, IsIdempotentAndNeverAboveTheCeiling) {
   Random random(20261121);
   std::size_t granted = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -378,7 +378,7 @@ TEST(CombineRandom, NeverAboveTheCeilingIdempotentAndNothingAskedIsNeverRefused)
   EXPECT_GT(granted, 0U);
 }
 
-TEST(CombineRandom, TextOfEveryRequestReadsBackAlike) {
+TEST(CombineRandom, EveryRequestRoundTrips) {
   Random random(7);
   for (int round = 0; round < 2000; ++round) {
     const std::string text = write_policy(random.request());

@@ -52,14 +52,14 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
   }
 }
 
-TEST(PolicyText, NothingIsAskedByNothing) {
+TEST(PolicyText, EmptyTextRequestsNothing) {
   for (const char* text : {"", "{}", R"({"fs":{}})", R"({"replace":{}})"}) {
     EXPECT_TRUE(read(text).ok()) << text;
     EXPECT_TRUE(read(text).request.named.none()) << text;
   }
 }
 
-TEST(PolicyText, ReplaceIsForListsAndReadsBackAlike) {
+TEST(PolicyText, ReplaceIsForListsAndRoundTrips) {
   const PolicyRead got = read(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
   ASSERT_TRUE(got.ok()) << join(got.problems);
   EXPECT_TRUE(got.request.replaces(PolicyField::fs_read));
@@ -74,7 +74,7 @@ TEST(PolicyText, ReplaceIsForListsAndReadsBackAlike) {
 }
 
 // Attack cases SQ20 and SH2 of tests/sandbox/rows.txt: each error names the field.
-TEST(PolicyText, MistakesAreRefusedByName) {
+TEST(PolicyText, ErrorsAreRejectedByName) {
   struct Row {
     const char *text, *words;
   };
@@ -181,7 +181,7 @@ TEST(PolicyText, FoldersAreInNormalForm) {
   EXPECT_EQ(got.request.values.fs_read, (std::vector<std::string>{"/srv/a/b", "/home/x"}));
 }
 
-TEST(PolicyText, ACeilingSaysUnlimitedAndAnyCallButNotKill) {
+TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
   const PolicyRead got = read(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
   ASSERT_TRUE(got.ok()) << join(got.problems);
   EXPECT_EQ(got.request.values.cpu_ms, 0U);
@@ -194,7 +194,7 @@ TEST(PolicyText, ACeilingSaysUnlimitedAndAnyCallButNotKill) {
   EXPECT_NE(problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
 }
 
-TEST(PolicyText, NeverInnocentCallsAreThoseOfTheSandbox) {
+TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {
   std::size_t found = 0;
   for (const char* name : sandbox::never_innocent_calls()) {
     EXPECT_TRUE(is_never_innocent(name)) << name;

@@ -23,20 +23,20 @@ std::size_t fill(Pool& pool, std::uint64_t& next) {
   return forked;
 }
 
-TEST(Pool, WantsNothingBeforeTheFirstRunAndOneAfterIt) {
+TEST(Pool, KeepsOneSpareAfterTheFirstRun) {
   Pool pool(8);
   EXPECT_EQ(pool.wanted(), 0U);
   EXPECT_FALSE(pool.take(plain()));
   EXPECT_EQ(pool.wanted(), 1U);
 }
 
-TEST(Pool, WithoutRoomWantsNothingEver) {
+TEST(Pool, WithoutCapacityKeepsNoSpares) {
   Pool pool(0);
   pool.take(plain());
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
-TEST(Pool, GivesEachSpareOnce) {
+TEST(Pool, ReturnsEachSpareOnce) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -45,7 +45,7 @@ TEST(Pool, GivesEachSpareOnce) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
-TEST(Pool, DoublesWhenItIsEmptyUpToTheMost) {
+TEST(Pool, DoublesWhenEmptyUpToTheMaximum) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -57,7 +57,7 @@ TEST(Pool, DoublesWhenItIsEmptyUpToTheMost) {
   }
 }
 
-TEST(Pool, ShrinksByWhatWasNeverNeededToOne) {
+TEST(Pool, ShrinksByUnusedSparesDownToOne) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -73,7 +73,7 @@ TEST(Pool, ShrinksByWhatWasNeverNeededToOne) {
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
-TEST(Pool, ServesOnlyWhatItIsShapedFor) {
+TEST(Pool, ServesOnlyItsShape) {
   Pool pool(8, true);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -100,7 +100,7 @@ TEST(Pool, ServesOnlyWhatItIsShapedFor) {
   EXPECT_TRUE(serves(plain()));
 }
 
-TEST(Pool, WithoutAGroupMemoryIsPartOfTheShape) {
+TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
   Pool pool(8, false);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -110,7 +110,7 @@ TEST(Pool, WithoutAGroupMemoryIsPartOfTheShape) {
   EXPECT_FALSE(pool.take(spec));
 }
 
-TEST(Pool, ChangesItsShapeWhenTheRunsDo) {
+TEST(Pool, ChangesItsShapeWithTheRuns) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -124,7 +124,7 @@ TEST(Pool, ChangesItsShapeWhenTheRunsDo) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
-TEST(Pool, ForgetsWhatHasEndedAndWantsAnother) {
+TEST(Pool, ReplacesEndedSpares) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -134,7 +134,7 @@ TEST(Pool, ForgetsWhatHasEndedAndWantsAnother) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
-TEST(Pool, GivesUpAShapeAndServesAnother) {
+TEST(Pool, DropsAShapeAndServesAnother) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -154,7 +154,7 @@ TEST(Pool, GivesUpAShapeAndServesAnother) {
   EXPECT_NE(*idle, 99U) << "that one is of the former shape";
 }
 
-TEST(Pool, SparesThatEndByThemselvesOneAfterTheOtherAreHopeless) {
+TEST(Pool, RepeatedlyDyingSparesStopThePool) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -176,7 +176,7 @@ TEST(Pool, SparesThatEndByThemselvesOneAfterTheOtherAreHopeless) {
   EXPECT_FALSE(pool.hopeless());
 }
 
-TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
+TEST(Pool, ClearReturnsAllSparesAndStops) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -188,7 +188,7 @@ TEST(Pool, ClearedGivesBackAllAndWantsNoMore) {
 }
 
 // The sandbox is being killed; a run in it would report a signal that was not meant for the run.
-TEST(Pool, SandboxThatGetsReadyAfterItWasGivenBackIsNotTaken) {
+TEST(Pool, LateSpareIsNotAccepted) {
   Pool pool(8);
   pool.take(plain());
   pool.forming(7);
@@ -197,7 +197,7 @@ TEST(Pool, SandboxThatGetsReadyAfterItWasGivenBackIsNotTaken) {
   EXPECT_FALSE(pool.take(plain()));
 }
 
-TEST(Pool, LentSandboxComesBackAndIsNotReplaced) {
+TEST(Pool, LentSandboxReturnsAndIsNotReplaced) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -210,7 +210,7 @@ TEST(Pool, LentSandboxComesBackAndIsNotReplaced) {
   EXPECT_EQ(pool.take(plain()), id);
 }
 
-TEST(Pool, LentSandboxThatDoesNotComeBackIsReplaced) {
+TEST(Pool, LostSandboxIsReplaced) {
   Pool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
@@ -223,7 +223,7 @@ TEST(Pool, LentSandboxThatDoesNotComeBackIsReplaced) {
 }
 
 // A sandbox that may fork is never given to a run that may not.
-TEST(Pool, SandboxOfAnotherShapeIsNotTakenBack) {
+TEST(Pool, SandboxOfAnotherShapeIsNotAccepted) {
   Pool pool(8);
   pool.take(plain());
   RunSpec other = plain();
@@ -238,7 +238,7 @@ TEST(Pool, SandboxOfAnotherShapeIsNotTakenBack) {
   EXPECT_FALSE(pool.back(79, granted));
 }
 
-TEST(Pool, SandboxOfAFormerShapeIsNotTakenBack) {
+TEST(Pool, SandboxOfAFormerShapeIsNotAccepted) {
   Pool pool(8);
   pool.take(plain());
   pool.lend(77, plain());

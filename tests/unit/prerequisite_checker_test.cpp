@@ -89,7 +89,7 @@ class PrerequisiteTest : public AgentTest {
   }
 };
 
-TEST_F(PrerequisiteTest, TimesPass) {
+TEST_F(PrerequisiteTest, TimeConditionsAreMet) {
   start();
   const std::string wait = submit_waiting({"wait:300ms"});
   const std::string at = submit_waiting({"at:2020-01-01T00:00:00Z", "wait:1ms"});
@@ -100,7 +100,7 @@ TEST_F(PrerequisiteTest, TimesPass) {
   EXPECT_EQ(read(never).status, JobStatus::waiting_for_prerequisites);
 }
 
-TEST_F(PrerequisiteTest, KeysOfTheContextAreSeenWhateverTheirType) {
+TEST_F(PrerequisiteTest, KeysOfAnyTypeAreSeen) {
   start();
   const std::string text = submit_waiting({"redis:ready"});
   const std::string hash = submit_waiting({"redis:state:12"});
@@ -127,7 +127,7 @@ TEST_F(PrerequisiteTest, AllConditionsMustBeMetTogether) {
   EXPECT_TRUE(runs(key));
 }
 
-TEST_F(PrerequisiteTest, AFileWhoseDiskHangsHoldsUpWhoWaitsForItAlone) {
+TEST_F(PrerequisiteTest, HangingFileDelaysOnlyItsWaiters) {
   if (::geteuid() != 0 || ::access("/dev/fuse", R_OK | W_OK) != 0)
     GTEST_SKIP() << "only root can mount a file system of its own, where there is /dev/fuse";
   HangingFolder hangs;
@@ -143,7 +143,7 @@ TEST_F(PrerequisiteTest, AFileWhoseDiskHangsHoldsUpWhoWaitsForItAlone) {
   EXPECT_EQ(hangs.waiting(), 1) << "it is looked for once";
 }
 
-TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {
+TEST_F(PrerequisiteTest, ImpossibleConditionEndsTheJobAtOnce) {
   settings_.allowed_prerequisites = {"file:/data/"};
   start();
   EXPECT_EQ(error_of(submit_waiting({"wait:1ms", "moon:full"})),
@@ -158,7 +158,7 @@ TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {
   EXPECT_EQ(control_.launches, 0U);
 }
 
-TEST_F(PrerequisiteTest, WaitingHasALimitThatAppointmentsDoNotCount) {
+TEST_F(PrerequisiteTest, WaitHasALimitExceptForAppointments) {
   settings_.prerequisites_timeout_ms = 1000;
   start();
   const std::string waits = submit_waiting({"approval:legal"});
@@ -167,7 +167,7 @@ TEST_F(PrerequisiteTest, WaitingHasALimitThatAppointmentsDoNotCount) {
   EXPECT_EQ(read(later).status, JobStatus::waiting_for_prerequisites);
 }
 
-TEST_F(PrerequisiteTest, AnApprovalIsGivenByName) {
+TEST_F(PrerequisiteTest, ApprovalIsGivenByName) {
   start();
   const std::string key = submit_waiting({"approval:legal", "approval:money"});
   ASSERT_TRUE(is_parked(key));
@@ -186,7 +186,7 @@ TEST_F(PrerequisiteTest, AnApprovalIsGivenByName) {
   EXPECT_EQ(log.lines[0].text, "approval:legal was given by 12: read it\n");
 }
 
-TEST_F(PrerequisiteTest, ARejectionEndsTheJob) {
+TEST_F(PrerequisiteTest, RejectionEndsTheJob) {
   start();
   const std::string key = submit_waiting({"approval:legal"});
   ASSERT_TRUE(is_parked(key));
@@ -195,7 +195,7 @@ TEST_F(PrerequisiteTest, ARejectionEndsTheJob) {
   EXPECT_EQ(control_.launches, 0U);
 }
 
-TEST_F(PrerequisiteTest, AFlowIsWaitedForAndOneThatFailedNeverComes) {
+TEST_F(PrerequisiteTest, FailedFlowNeverMeetsACondition) {
   start();
   server_.plain(1, {"HSET", "flow:12", "id", "12", "status", "started"});
   const std::string waits = submit_waiting({"flow:12"});
@@ -213,7 +213,7 @@ TEST_F(PrerequisiteTest, AFlowIsWaitedForAndOneThatFailedNeverComes) {
 }
 
 // Callers 7 and 66 are submitters. For caller 7 the records of caller 66 are indistinguishable from absent records.
-TEST_F(PrerequisiteTest, RecordsOfOthersAreAsIfTheyWereAbsent) {
+TEST_F(PrerequisiteTest, UnreadableRecordsLookMissing) {
   server_.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
   server_.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
   server_.plain(1, {"HSET", "message:66:1", "id", "1"});
@@ -297,7 +297,7 @@ CheckShown shown_of(const std::string& condition, const std::string& admins, std
 }
 
 // Neither the number of calls nor an error of one of them says whether there is a record that caller 7 may not read.
-TEST(PrerequisiteCalls, AreTheSameForAbsentAndForUnreadableRecords) {
+TEST(PrerequisiteCalls, AreTheSameForMissingAndUnreadableRecords) {
   const std::pair<const char*, const char*> pairs[] = {{"flow:29", "flow:20"},
                                                        {"flow:29", "flow:21"},
                                                        {"redis:flow:29", "redis:flow:20"},
@@ -313,7 +313,7 @@ TEST(PrerequisiteCalls, AreTheSameForAbsentAndForUnreadableRecords) {
   }
 }
 
-TEST_F(PrerequisiteTest, PortsAreConnectedTo) {
+TEST_F(PrerequisiteTest, PortsAreChecked) {
   Peer peer;
   settings_.allowed_prerequisites = {"tcp:127.0.0.1:"};
   start();
@@ -325,7 +325,7 @@ TEST_F(PrerequisiteTest, PortsAreConnectedTo) {
   EXPECT_TRUE(runs(key));
 }
 
-TEST_F(PrerequisiteTest, AnswersBelow400AreYes) {
+TEST_F(PrerequisiteTest, StatusBelow400IsMet) {
   const std::pair<const char*, bool> answers[] = {
       {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", true},
       {"HTTP/1.1 204 No Content\r\n\r\n", true},
@@ -358,7 +358,7 @@ TEST_F(PrerequisiteTest, AnswersBelow400AreYes) {
   }
 }
 
-TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
+TEST_F(PrerequisiteTest, SilentHostDelaysNoOther) {
   Peer silent("");  // accepts connections but never answers
   silent.listen();
   Peer good("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -389,7 +389,7 @@ TEST_F(PrerequisiteTest, PlaceThatDoesNotAnswerHoldsUpNobody) {
   agent_.reset();  // the destructor does not wait for blocked checks
 }
 
-TEST_F(PrerequisiteTest, StoreThatComesBackIsAskedAgain) {
+TEST_F(PrerequisiteTest, ReturningStoreIsAskedAgain) {
   std::atomic<int> failures{3};
   const auto faulty = with_faults([&](std::string_view call) {
     return call.starts_with("prerequisites") && failures-- > 0 ? Fault::after : Fault::none;
@@ -398,7 +398,7 @@ TEST_F(PrerequisiteTest, StoreThatComesBackIsAskedAgain) {
   EXPECT_TRUE(runs(submit_waiting({"wait:1ms"})));
 }
 
-TEST_F(PrerequisiteTest, MoreJobsThanOneLookTakesAreAllSeen) {
+TEST_F(PrerequisiteTest, ManyJobsAreAllCheckedInPages) {
   start(8);
   std::vector<std::string> keys;
   for (int i = 0; i < 150; ++i) keys.push_back(submit_waiting({"redis:ready"}));

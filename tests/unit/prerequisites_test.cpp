@@ -43,7 +43,7 @@ TEST(Prerequisites, TimesAreRead) {
             "prerequisite \"wait:30\": 30 has no unit: write 30s for seconds (units: ms, s, m, h, d)");
 }
 
-TEST(Prerequisites, WhatNobodyKnowsIsImpossible) {
+TEST(Prerequisites, UnknownConditionIsImpossible) {
   for (const char* text : {"", "nonsense", "wait", "WAIT:1s", "ftp://host/", "https:/host", "exec:/bin/true"}) {
     EXPECT_NE(problem(text, {"file:", "tcp:", "http:"}).find("is of no known kind"), std::string::npos) << text;
   }
@@ -53,13 +53,13 @@ TEST(Prerequisites, WhatNobodyKnowsIsImpossible) {
   EXPECT_EQ(parse_condition("flow:12", {})->kind, Kind::flow);
 }
 
-TEST(Prerequisites, KeysOfOurOwnAreNotForJobs) {
+TEST(Prerequisites, InternalKeysAreNotForJobs) {
   EXPECT_EQ(parse_condition("redis:ready:12", {})->target, "ready:12");
   EXPECT_NE(problem("redis:mj:claim:job:1:1").find("are not for jobs"), std::string::npos);
   EXPECT_EQ(problem("redis:mjx"), "");
 }
 
-TEST(Prerequisites, NothingOutsideIsLookedAtUnlessTheOperatorAllowsIt) {
+TEST(Prerequisites, ExternalConditionsNeedPermission) {
   for (const char* text : {"file:/data/x", "tcp:db:5432", "http://host/", "https://host/"}) {
     EXPECT_NE(problem(text).find("prerequisites.allow"), std::string::npos) << text;
     EXPECT_EQ(problem(text, {"file:", "tcp:", "http:", "https:"}), "") << text;
@@ -80,7 +80,7 @@ TEST(Prerequisites, PathsAreComparedInTheirNormalForm) {
   EXPECT_NE(problem(std::string("file:/data/a\0b", 14), data), "");
 }
 
-TEST(Prerequisites, BeginningsEndWhereNamesEnd) {
+TEST(Prerequisites, PrefixesEndAtNameBoundaries) {
   const Allowed one{"tcp:db.internal:5432", "file:/srv/flag", "https://status.example.com", "http://10.0.0.7:80/api"};
   for (const char* text : {"tcp:db.internal:5432", "file:/srv/flag", "file:/srv/flag/x", "https://status.example.com",
                            "https://status.example.com/a?b", "https://status.example.com?x", "http://10.0.0.7:80/api",
@@ -96,7 +96,7 @@ TEST(Prerequisites, BeginningsEndWhereNamesEnd) {
   EXPECT_EQ(problem("tcp:db.internal:9", {"tcp:db.internal:"}), "");
 }
 
-TEST(Prerequisites, AddressesReadAlikeForWhoComparesAndWhoConnects) {
+TEST(Prerequisites, ComparedAndConnectedAddressesAreEqual) {
   const Allowed all{"tcp:", "http:", "https:"};
   for (const char* text : {"tcp:host", "tcp::80", "tcp:host:", "tcp:host:0", "tcp:host:65536", "tcp:host:http",
                            "tcp:a@b:80", "tcp:a/b:80", "tcp:a b:80", "tcp:a:1:80", "tcp:[::1]", "tcp:[evil]:80"}) {
@@ -113,7 +113,7 @@ TEST(Prerequisites, AddressesReadAlikeForWhoComparesAndWhoConnects) {
   EXPECT_EQ(problem("http://host/a..b/%20?next=../x#../", all), "");
 }
 
-TEST(Prerequisites, AnEntryThatAllowsNothingIsAMistakeOfTheOperator) {
+TEST(Prerequisites, EmptyEntryIsAConfigurationError) {
   EXPECT_TRUE(check_allowed({}));
   EXPECT_EQ(check_allowed({"tcp:", "file:", "tcp:"}).error().message, "prerequisites.allow: names \"tcp:\" twice");
   EXPECT_TRUE(

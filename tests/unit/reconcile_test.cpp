@@ -68,7 +68,7 @@ TEST_F(ReconcileTest, JobsOfADeadInstanceRunAgainAtOnce) {
   EXPECT_FALSE(has_file(kOld));
 }
 
-TEST_F(ReconcileTest, JobsOfALivingInstanceAreLeftToTheirLeases) {
+TEST_F(ReconcileTest, JobsOfALivingInstanceKeepTheirLeases) {
   const std::string key = claim_as(kOld);
   const InstanceLock lives = lock(kOld);
   start();
@@ -81,7 +81,7 @@ TEST_F(ReconcileTest, JobsOfALivingInstanceAreLeftToTheirLeases) {
   EXPECT_TRUE(wait_for_end(next));
 }
 
-TEST_F(ReconcileTest, InstanceWithoutAFileProvesNothing) {
+TEST_F(ReconcileTest, MissingInstanceFileProvesNothing) {
   const std::string key = claim_as(kOld);
   start();
   const std::string next = submit();
@@ -92,7 +92,7 @@ TEST_F(ReconcileTest, InstanceWithoutAFileProvesNothing) {
 }
 
 // A process id means something on one host, since one start and in one pid namespace only.
-TEST_F(ReconcileTest, ProcessIdFromElsewhereProvesNothing) {
+TEST_F(ReconcileTest, ForeignProcessIdProvesNothing) {
   const pid_t gone = ::fork();
   ASSERT_GE(gone, 0);
   if (gone == 0) ::_exit(0);
@@ -111,7 +111,7 @@ TEST_F(ReconcileTest, ProcessIdFromElsewhereProvesNothing) {
   EXPECT_TRUE(enter_after(here.host, here.boot_id)) << "here the process has gone";
 }
 
-TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreGivenBack) {
+TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreReturned) {
   const std::string mine = claim_as(kOld);
   const std::string others = claim_as(kOther);
   { const InstanceLock died = lock(kOld); }
@@ -135,7 +135,7 @@ TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
 
-TEST_F(ReconcileTest, FileStaysUntilTheJobsOfAllContextsAreGivenBack) {
+TEST_F(ReconcileTest, FileStaysUntilAllContextsHaveReturnedTheirJobs) {
   settings_.contexts = {1, 2, 3};
   const std::string key = claim_as(kOld);
   { const InstanceLock died = lock(kOld); }
@@ -149,7 +149,7 @@ TEST_F(ReconcileTest, FileStaysUntilTheJobsOfAllContextsAreGivenBack) {
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
 
-TEST_F(ReconcileTest, ContextsThatAskForOneLockAtTheSameTimeAllSeeThatItIsFree) {
+TEST_F(ReconcileTest, ConcurrentChecksOfOneLockAllSucceed) {
   { const InstanceLock died = lock(kOld); }
   FormerInstances former = this->former();
   std::atomic<int> gone{0};
@@ -159,7 +159,7 @@ TEST_F(ReconcileTest, ContextsThatAskForOneLockAtTheSameTimeAllSeeThatItIsFree) 
   EXPECT_EQ(gone, 8);
 }
 
-TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedForHalfALeaseInAll) {
+TEST_F(ReconcileTest, HelpersOfAKilledAgentAreAwaitedForHalfALease) {
   const InstanceLock lives = lock(kOld), other = lock(kOther);
   settings_.lease_ms = 30000;
   FormerInstances former = this->former();
@@ -171,7 +171,7 @@ TEST_F(ReconcileTest, HelpersOfAKilledAgentAreWaitedForHalfALeaseInAll) {
   EXPECT_FALSE(former.give_back(*client_, {1}, 16000));
 }
 
-TEST_F(ReconcileTest, AKilledAgentsJobsGoBackOnceItsHelpersHaveFollowedIt) {
+TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
   const std::string key = claim_as(kOld);
   // A child that holds the lock longer, as a launcher does while it reaps its jobs.
   int ready[2];
@@ -198,7 +198,7 @@ TEST_F(ReconcileTest, AKilledAgentsJobsGoBackOnceItsHelpersHaveFollowedIt) {
   ::waitpid(helper, nullptr, 0);
 }
 
-TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFreeAlthoughItsProcessIdMeansNothingHere) {
+TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFree) {
   Runner record;
   record.id = 1;
   RunnerHold held_by;
@@ -213,7 +213,7 @@ TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFreeAlthoughItsProcessIdMeansNoth
   ASSERT_TRUE(taken) << taken.error().message;
 }
 
-TEST_F(ReconcileTest, NamesFromOutsideAreNoPaths) {
+TEST_F(ReconcileTest, ForeignNamesAreNotPaths) {
   std::ofstream(state_ / "1-x.lock") << "";
   EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, "../1-x"));
   EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, ""));
@@ -225,7 +225,7 @@ TEST_F(ReconcileTest, NamesFromOutsideAreNoPaths) {
   EXPECT_EQ(known_instances(settings_.state_dir, 11), std::vector<std::string>{"aa"});
 }
 
-TEST_F(ReconcileTest, FolderThatCannotBeMadeIsAnErrorThatNamesIt) {
+TEST_F(ReconcileTest, UncreatableFolderIsNamed) {
   const std::string file = state_.write("file", "");
   const auto held = InstanceLock::hold(file, 1, kOld);
   ASSERT_FALSE(held);

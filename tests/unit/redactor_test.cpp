@@ -35,14 +35,14 @@ std::string trickle(const Redactor& redactor, std::string_view text) {
   return out;
 }
 
-TEST(Redactor, ReplacesEveryPlaceWhateverThePieces) {
+TEST(Redactor, ReplacesEveryOccurrenceInAnyPieces) {
   const Redactor redactor(one("hunter22"));
   const std::string text = "a hunter22b hunter2 hunter22hunter22";
   EXPECT_EQ(redactor.redact(text), "a [secret K]b hunter2 [secret K][secret K]");
   EXPECT_EQ(trickle(redactor, text), redactor.redact(text));
 }
 
-TEST(Redactor, KnowsTheSpellings) {
+TEST(Redactor, KnowsTheEncodings) {
   const std::string value = "p\xC3\xA9\"/&+ \x01~w?>\xF0\x9F\x98\x80z";
   const Redactor redactor(one(value));
   for (const auto& [name, spelled] : spellings_of(value)) {
@@ -52,7 +52,7 @@ TEST(Redactor, KnowsTheSpellings) {
   }
 }
 
-TEST(Redactor, Base64IsFoundInsideOfMore) {
+TEST(Redactor, EmbeddedBase64IsFound) {
   const std::string value = "correct horse battery";
   const Redactor redactor(one(value));
   for (std::size_t before = 0; before < 6; ++before) {
@@ -73,7 +73,7 @@ TEST(Redactor, WrappedBase64IsFound) {
   EXPECT_EQ(whole({{"K", value}}, text + "\n"), "[secret K]\n");
 }
 
-TEST(Redactor, ValueOfSeveralLinesIsFoundWholeAndByItsLines) {
+TEST(Redactor, MultiLineValueIsFoundWholeAndByLine) {
   const std::string value = "-----BEGIN-----\nMIIEowIBAAKCAQEA\nshort\n  0123456789abcdef\n-----END-----";
   const Redactor redactor(one(value));
   EXPECT_EQ(redactor.redact("<" + value + ">"), "<[secret K]>");
@@ -86,14 +86,14 @@ TEST(Redactor, ValueOfSeveralLinesIsFoundWholeAndByItsLines) {
 }
 
 // A one-line error contains blanks in place of the line ends of the message.
-TEST(Redactor, BlanksAreOneAnothersEquals) {
+TEST(Redactor, BlanksAreEquivalent) {
   const Redactor redactor(one("ab c\n\td  e"));
   EXPECT_EQ(redactor.redact("ab c d e|ab\nc d\x7f"
                             "e|abc d e"),
             "[secret K]|[secret K]|abc d e");
 }
 
-TEST(Redactor, PlacesThatOverlapGoTogetherUnderTheLongest) {
+TEST(Redactor, OverlappingMatchesUseTheLongest) {
   const std::vector<Secret> secrets = {{"A", "abcd"}, {"B", "cdefgh"}, {"C", "bcde"}, {"D", "xyzabcdefghijkl"}};
   EXPECT_EQ(whole(secrets, "-abcdefgh-"), "-[secret B]-");
   EXPECT_EQ(whole(secrets, "-abcde-"), "-[secret A]-");
@@ -103,7 +103,7 @@ TEST(Redactor, PlacesThatOverlapGoTogetherUnderTheLongest) {
   EXPECT_EQ(whole({{"FIRST", "same value"}, {"SECOND", "same value"}}, "same value"), "[secret FIRST]");
 }
 
-TEST(Redactor, BeginningOfAValueWaitsAndEndsWithTheStream) {
+TEST(Redactor, PrefixOfAValueIsHeldUntilTheStreamEnds) {
   const Redactor redactor(one("secret value"));
   Redaction redaction(redactor);
   EXPECT_EQ(redaction.feed("Password: secret"), "Password: ");
@@ -174,7 +174,7 @@ TEST(Redactor, NarrowlyWrappedFormsAreFound) {
   EXPECT_EQ(redactor.redact(before + packed.substr(0, 1) + "\n" + packed.substr(1)), before + "[secret K]");
 }
 
-TEST(Redactor, WhatIsHeldBackIsBounded) {
+TEST(Redactor, HeldBytesAreBounded) {
   const std::string value = "Qx +y" + std::string(200, 'z');
   const Redactor redactor(one(value));
   for (const std::string& unit :
@@ -188,14 +188,14 @@ TEST(Redactor, WhatIsHeldBackIsBounded) {
   }
 }
 
-TEST(Redactor, CutTextMayEndInTheMiddleOfAValue) {
+TEST(Redactor, TruncatedTextMayEndInsideAValue) {
   const Redactor redactor(one("correct horse"));
   EXPECT_EQ(redactor.redact("x correct ho", true), "x [secret K]");
   EXPECT_EQ(redactor.redact("x correct ho", false), "x correct ho");
   EXPECT_EQ(redactor.redact("x cor", true), "x cor");
 }
 
-TEST(Redactor, ShortValuesAreNotLookedFor) {
+TEST(Redactor, ShortValuesAreIgnored) {
   EXPECT_NE(Redactor::problem_with("abc"), "");
   EXPECT_NE(Redactor::problem_with(std::string(20, ' ')), "");
   EXPECT_NE(Redactor::problem_with(std::string("\x01\x02\x03"
@@ -207,7 +207,7 @@ TEST(Redactor, ShortValuesAreNotLookedFor) {
   EXPECT_EQ(whole({{"K", "abc"}}, "abc"), "abc");
 }
 
-TEST(Redactor, EndOfAJobHasNoSecretInWhatTheJobWrote) {
+TEST(Redactor, EndOfAJobContainsNoSecret) {
   const std::vector<Secret> secrets = {{"K", "top \"secret\""}, {"N", "timeout"}};
   const Redactor redactor(secrets);
   JobEnd end;
@@ -229,7 +229,7 @@ TEST(Redactor, EndOfAJobHasNoSecretInWhatTheJobWrote) {
   EXPECT_EQ(end.receipt, R"({"status":"timeout"})");
 }
 
-TEST(Redactor, ErrorThatWasCutHasNoBeginningOfASecretAtItsEnd) {
+TEST(Redactor, TruncatedErrorEndsWithoutAPartialSecret) {
   const Redactor redactor(one("correct horse"));
   JobEnd end;
   end.error = "Error: correct hor…";
@@ -311,7 +311,7 @@ std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(Redactor, RandomTextsComeOutAlikeInAnyPiecesAndWithoutSecrets) {
+TEST(Redactor, RandomTextsAreRedactedEquallyInAnyPieces) {
   const std::uint64_t seed = number_from("MYCOJOBS_SEED", std::random_device{}());
   std::printf("MYCOJOBS_SEED=%llu\n", static_cast<unsigned long long>(seed));
   RandomText random(seed);

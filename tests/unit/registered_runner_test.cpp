@@ -34,7 +34,7 @@ class RunnerRecord : public AgentTest {
   static std::shared_ptr<const SigningKey> new_key() { return std::make_shared<const SigningKey>(SigningKey::make()); }
 };
 
-TEST_F(RunnerRecord, TopicAndQueuesOfTheRecordHold) {
+TEST_F(RunnerRecord, TopicAndQueuesOfTheRecordApply) {
   ASSERT_TRUE(client_->save(1, "runner:1", {{"id", "1"}, {"topic", "work.here"}, {"local", "false"}}));
   settings_.runner.topic = "other";
   ::testing::internal::CaptureStderr();
@@ -54,7 +54,7 @@ TEST_F(RunnerRecord, TopicAndQueuesOfTheRecordHold) {
   EXPECT_TRUE(wait_for_end(sent));
 }
 
-TEST_F(RunnerRecord, SettingsCountWhereTheRecordSaysNothing) {
+TEST_F(RunnerRecord, SettingsApplyWithoutARecord) {
   ASSERT_TRUE(client_->save(1, "runner:1", {{"id", "1"}, {"pubkey", ""}}));
   settings_.runner.topic = "work.here";
   start();
@@ -66,7 +66,7 @@ TEST_F(RunnerRecord, SettingsCountWhereTheRecordSaysNothing) {
   EXPECT_TRUE(wait_for_end(sent) && wait_for_end(queued));
 }
 
-TEST_F(RunnerRecord, QueuesOfTheRecordAreServedAgainstTheSetting) {
+TEST_F(RunnerRecord, QueuesOfTheRecordOverrideTheSetting) {
   ASSERT_TRUE(client_->save(1, "runner:1", {{"id", "1"}, {"local", "true"}}));
   settings_.runner.local = false;
   start();
@@ -101,7 +101,7 @@ TEST_F(RunnerRecord, FirstKeyIsRegisteredByTheAgent) {
 }
 
 // Regression test: when the key was replaced while the agent ran, the heartbeat of the agent restored the old key.
-TEST_F(RunnerRecord, AgentLeavesOnceTheRecordHasAnotherKey) {
+TEST_F(RunnerRecord, AgentStopsOnceTheRecordHasAnotherKey) {
   settings_.key = new_key();
   start(2, 1000);
   const std::string next = new_key()->public_key();

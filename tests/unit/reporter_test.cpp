@@ -70,7 +70,7 @@ class ReporterTest : public testing::Test {
                       .stale = [this](RunNumber run) { stale_.push_back(run); }}};
 };
 
-TEST_F(ReporterTest, OneAloneIsSentByWhoBringsIt) {
+TEST_F(ReporterTest, SingleReportIsSentByItsCaller) {
   post(1);
   EXPECT_THAT(store_.calls, ElementsAre("begin 1"));
   EXPECT_THAT(settled_, IsEmpty());
@@ -79,7 +79,7 @@ TEST_F(ReporterTest, OneAloneIsSentByWhoBringsIt) {
   EXPECT_THAT(settled_, ElementsAre(1));
 }
 
-TEST_F(ReporterTest, WhatComesMeanwhileFollowsInOneTrip) {
+TEST_F(ReporterTest, LaterReportsFollowInOneCall) {
   post(1), post(2), post(3);
   (void)reporter_.turn();
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1", "report 2 3"));
@@ -88,7 +88,7 @@ TEST_F(ReporterTest, WhatComesMeanwhileFollowsInOneTrip) {
   EXPECT_EQ(store_.calls.back(), "begin 4") << "nothing is under way any more";
 }
 
-TEST_F(ReporterTest, WhatWasSentAndNotAnsweredIsReportedAgainBeforeWhatFollows) {
+TEST_F(ReporterTest, UnacknowledgedReportsAreRepeatedFirst) {
   post(1), post(2);
   store_.away = true;
   const auto pause = reporter_.turn();
@@ -104,7 +104,7 @@ TEST_F(ReporterTest, WhatWasSentAndNotAnsweredIsReportedAgainBeforeWhatFollows) 
   EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
 }
 
-TEST_F(ReporterTest, RunWhoseOutputIsStaleHearsOfIt) {
+TEST_F(ReporterTest, RunWithStaleOutputIsNotified) {
   LogAppend output;
   output.claim.context = 1, output.claim.job_key = "7";
   reporter_.post({7, std::move(output), false});
@@ -115,7 +115,7 @@ TEST_F(ReporterTest, RunWhoseOutputIsStaleHearsOfIt) {
   EXPECT_THAT(settled_, ElementsAre(8));
 }
 
-TEST_F(ReporterTest, WithoutAConnectionTheThreadReports) {
+TEST_F(ReporterTest, ThreadReportsWithoutAConnection) {
   store_.connected = false;
   post(1);
   EXPECT_THAT(store_.calls, IsEmpty());
@@ -123,7 +123,7 @@ TEST_F(ReporterTest, WithoutAConnectionTheThreadReports) {
   EXPECT_THAT(store_.calls, ElementsAre("report 1"));
 }
 
-TEST_F(ReporterTest, WhereOthersAreAwaitedNothingIsSentAtOnce) {
+TEST_F(ReporterTest, NothingIsSentWhileOthersAreAwaited) {
   gather_us_ = 1;
   post(1), post(2);
   EXPECT_THAT(store_.calls, IsEmpty());

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST(ResultValues, ComeBackAsTheyWereHandedOver) {
+TEST(ResultValues, RoundTrip) {
   const json object = {{"n", 1}, {"text", "1"}, {"list", {1, nullptr}}, {"none", nullptr}, {"no", false}, {"d", 1.5}};
   const HandedBack values = handed_back(object);
   EXPECT_EQ(values.texts.at("n"), "1");
@@ -32,7 +32,7 @@ TEST(ResultValues, IntegersBeyond64BitsAreTextInTheTree) {
       json({{"large", "18446744073709551617"}, {"list", "[-9223372036854775809]"}, {"max", 18446744073709551615U}}));
 }
 
-TEST(ResultValues, WhatAnotherClientWritesDoesNoHarm) {
+TEST(ResultValues, ForeignValuesAreHarmless) {
   EXPECT_EQ(typed_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
             R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");
   EXPECT_EQ(typed_values({{"a", "}"}}, {"a"}), json({{"a", "}"}}));

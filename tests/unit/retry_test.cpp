@@ -12,7 +12,7 @@ JobEnd failure(const std::string& detail = "exit") {
 }
 constexpr RetryPolicy kPolicy{1000, 300000};
 
-TEST(Retry, PauseDoublesUpToTheMostAndHalfOfItIsChance) {
+TEST(Retry, PauseDoublesWithJitterUpToTheMaximum) {
   const std::uint64_t most[] = {1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000, 300000};
   std::uint32_t attempt = 0;
   for (const std::uint64_t pause : most) {
@@ -30,7 +30,7 @@ TEST(Retry, RetriesAreAttemptsBesideTheFirst) {
   EXPECT_TRUE(retry_after(kPolicy, failure(), 255, 255, 0));
 }
 
-TEST(Retry, WhatNoOtherAttemptCanMendIsNotRetried) {
+TEST(Retry, PermanentErrorIsNotRetried) {
   for (const char* detail : {"cancelled", "violation", "dead_letter", "result_too_large"}) {
     EXPECT_FALSE(retry_after(kPolicy, failure(detail), 1, 5, 0)) << detail;
   }
@@ -42,7 +42,7 @@ TEST(Retry, WhatNoOtherAttemptCanMendIsNotRetried) {
   EXPECT_FALSE(retry_after(kPolicy, good, 1, 5, 0));
 }
 
-TEST(Retry, FailureMayForbidItOrNameItsOwnPause) {
+TEST(Retry, FailureMayForbidItOrSetItsPause) {
   JobEnd end = failure();
   end.retry_after_ms = 77;
   EXPECT_EQ(retry_after(kPolicy, end, 1, 5, 0.9), 77U);
@@ -53,7 +53,7 @@ TEST(Retry, FailureMayForbidItOrNameItsOwnPause) {
   EXPECT_FALSE(retry_after(kPolicy, end, 1, 5, 0));
 }
 
-TEST(Retry, ExtremePoliciesNeitherOverflowNorPassTheMost) {
+TEST(Retry, ExtremePoliciesStayWithinTheMaximum) {
   EXPECT_EQ(retry_after({0, 1000}, failure(), 200, 255, 0.5), 0U);
   EXPECT_EQ(retry_after({5000, 1000}, failure(), 1, 5, 0), 500U) << "the most holds";
   const RetryPolicy huge{UINT64_MAX / 2 + 2, UINT64_MAX};

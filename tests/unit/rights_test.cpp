@@ -45,7 +45,7 @@ const Row kRows[] = {
     {Action::administer, "a job that it runs", {.runs_here = true}, "a"},
 };
 
-TEST(Rights, HoldForEveryActionRoleAndWayIn) {
+TEST(Rights, HoldForEveryActionRoleAndEntryPoint) {
   for (const WayIn way : kWays) {
     for (const Row& row : kRows) {
       constexpr std::string_view kLetters = "aser-";
@@ -61,7 +61,7 @@ TEST(Rights, HoldForEveryActionRoleAndWayIn) {
   }
 }
 
-TEST(Rights, AContextWithoutARecordIsClosedToRpcAndScripts) {
+TEST(Rights, ContextWithoutARecordIsClosed) {
   for (const Row& row : kRows) {
     for (const Id actor : kEverybody) {
       for (const WayIn way : kWays) {
@@ -76,21 +76,21 @@ TEST(Rights, AContextWithoutARecordIsClosedToRpcAndScripts) {
   }
 }
 
-TEST(Rights, AContextThatNamesNoExecutorsIsServedByAnyAgentOfItsOperator) {
+TEST(Rights, AnyAgentServesAContextWithoutNamedExecutors) {
   Context open = record();
   open.executors.clear();
   EXPECT_FALSE(refused(stranger, Action::work, {7, open, WayIn::claim}));
   EXPECT_TRUE(refused(stranger, Action::create, {7, open, WayIn::claim}));
 }
 
-TEST(Rights, TheMakerMaySteerOnlyWhileItMayCreate) {
+TEST(Rights, CreatorMaySteerOnlyWhileItMayCreate) {
   Context left = record();
   left.submitters.clear();
   EXPECT_TRUE(refused(submitter, Action::steer, {7, left, WayIn::rpc}, {.maker = submitter}));
   EXPECT_FALSE(refused(submitter, Action::read, {7, left, WayIn::rpc}, {.maker = submitter}));
 }
 
-TEST(Rights, ARefusalNamesActorActionContextAndList) {
+TEST(Rights, RefusalNamesActorActionContextAndList) {
   const auto text = [](Action action, const Thing& thing, bool recorded = true) {
     const Place place{7, recorded ? std::optional(record()) : std::nullopt, WayIn::rpc};
     const auto refusal = refused(stranger, action, place, thing);

@@ -18,7 +18,7 @@ Result<json> exchanged(const std::string& request, const Shown& run, std::size_t
 }
 Result<json> echo(std::string_view method, const json& params) { return json{{"method", method}, {"params", params}}; }
 
-TEST(RpcAnswer, ShowsTheErrorAsItCame) {
+TEST(RpcAnswer, ShowsTheErrorUnchanged) {
   const auto answer = exchanged(rpc_request("message.deliver", {{"a", 1}}), echo);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, (json{{"method", "message.deliver"}, {"params", {{"a", 1}}}}));
@@ -27,7 +27,7 @@ TEST(RpcAnswer, ShowsTheErrorAsItCame) {
   EXPECT_EQ((*without)["params"], json::object());
 }
 
-TEST(RpcAnswer, BearsTheIdOfItsRequest) {
+TEST(RpcAnswer, HasTheIdOfItsRequest) {
   for (const char* id : {"7", "\"seven\"", "null"}) {
     const json answer =
         json::parse(answer_rpc(std::string(R"({"jsonrpc":"2.0","method":"x","id":)") + id + "}", 1000, echo));
@@ -36,7 +36,7 @@ TEST(RpcAnswer, BearsTheIdOfItsRequest) {
   }
 }
 
-TEST(RpcAnswer, TellsErrorsByTheirCode) {
+TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
   for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
                           Code::too_large, Code::unsupported, Code::stale_claim, Code::internal}) {
     const auto answer = exchanged(rpc_request("x", {}), [code](std::string_view, const json&) -> Result<json> {
@@ -48,7 +48,7 @@ TEST(RpcAnswer, TellsErrorsByTheirCode) {
   }
 }
 
-TEST(RpcAnswer, TellsWhateverIsNoRequestAndRunsNothing) {
+TEST(RpcAnswer, RejectsNonRequests) {
   const Shown never = [](std::string_view, const json&) -> Result<json> {
     ADD_FAILURE() << "it was run";
     return json();
@@ -63,14 +63,14 @@ TEST(RpcAnswer, TellsWhateverIsNoRequestAndRunsNothing) {
   ASSERT_FALSE(large);
 }
 
-TEST(RpcAnswer, OfAnErrorThatIsNoTextIsText) {
+TEST(RpcAnswer, NonTextErrorBecomesText) {
   const auto answer = exchanged(
       rpc_request("x", {}), [](std::string_view, const json&) -> Result<json> { return fail(Code::denied, "\xff!"); });
   ASSERT_FALSE(answer);
   EXPECT_THAT(answer.error().message, HasSubstr("!"));
 }
 
-TEST(RpcAnswer, ThatIsNoneIsInternalSoThatItIsAskedAgain) {
+TEST(RpcAnswer, InvalidAnswerIsARetriableInternalError) {
   for (const char* text : {"", "<html>", "[]", "7", "{}", R"({"id":1})", R"({"error":7})", R"({"error":{}})",
                            R"({"error":{"message":7,"data":{"word":"nonsense"}}})"}) {
     const auto read = read_rpc_answer(text);

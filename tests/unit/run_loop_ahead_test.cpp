@@ -52,7 +52,7 @@ class RunLoopAheadTest : public ::testing::Test {
 };
 
 // job_runs_test.cpp tests the order. On a loaded machine some of these jobs are released instead of started.
-TEST_F(RunLoopAheadTest, NeverRunsMoreThanItHasSlots) {
+TEST_F(RunLoopAheadTest, NeverRunsMoreThanItsSlots) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
@@ -62,7 +62,7 @@ TEST_F(RunLoopAheadTest, NeverRunsMoreThanItHasSlots) {
   EXPECT_EQ(control_.most_at_once, 1U);
 }
 
-TEST_F(RunLoopAheadTest, JobThatWaitsTooLongGoesBackAndIsNextInItsQueue) {
+TEST_F(RunLoopAheadTest, JobThatWaitsTooLongIsNextInItsQueue) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(wait_for_reports(2));
   EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
@@ -70,7 +70,7 @@ TEST_F(RunLoopAheadTest, JobThatWaitsTooLongGoesBackAndIsNextInItsQueue) {
   EXPECT_EQ(control_.launches, 1U);
 }
 
-TEST_F(RunLoopAheadTest, WaitingJobThatIsCancelledOrFencedNeverBegins) {
+TEST_F(RunLoopAheadTest, CancelledOrFencedWaitingJobNeverStarts) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
   loop_->kill(3, KillReason::cancelled);
@@ -82,7 +82,7 @@ TEST_F(RunLoopAheadTest, WaitingJobThatIsCancelledOrFencedNeverBegins) {
   EXPECT_EQ(control_.launches, 1U);
 }
 
-TEST_F(RunLoopAheadTest, AllJobsGoBackAlsoThoseThatWait) {
+TEST_F(RunLoopAheadTest, AllJobsIncludingWaitingOnesAreReturned) {
   for (RunNumber run = 1; run <= 2; ++run) start(run);
   ASSERT_TRUE(eventually([&] { return control_.is_running(1); }));
   loop_->return_jobs();
@@ -102,7 +102,7 @@ TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
   }
 }
 
-TEST(Pace, NothingIsAheadUntilRunsHaveEndedFastForAWhile) {
+TEST(Pace, ClaimsAheadOnlyAfterFastEnds) {
   Pace pace;
   std::uint64_t now = 1'000'000;
   EXPECT_EQ(pace.ahead(now), 0U);
@@ -115,7 +115,7 @@ TEST(Pace, NothingIsAheadUntilRunsHaveEndedFastForAWhile) {
   EXPECT_GT(pace.gather_us(now), 0U);
 }
 
-TEST(Pace, WhoeverEndsSlowlyHasNothingAheadAndGathersNothing) {
+TEST(Pace, SlowEndsDisableClaimingAhead) {
   Pace pace;
   std::uint64_t now = 1'000'000;
   for (int i = 0; i < 200; ++i) pace.ended(now += 5000);
@@ -125,7 +125,7 @@ TEST(Pace, WhoeverEndsSlowlyHasNothingAheadAndGathersNothing) {
   EXPECT_EQ(pace.ahead(now), 0U);
 }
 
-TEST(Pace, NothingIsAheadAfterAPauseOrAStall) {
+TEST(Pace, NothingIsClaimedAheadAfterAPauseOrAStall) {
   Pace pace;
   std::uint64_t now = 1'000'000;
   for (int i = 0; i < 200; ++i) pace.ended(now += 500);

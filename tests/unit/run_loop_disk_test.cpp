@@ -92,7 +92,7 @@ class RunLoopDisk : public ::testing::Test {
                 RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }}};
 };
 
-TEST_F(RunLoopDisk, HoldsUpNobodyElseAndAnEndComesBehindItsBytes) {
+TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {
   start(1);
   leave(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
@@ -111,7 +111,7 @@ TEST_F(RunLoopDisk, HoldsUpNobodyElseAndAnEndComesBehindItsBytes) {
   EXPECT_EQ(lines_[1], "finished\n");
 }
 
-TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsCancelledAndLeavesItsSlot) {
+TEST_F(RunLoopDisk, JobOnAHangingDiskIsCancelled) {
   start(1);
   leave(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
@@ -125,7 +125,7 @@ TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsCancelledAndLeavesItsSlot) {
   EXPECT_EQ(ends_[1].detail, "cancelled");
 }
 
-TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsReadNoFurtherUntilItGoesOn) {
+TEST_F(RunLoopDisk, JobOnAHangingDiskIsNotReadUntilItResumes) {
   constexpr std::size_t kPiece = 16384, kAll = 4U << 20;
   start(1);
   start(2);
@@ -159,7 +159,7 @@ TEST_F(RunLoopDisk, AJobWhoseDiskStandsStillIsReadNoFurtherUntilItGoesOn) {
   EXPECT_EQ(disk_.bytes(), kAll);
 }
 
-TEST_F(RunLoopDisk, FilesOfALostRunGoWithoutHoldingUpAnybody) {
+TEST_F(RunLoopDisk, FilesOfALostRunAreRemovedWithoutDelay) {
   start(1);
   leave(1, 5);
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));

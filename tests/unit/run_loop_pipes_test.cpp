@@ -162,7 +162,7 @@ class RunLoopPipes : public ::testing::Test {
                 RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }}};
 };
 
-TEST_F(RunLoopPipes, JobThatHoldsItsPipeHoldsUpNobodyElse) {
+TEST_F(RunLoopPipes, JobThatBlocksItsPipeDelaysNoOther) {
   start(kHolder, grants_of(&Grants::fs_read, "/srv/data"));
   expect_others_continue(2);
   collect();
@@ -174,7 +174,7 @@ TEST_F(RunLoopPipes, JobThatHoldsItsPipeHoldsUpNobodyElse) {
   EXPECT_EQ(written_, static_cast<ssize_t>(2 * kPage));
 }
 
-TEST_F(RunLoopPipes, EndOfARunIsReportedBehindTheReadThatWaits) {
+TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
   start(kHolder, grants_of(&Grants::fs_write, "/srv/data"));
   expect_others_continue(2);
   control_.end(kHolder, RunStatus::ok);
@@ -185,20 +185,20 @@ TEST_F(RunLoopPipes, EndOfARunIsReportedBehindTheReadThatWaits) {
   EXPECT_EQ(text_[kHolder].find(std::string(kPage - 1, 'x') + "\n"), 0U) << "nothing of its output is lost";
 }
 
-TEST_F(RunLoopPipes, VirtualEnvironmentOfAContextCanHangToo) {
+TEST_F(RunLoopPipes, HangingVirtualEnvironmentDelaysNoOther) {
   start(kHolder, {}, 7);
   expect_others_continue(2);
   release();
   EXPECT_TRUE(wait_for_text(kHolder, "x\n"));
 }
 
-TEST_F(RunLoopPipes, AddedCallCanMakeAFaultWaitToo) {
+TEST_F(RunLoopPipes, HangingFaultOfAnAddedCallDelaysNoOther) {
   start(kHolder, grants_of(&Grants::syscalls, "fallocate"));
   expect_others_continue(2);
 }
 
 // Else an agent that stops would wait for a job that nobody ends.
-TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreWaitedFor) {
+TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
   bool ended = false;
   control_.on_gone = [&] {
     ended = true;
@@ -212,7 +212,7 @@ TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreWaitedFor) {
 }
 
 // A pipe in packet mode returns one packet for each read, however large the buffer is.
-TEST_F(RunLoopPipes, PacketsAreReadToTheLastAtTheEnd) {
+TEST_F(RunLoopPipes, PacketsAreReadCompletelyAtTheEnd) {
   control_.on_launch = [this](std::uint64_t run, std::vector<Fd>& ends) {
     EXPECT_EQ(::fcntl(ends[0].get(), F_SETFL, O_DIRECT | O_NONBLOCK), 0);
     for (int i = 0; i < 10; ++i) {

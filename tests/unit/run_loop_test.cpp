@@ -144,7 +144,7 @@ class RunLoopTest : public ::testing::Test {
 };
 
 // The process is forgotten even without other events, such as a new job or output.
-TEST_F(RunLoopTest, AWarmProcessWhoseSecretHasGoneIsForgotten) {
+TEST_F(RunLoopTest, WarmProcessWithARevokedSecretIsEnded) {
   warm_ = {10, 1000, "key", "family"};
   warm_secrets_ = {{"TOKEN", "correct horse battery"}};
   start(1);
@@ -189,7 +189,7 @@ TEST_F(RunLoopTest, FloodingJobWaitsAndLosesNothing) {
   EXPECT_EQ(text_[LogStream::out].size(), written);
 }
 
-TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
+TEST_F(RunLoopTest, SecretsAreRemovedFromAllOutput) {
   JobEnd end = failure();
   end.error = "Error: correct horse battery";
   end.error_info = nlohmann::json({{"message", "correct horse\nbattery"}}).dump();
@@ -218,7 +218,7 @@ TEST_F(RunLoopTest, SecretsAreInNothingThatAJobHandsOut) {
   EXPECT_EQ(stored.receipt, "[secret TOKEN]");
 }
 
-TEST_F(RunLoopTest, ObjectCallsOfAJobWhoseExecutorHasNoneReachNobody) {
+TEST_F(RunLoopTest, ObjectCallsNeedAnExecutorWithObjects) {
   calls_ = true;
   start(1);
   control_.write(1, LogStream::system, R"({"id":1,"method":"osis.put","params":{}})");
@@ -234,7 +234,7 @@ TEST_F(RunLoopTest, ObjectCallsOfAJobWhoseExecutorHasNoneReachNobody) {
   EXPECT_TRUE(eventually([&] { return asked_ > 0; }));
 }
 
-TEST_F(RunLoopTest, JobOverItsOutputLimitIsKilledIfItsPolicySaysSo) {
+TEST_F(RunLoopTest, OutputLimitKillsTheJobIfConfigured) {
   output_bytes_ = 2000;
   output_kill_ = true;
   start(1, failure());
@@ -249,7 +249,7 @@ TEST_F(RunLoopTest, JobOverItsOutputLimitIsKilledIfItsPolicySaysSo) {
   EXPECT_EQ(control_.killed[0].reason, KillReason::output_limit);
 }
 
-TEST_F(RunLoopTest, JobOverItsOutputLimitThatEndsBeforeTheKillEndsAlike) {
+TEST_F(RunLoopTest, JobThatEndsBeforeTheOutputKillEndsTheSame) {
   output_bytes_ = 1000;
   output_kill_ = true;
   start(1);
@@ -269,7 +269,7 @@ TEST_F(RunLoopTest, JobOverItsOutputLimitThatEndsBeforeTheKillEndsAlike) {
   EXPECT_EQ(report<EndReport>(0).end.error, "over its output limit of 1000 bytes (policy.output.keep)");
 }
 
-TEST_F(RunLoopTest, OutputIsShortenedToWhatThePolicyKeeps) {
+TEST_F(RunLoopTest, OutputIsShortenedToThePolicysLimit) {
   output_bytes_ = 1000;
   start(1);
   control_.write(1, LogStream::out, std::string(5000, 'a') + "\n");
@@ -287,7 +287,7 @@ TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {
   EXPECT_TRUE(wait_for_text(LogStream::out, "correct horse battery\n"));
 }
 
-TEST_F(RunLoopTest, WhatARunWaitedForSaysWhetherItWasThere) {
+TEST_F(RunLoopTest, WaitReportsWhetherTheSandboxWasReady) {
   settings_.metrics = Metrics::make();
   RunNumber run = 0;
   for (const std::vector<StepTime>& setup : {std::vector<StepTime>{{"clone", 300}, {"mounts", 200}},
@@ -324,7 +324,7 @@ struct KeptSpans final : Traces {
 };
 
 // The sandbox may have been started long before the job arrived.
-TEST_F(RunLoopTest, SpansBeginWithTheClaimAndFailInTheWordOfTheEnd) {
+TEST_F(RunLoopTest, SpansStartWithTheClaimAndFailWithTheEnd) {
   const auto kept = std::make_shared<KeptSpans>();
   settings_.traces = kept;
   traceparent_ = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -347,7 +347,7 @@ TEST_F(RunLoopTest, SpansBeginWithTheClaimAndFailInTheWordOfTheEnd) {
     EXPECT_EQ(std::count(span.attributes.begin(), span.attributes.end(), third), 1) << span.name;
 }
 
-TEST_F(RunLoopTest, FailureIsFollowedByAnotherAttemptIfThereIsOneLeft) {
+TEST_F(RunLoopTest, FailureIsRetriedWhileAttemptsRemain) {
   start(1, failure(), 2, 2);
   start(2, failure(), 3, 2);
   JobEnd forbidden = failure();
@@ -395,7 +395,7 @@ TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   EXPECT_TRUE(reports_[2].last);
 }
 
-TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
+TEST_F(RunLoopTest, UnkillableRunIsReportedWithJobProcessAndHost) {
   start(1);
   control_.make_deaf(1);
   char host[256] = "";
@@ -410,7 +410,7 @@ TEST_F(RunLoopTest, UnkillableRunTellsTheOperatorJobProcessAndHost) {
       << log;
 }
 
-TEST_F(RunLoopTest, StageThatBeginsBehindTheDeadlineGetsNoTime) {
+TEST_F(RunLoopTest, StageAfterTheDeadlineGetsNoTime) {
   deadline_boot_ms_ = 1;
   start(1);
   std::lock_guard lock(control_.mutex);

@@ -55,7 +55,7 @@ class RunsTest : public ::testing::Test {
   std::uint64_t last_ = 0;
 };
 
-TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsUsedAgain) {
+TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
   std::set<std::uint32_t> ids;
   sandbox::Run& first = add();
   const std::uint32_t id = forked_as(first);
@@ -95,7 +95,7 @@ TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
 }
 
 // The job's own limits would refuse it on every host. A host that is out of descriptors says nothing about the job.
-TEST_F(RunsTest, DescriptorsThatTheJobMayNotHaveAreNoShortageOfTheHost) {
+TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
   sandbox::Run& limited = add();
   runs_.fail_setup(limited, "folders", EMFILE, {}, true);
   EXPECT_EQ(limited.outcome.status, RunStatus::setup_error);
@@ -107,7 +107,7 @@ TEST_F(RunsTest, DescriptorsThatTheJobMayNotHaveAreNoShortageOfTheHost) {
 }
 
 // A job can end as if nothing had happened though the kernel has killed one of its processes.
-TEST_F(RunsTest, ProcessThatWasKilledForMemoryIsToldThoughTheJobEndsWell) {
+TEST_F(RunsTest, OomKillIsReportedForASuccessfulJob) {
   for (const int wait_status : {0, 3 << 8}) {
     sandbox::Run& run = add();
     run.spec.limits.memory_bytes = 32U << 20;

@@ -91,7 +91,7 @@ class SandboxFilter : public ::testing::Test {
   const std::vector<sock_filter> exec_ = compiled({true, false, {}, false});
 };
 
-TEST_F(SandboxFilter, AnswersEachCallOfTheTablesAsTheySay) {
+TEST_F(SandboxFilter, AnswersEachCallAsInTheTables) {
   std::size_t here = 0;
   for (const char* name : allowed_calls()) {
     const int number = seccomp_syscall_resolve_name(name);
@@ -118,7 +118,7 @@ TEST_F(SandboxFilter, AnswersEachCallOfTheTablesAsTheySay) {
 
 // On this architecture the flags of clone are the first argument. On an architecture where they are the second, the
 // tables would be wrong.
-TEST_F(SandboxFilter, CloneIsJudgedByItsFlags) {
+TEST_F(SandboxFilter, CloneIsCheckedByItsFlags) {
   constexpr std::uint64_t kThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                                     CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   EXPECT_EQ(of(SYS_clone, {kThread}), SECCOMP_RET_ALLOW);
@@ -142,7 +142,7 @@ TEST_F(SandboxFilter, MemoryIsWritableOrExecutable) {
 }
 
 // A fault in a range that is being punched waits in the kernel, with the lock of a pipe held if it is part of a write.
-TEST_F(SandboxFilter, NoHoleIsPunchedIntoAFile) {
+TEST_F(SandboxFilter, HolePunchingIsDenied) {
   constexpr std::uint64_t kUpperHalf = 0x123ULL << 32;  // which the kernel ignores in an int
   for (const auto& program : {job_, exec_}) {
     const auto is = [&](long number, std::initializer_list<std::uint64_t> arguments) {
@@ -160,13 +160,13 @@ TEST_F(SandboxFilter, NoHoleIsPunchedIntoAFile) {
   }
 }
 
-TEST_F(SandboxFilter, OnlyAPairIsASocket) {
+TEST_F(SandboxFilter, OnlySocketPairsAreAllowed) {
   EXPECT_EQ(of(SYS_socketpair, {AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC}), SECCOMP_RET_ALLOW);
   EXPECT_EQ(of(SYS_socketpair, {AF_UNIX, SOCK_DGRAM}), refused(EPERM));
   EXPECT_EQ(of(SYS_socket, {AF_INET, SOCK_STREAM}), refused(EAFNOSUPPORT));
 }
 
-TEST_F(SandboxFilter, NewerNumbersAreMissingAndForeignOnesEndTheProcess) {
+TEST_F(SandboxFilter, NewCallsAreMissingAndForeignCallsKill) {
   EXPECT_EQ(of(1999), refused(ENOSYS));
   seccomp_data data = call(SYS_getpid);
   data.arch = data.arch == AUDIT_ARCH_X86_64 ? AUDIT_ARCH_AARCH64 : AUDIT_ARCH_X86_64;
@@ -219,7 +219,7 @@ TEST_F(JobIdFilter, IdsCanBeSetOnlyIfNothingChanges) {
 }
 
 // A filter without the id of its job refuses every id.
-TEST_F(JobIdFilter, WithoutOwnIdEveryIdIsRefused) {
+TEST_F(JobIdFilter, WithoutOwnIdEveryIdIsRejected) {
   for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{kOwn}, kMinusOne})
     EXPECT_EQ(of(SYS_setuid, {id}), refused(EPERM)) << id;
 }

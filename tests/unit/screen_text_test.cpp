@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-TEST(ScreenText, ControlsOfBothKindsAndWhatIsNoTextAreMarked) {
+TEST(ScreenText, ControlCharactersAndNonTextAreMarked) {
   EXPECT_EQ(printable("a\x1b[2Jb\x07\rc\x7f\tx\n"), "a?[2Jb??c?\tx\n");
   EXPECT_EQ(printable("\xc2\x9b"
                       "31m"),
@@ -22,7 +22,7 @@ TEST(ScreenText, ControlsOfBothKindsAndWhatIsNoTextAreMarked) {
   EXPECT_EQ(one_line("a\nb\tc"), "a b c");
 }
 
-TEST(ScreenText, ColoursAreAllThatIsLeftOfCodes) {
+TEST(ScreenText, OnlyColourCodesRemain) {
   EXPECT_EQ(but_for_colours("\x1b[1;31mbad\x1b[0m \x1b[2J\x1b]0;x\x07 \x1b[31"),
             "\x1b[1;31mbad\x1b[0m ?[2J?]0;x? ?[31");
 }
@@ -62,7 +62,7 @@ class LogText : public ::testing::Test {
   }
 };
 
-TEST_F(LogText, ThatRepeatsIsReportedOnce) {
+TEST_F(LogText, RepeatedLineIsReportedOnce) {
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 50; ++i) log_line(LogLevel::warn, "worker", "job:1:77: report refused");
   log_line(LogLevel::warn, "worker", "job:1:78: report refused");
@@ -70,7 +70,7 @@ TEST_F(LogText, ThatRepeatsIsReportedOnce) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
-TEST_F(LogText, IsOneLineThatMovesNoCursor) {
+TEST_F(LogText, IsOneLineWithoutCursorMovement) {
   const std::string text = logged(
       LogFormat::text, "key job:1:\x1b[2J\n12:00:00 info store: all is well\t\xc2\x9b\xe2\x80\xae gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;

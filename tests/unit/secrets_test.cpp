@@ -49,7 +49,7 @@ class SecretsTest : public ::testing::Test {
   Secrets secrets_{places_, 7};
 };
 
-TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
+TEST_F(SecretsTest, ContextHasOnlyItsOwnFiles) {
   put("db-password", "hunter22\n");
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
@@ -60,7 +60,7 @@ TEST_F(SecretsTest, FilesOfAContextAreItsSecretsAndNoOthers) {
 }
 
 // If all secrets were redacted, a job could guess a value by observing which of its lines are held back.
-TEST_F(SecretsTest, AJobIsRedactedOfItsGrantedSecretsOnly) {
+TEST_F(SecretsTest, JobIsRedactedOfItsGrantedSecretsOnly) {
   put("mine", "granted value");
   put("other", "value of other jobs");
   const auto found = secrets_.look();
@@ -70,7 +70,7 @@ TEST_F(SecretsTest, AJobIsRedactedOfItsGrantedSecretsOnly) {
   EXPECT_EQ(found->redactor({{"mine", "granted value"}}), redactor) << "built once";
 }
 
-TEST_F(SecretsTest, TheOperatorMayNameSecretsOfEveryJob) {
+TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
   places_.always_redacted = {"7/always", "8/other"};
   put("always", "value of the operator");
   put("other", "value of other jobs");
@@ -99,7 +99,7 @@ TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
   EXPECT_EQ(redacted("two\nlines"), "[secret K]");
 }
 
-TEST_F(SecretsTest, WhatIsNoSecretIsRefusedWithItsNameAndTheRemedyAndWithoutItsValue) {
+TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   put("open", "value-that-all-read", 0644);
   put("group", "value-that-all-read", 0640);
   put("short", "abc\n");
@@ -133,7 +133,7 @@ TEST_F(SecretsTest, WhatIsNoSecretIsRefusedWithItsNameAndTheRemedyAndWithoutItsV
   EXPECT_EQ(log_of([&] { redacted(""); }), "") << "once is enough";
 }
 
-TEST_F(SecretsTest, EachLookSeesWhatHasChangedAndWhatWasFoundBeforeStaysAsItWas) {
+TEST_F(SecretsTest, EachReadSeesChangesAndKeepsEarlierResults) {
   put("K", "first value");
   const auto before = secrets_.look();
   EXPECT_EQ(secrets_.look(), before) << "nothing has changed";
@@ -147,7 +147,7 @@ TEST_F(SecretsTest, EachLookSeesWhatHasChangedAndWhatWasFoundBeforeStaysAsItWas)
   EXPECT_EQ(redactor_of_all(secrets_), nullptr);
 }
 
-TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
+TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
   put("K", "first value");
   const auto before = redactor_of_all(secrets_);
   ASSERT_TRUE(before);
@@ -162,7 +162,7 @@ TEST_F(SecretsTest, WhatWasFoundStaysWhileTheFolderCannotBeRead) {
   EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
 }
 
-TEST_F(SecretsTest, NobodyKnowsWhatIsASecretUntilTheFolderCouldBeRead) {
+TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
   fs::remove(folder_ / "7");
   folder_.write("7", "not a folder");
   EXPECT_EQ(secrets_.look(), nullptr);
@@ -173,14 +173,14 @@ TEST_F(SecretsTest, NobodyKnowsWhatIsASecretUntilTheFolderCouldBeRead) {
 }
 
 // Reading some of these files fails, as on a broken disk; others are readable.
-TEST_F(SecretsTest, NobodyKnowsWhatIsASecretWhileOneOfTheFilesCannotBeRead) {
+TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
   Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
   const std::string log = log_of([&] { EXPECT_EQ(secrets.look(), nullptr); });
   EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
 }
 
 // Within a tick of the kernel's clock, a second write of the same size changes neither size nor times of the file.
-TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
+TEST_F(SecretsTest, RecentlyChangedFileIsReadAgain) {
   for (int i = 0; i < 200; ++i) {
     const std::string value = "value " + std::to_string(100 + i);
     put("K", value);
@@ -188,7 +188,7 @@ TEST_F(SecretsTest, AFileThatHasJustChangedIsReadAgain) {
   }
 }
 
-TEST_F(SecretsTest, SecretsTogetherAreBounded) {
+TEST_F(SecretsTest, TotalSizeIsBounded) {
   for (std::size_t i = 0; i < 10; ++i)
     put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
   const std::string log = log_of([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
@@ -196,7 +196,7 @@ TEST_F(SecretsTest, SecretsTogetherAreBounded) {
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
 }
 
-TEST_F(SecretsTest, AWatchKnowsThoseOfAContextWhoseDiskStandsStillAsSoonAsItGoesOnAndOthersAtOnce) {
+TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
   fs::create_directory(folder_ / "8");
   put("K", "first value");
   Gate gate;
@@ -214,7 +214,7 @@ TEST_F(SecretsTest, AWatchKnowsThoseOfAContextWhoseDiskStandsStillAsSoonAsItGoes
 }
 
 // Periodic checks alone would detect about twenty changes in forty seconds.
-TEST_F(SecretsTest, AWatchSeesAFolderThatIsMadeAndAFileThatIsReplacedWithoutWaitingForItsNextLook) {
+TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
   fs::remove_all(folder_ / "7");
   const SystemClock clock;
   SecretsWatch watch(places_, {7}, clock);
@@ -229,7 +229,7 @@ TEST_F(SecretsTest, AWatchSeesAFolderThatIsMadeAndAFileThatIsReplacedWithoutWait
   EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kLookMs);
 }
 
-TEST_F(SecretsTest, AWatchWithoutPlacesWaitsForNobody) {
+TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {
   const HandClock clock;
   const auto found = SecretsWatch({}, {7}, clock).of(7);
   ASSERT_TRUE(found);

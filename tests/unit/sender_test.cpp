@@ -8,7 +8,7 @@ namespace {
 
 constexpr Sender kSender{13, 7};
 
-TEST(Sender, IdsThatAreAbsentAreTheSenders) {
+TEST(Sender, MissingIdsAreTheSenders) {
   Message message;
   message.job.resize(2);
   message.flow = Flow();
@@ -19,7 +19,7 @@ TEST(Sender, IdsThatAreAbsentAreTheSenders) {
   EXPECT_EQ(message.flow->caller_id, 13U);
 }
 
-TEST(Sender, WhatIsAnothersOrWrittenByOthersIsRefusedByName) {
+TEST(Sender, ForeignFieldsAreRejectedByName) {
   struct Row {
     const char* field;
     void (*forge)(Job&);

@@ -13,7 +13,7 @@
 namespace mycojobs {
 namespace {
 
-TEST(Manual, HasARowForEverySettingInTheWordsOfItsHelp) {
+TEST(Manual, HasARowForEverySettingWithItsHelp) {
   std::ostringstream text;
   text << std::ifstream(mj::test::source_path("docs/settings.md")).rdbuf();
   const std::string manual = text.str();

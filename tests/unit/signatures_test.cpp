@@ -49,13 +49,13 @@ class Signatures : public ::testing::Test {
   }
 };
 
-TEST_F(Signatures, HoldAcrossARedisHashAndJson) {
+TEST_F(Signatures, AreValidAcrossARedisHashAndJson) {
   EXPECT_EQ(why_not(signed_), "");
   EXPECT_EQ(why_not(decode<Message>(encode(signed_)).record), "");
   EXPECT_EQ(why_not(decode_json<Message>(json::parse(to_json(signed_).dump())).record), "");
 }
 
-TEST_F(Signatures, HoldWhateverIsWrittenAboutTheMessageLater) {
+TEST_F(Signatures, AreValidForLaterStateChanges) {
   signed_.status = MessageStatus::acknowledged;
   signed_.updated_at = kNow + 5;
   signed_.error = "late";
@@ -67,7 +67,7 @@ TEST_F(Signatures, HoldWhateverIsWrittenAboutTheMessageLater) {
   EXPECT_EQ(why_not(signed_), "");
 }
 
-TEST_F(Signatures, NothingThatTheSenderWroteCanBeChanged) {
+TEST_F(Signatures, SignedFieldsCannotBeChanged) {
   const std::pair<const char*, std::function<void(Message&)>> changes[] = {
       {"id", [](Message& m) { m.id = 102; }},
       {"caller", [](Message& m) { m.caller_id = 13; }},
@@ -95,7 +95,7 @@ TEST_F(Signatures, NothingThatTheSenderWroteCanBeChanged) {
   }
 }
 
-TEST_F(Signatures, AreOfTheActorsKeyAndOfNoOther) {
+TEST_F(Signatures, AreValidOnlyForTheActorsKey) {
   Message forged = sample();
   const SigningKey other = SigningKey::make();
   ASSERT_TRUE(sign(forged, other));
@@ -109,7 +109,7 @@ TEST_F(Signatures, AreOfTheActorsKeyAndOfNoOther) {
   EXPECT_FALSE(check_signature(signed_, {"", kNow})) << "an actor without a key has signed nothing";
 }
 
-TEST_F(Signatures, CountForAQuarterOfAnHour) {
+TEST_F(Signatures, ExpireAfterAQuarterOfAnHour) {
   EXPECT_EQ(why_not(signed_, kNow + kSignatureWindowS), "");
   EXPECT_EQ(why_not(signed_, kNow - kSignatureWindowS), "");
   EXPECT_NE(why_not(signed_, kNow + kSignatureWindowS + 1).find("ago"), std::string::npos);
@@ -117,7 +117,7 @@ TEST_F(Signatures, CountForAQuarterOfAnHour) {
   EXPECT_NE(why_not(signed_, 0).find("ahead"), std::string::npos);
 }
 
-TEST_F(Signatures, AreNotGivenForWhatAReceiverCouldReadAnotherWay) {
+TEST_F(Signatures, AreRefusedForAmbiguousContent) {
   Message message = sample();
   message.message = "\xff";
   EXPECT_FALSE(sign(message, key_));
@@ -129,7 +129,7 @@ TEST_F(Signatures, AreNotGivenForWhatAReceiverCouldReadAnotherWay) {
   EXPECT_FALSE(sign(message, key_)) << "anybody could send it anywhere";
 }
 
-TEST_F(Signatures, AReceiptIsNoMessageAndCannotBeChanged) {
+TEST_F(Signatures, ReceiptIsNoMessageAndCannotBeChanged) {
   json receipt = {{"job", "job:12:2001"}, {"status", "ok"}, {"wall_us", 1200}, {"layers", {"seccomp"}}};
   ASSERT_TRUE(sign(receipt, "receipt", key_));
   EXPECT_TRUE(check_signature(receipt, "receipt", key_.public_key()));

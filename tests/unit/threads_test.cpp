@@ -30,7 +30,7 @@ std::vector<std::string> lines_that_create_threads(const std::filesystem::path& 
   return found;
 }
 
-TEST(Threads, AreCreatedByTheHelperAlone) {
+TEST(Threads, AreCreatedOnlyByTheHelper) {
   const std::filesystem::path source = mj::test::source_folder();
   for (const char* room : {"agent", "sandbox", "executors", "include"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(source / room)) {
@@ -65,7 +65,7 @@ TEST(Threads, ShortageIsAnErrorThatNamesTheLimits) {
   EXPECT_NE(thread.error().message.find("TasksMax="), std::string::npos) << thread.error().message;
 }
 
-TEST(Threads, WorkBesideHasItsResult) {
+TEST(Threads, BackgroundWorkHasItsResult) {
   auto result = run_beside([] { return 7; });
   EXPECT_EQ(result.get(), 7);
 }
@@ -79,7 +79,7 @@ class CountingTurns : public TurnTaker {
   std::atomic<int> turns{0};
 };
 
-TEST(Threads, TurnsThatGotNoThreadCanBeginLater) {
+TEST(Threads, LoopWithoutAThreadCanStartLater) {
   CountingTurns turns;
   {
     const ThreadShortage shortage;
@@ -92,7 +92,7 @@ TEST(Threads, TurnsThatGotNoThreadCanBeginLater) {
   while (turns.turns == 0) std::this_thread::yield();
 }
 
-TEST(Threads, LaneKeepsItsWorkUntilItHasAThread) {
+TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {
   Lanes lanes;
   std::promise<void> done;
   {

@@ -166,7 +166,7 @@ std::vector<std::string> throwing_calls(const std::string& text) {
   return found;
 }
 
-TEST(ThrowingCalls, ThereAreNoneInTheProgram) {
+TEST(ThrowingCalls, AreNotUsedInTheProgram) {
   std::size_t files = 0;
   for (const char* folder : {"include", "agent", "executors", "sandbox"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(mj::test::source_folder()) / folder)) {
@@ -181,7 +181,7 @@ TEST(ThrowingCalls, ThereAreNoneInTheProgram) {
   EXPECT_GT(files, 100U) << "the sources were not found";
 }
 
-TEST(ThrowingCalls, PlantedOnesAreFound) {
+TEST(ThrowingCalls, InsertedCallsAreFound) {
   for (const char* text :
        {"if (std::filesystem::exists(path)) return;", "if (fs::is_directory(a(b, c))) x();", "fs::rename(from, to);",
         "fs::create_directories(folder / \"x\");", "const auto home = fs::temp_directory_path();",
@@ -194,7 +194,7 @@ TEST(ThrowingCalls, PlantedOnesAreFound) {
   }
 }
 
-TEST(ThrowingCalls, WhatCannotThrowIsNotReported) {
+TEST(ThrowingCalls, NonThrowingCallsAreNotReported) {
   for (const char* text :
        {"if (std::filesystem::exists(path, error)) return;",
         "const auto status = fs::status(path, error); if (fs::is_directory(status)) x();",

@@ -23,13 +23,13 @@ using testing::HasSubstr;
 const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736", kSpan = "00f067aa0ba902b7";
 const std::string kContext = "00-" + kTrace + "-" + kSpan + "-01";
 
-TEST(TraceContext, ALineOfALogNamesTheTraceOfItsJob) {
+TEST(TraceContext, LogLineNamesTheTraceOfItsJob) {
   EXPECT_EQ(in_trace("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
   EXPECT_EQ(in_trace("job:12:1", ""), "job:12:1");
   EXPECT_EQ(in_trace("job:12:1", "what a client wrote"), "job:12:1");
 }
 
-TEST(Traceparent, IsReadAsTheSpecificationSays) {
+TEST(Traceparent, IsParsedAsSpecified) {
   const auto read = parse_traceparent(kContext);
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, (TraceContext{kTrace, kSpan, true}));
@@ -39,7 +39,7 @@ TEST(Traceparent, IsReadAsTheSpecificationSays) {
   EXPECT_TRUE(parse_traceparent("cc-" + kTrace + "-" + kSpan + "-01-what a newer version adds"));
 }
 
-TEST(Traceparent, WhatIsNoneIsRefused) {
+TEST(Traceparent, InvalidTraceparentIsRejected) {
   const std::string zeros(32, '0');
   for (const std::string& text :
        {std::string("x"), kContext + "-", kContext + "0", kContext.substr(1), "ff" + kContext.substr(2),
@@ -53,7 +53,7 @@ TEST(Traceparent, WhatIsNoneIsRefused) {
   EXPECT_THAT(check_traceparent("x\n").error().message, HasSubstr("is no traceparent: give version, trace"));
 }
 
-TEST(Traceparent, ARecordWithAMalformedOneIsNoJob) {
+TEST(Traceparent, RecordWithAMalformedTraceparentIsInvalid) {
   Job job;
   job.id = job.caller_id = job.context_id = 1;
   job.script = "pass";
@@ -65,7 +65,7 @@ TEST(Traceparent, ARecordWithAMalformedOneIsNoJob) {
   EXPECT_THAT(validate(job)[0].message, HasSubstr("traceparent"));
 }
 
-TEST(SpanIds, AreThoseThatEverybodyWorksOut) {
+TEST(SpanIds, AreDeterministic) {
   EXPECT_EQ(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "a", "run"));
   EXPECT_NE(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "a", "wait"));
   EXPECT_NE(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "b", "run"));
@@ -127,7 +127,7 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
   EXPECT_EQ(spans_of(*metrics, "exported"), 1);
 }
 
-TEST(TraceQueue, ACollectorThatHangsCostsDroppedSpansAlone) {
+TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
   Collector collector;
   collector.hangs = true;
   const auto metrics = Metrics::make();
@@ -142,7 +142,7 @@ TEST(TraceQueue, ACollectorThatHangsCostsDroppedSpansAlone) {
 
 // The queue has room for 4096 spans only, so a full batch must not wait for the half second in which spans are
 // gathered.
-TEST(TraceQueue, AFullBatchIsNotGatheredAnyLonger) {
+TEST(TraceQueue, FullBatchIsSentAtOnce) {
   constexpr std::size_t kFull = 512;
   Collector collector;
   const auto traces = start_traces({"mycojobs", "host"}, collector.sender(), no_metrics());
@@ -158,7 +158,7 @@ TEST(TraceQueue, AFullBatchIsNotGatheredAnyLonger) {
   EXPECT_LT(best, std::chrono::milliseconds(400));
 }
 
-TEST(TraceQueue, ACollectorThatRefusesIsTriedAgainLater) {
+TEST(TraceQueue, FailingCollectorIsRetriedLater) {
   Collector collector;
   collector.refuses = true;
   const auto metrics = Metrics::make();
@@ -180,7 +180,7 @@ struct SpansOfCalls final : Traces {
   std::vector<Span> spans;
 };
 
-TEST(StoreSpans, AnEndAsErrorAndAFailedNodeAreErrors) {
+TEST(StoreSpans, ErrorEndsAndFailedNodesAreErrors) {
   SpansOfCalls kept;
   EndReport failed, fine;
   failed.claim = fine.claim = {1, "job:1:1", "id", "token", "python", kContext, 2};
@@ -203,7 +203,7 @@ TEST(StoreSpans, AnEndAsErrorAndAFailedNodeAreErrors) {
   EXPECT_EQ(kept.spans[3].error, "node_failed");
 }
 
-TEST(StoreSpans, AFlowThatHasNotFinishedIsAnErrorWhetherItSaysWhyOrNot) {
+TEST(StoreSpans, UnfinishedFlowIsAnErrorWithOrWithoutAReason) {
   SpansOfCalls kept;
   FlowCommit commit;
   commit.traceparent = kContext;

@@ -45,7 +45,7 @@ void expect_table(const std::string& drawn, std::size_t events) {
   EXPECT_EQ(rows, words<State>().size());
 }
 
-TEST(Transitions, OfAJobAreThoseDrawn) {
+TEST(Transitions, OfAJobMatchTheDiagram) {
   expect_table<JobStatus, JobEvent>(
       "park unpark claim release succeed fail cancel\n"
       "dispatched waiting_for_prerequisites - started - - error error\n"
@@ -56,7 +56,7 @@ TEST(Transitions, OfAJobAreThoseDrawn) {
       7);
 }
 
-TEST(Transitions, OfANodeAreThoseDrawn) {
+TEST(Transitions, OfANodeMatchTheDiagram) {
   expect_table<NodeStatus, NodeEvent>(
       "dependencies_met dispatch start complete fail release cancel handle retry\n"
       "pending ready - - - failed - cancelled - -\n"
@@ -69,7 +69,7 @@ TEST(Transitions, OfANodeAreThoseDrawn) {
       9);
 }
 
-TEST(Transitions, OfAFlowAreThoseDrawn) {
+TEST(Transitions, OfAFlowMatchTheDiagram) {
   expect_table<FlowStatus, RunEvent>(
       "start finish fail retry\n"
       "dispatched started - error -\n"
@@ -79,7 +79,7 @@ TEST(Transitions, OfAFlowAreThoseDrawn) {
       4);
 }
 
-TEST(Transitions, OfAMessageAreThoseDrawn) {
+TEST(Transitions, OfAMessageMatchTheDiagram) {
   expect_table<MessageStatus, MessageEvent>(
       "acknowledge process fail\n"
       "dispatched acknowledged - error\n"

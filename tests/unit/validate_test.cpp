@@ -18,7 +18,7 @@ Job good_job() {
 
 std::string findings(const Job& job) { return join(validate(job)); }
 
-TEST(ValidateJob, AGoodJobHasNoFindings) {
+TEST(ValidateJob, GoodJobHasNoFindings) {
   Job job = good_job();
   EXPECT_EQ(findings(job), "");
   job.timeout = 4294967295;
@@ -38,7 +38,7 @@ TEST(ValidateJob, FindingsAreFew) {
   EXPECT_EQ(join(many).size(), 16 * std::string("a: is odd; ").size() + std::string("and 24 more").size());
 }
 
-TEST(Cut, PartsNoCharacter) {
+TEST(TruncateText, SplitsNoCharacter) {
   EXPECT_EQ(cut("short", 5), "short");
   EXPECT_EQ(cut("longer than that", 9), "longer...");
   EXPECT_EQ(cut("\u00e4\u00e4\u00e4\u00e4", 6), "\u00e4...");
@@ -46,7 +46,7 @@ TEST(Cut, PartsNoCharacter) {
   EXPECT_EQ(cut(std::string(5000, 'x'), kMostReasonBytes).size(), kMostReasonBytes);
 }
 
-TEST(ValidateJob, IdsAreAboveZero) {
+TEST(ValidateJob, IdsArePositive) {
   for (auto member : {&Job::id, &Job::caller_id, &Job::context_id}) {
     Job job = good_job();
     job.*member = 0;
@@ -73,7 +73,7 @@ TEST(ValidateJob, TimeoutZeroIsNotForever) {
   EXPECT_EQ(findings(job), "timeout: 0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
 }
 
-TEST(ValidateJob, EnvironmentCannotSmuggle) {
+TEST(ValidateJob, EnvironmentIsValidated) {
   using namespace std::string_literals;
   for (const auto& name : {""s, "A=B"s, "="s, "A\0B"s}) {
     Job job = good_job();
@@ -87,14 +87,14 @@ TEST(ValidateJob, EnvironmentCannotSmuggle) {
   EXPECT_EQ(findings(job), "env_vars: the value of \"A\" has NUL in it: the system cannot pass it on");
 }
 
-TEST(ValidateJob, ANameIsText) {
+TEST(ValidateJob, NameIsText) {
   using namespace std::string_literals;
   Job job = good_job();
   job.name = "a\0b"s;
   EXPECT_EQ(findings(job), "name: has NUL in it: rename the job");
 }
 
-TEST(ValidateJob, AJobDoesNotWaitForItself) {
+TEST(ValidateJob, JobDoesNotDependOnItself) {
   Job job = good_job();
   job.dependends = {3, 2001, 0};
   EXPECT_EQ(findings(job), "dependends: 2001 is the job itself") << "the first stands for all";

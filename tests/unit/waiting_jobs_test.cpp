@@ -15,7 +15,7 @@ Start job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
   return start;
 }
 
-TEST(WaitingJobs, BeginInTheOrderInWhichTheyCame) {
+TEST(WaitingJobs, StartInTheOrderOfArrival) {
   WaitingJobs waiting;
   for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
   for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
@@ -30,7 +30,7 @@ TEST(WaitingJobs, DeadlineMovesByTheWait) {
   EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
 }
 
-TEST(WaitingJobs, PatienceIsThatOfTheFirst) {
+TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
   WaitingJobs waiting;
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs));
   waiting.add(job(1), kClaimedUs);
@@ -41,7 +41,7 @@ TEST(WaitingJobs, PatienceIsThatOfTheFirst) {
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs));
 }
 
-TEST(WaitingJobs, OneIsTakenOutAndTheOthersKeepTheirOrder) {
+TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
   WaitingJobs waiting;
   for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
   EXPECT_EQ(waiting.take(2)->run, 2U);
@@ -52,7 +52,7 @@ TEST(WaitingJobs, OneIsTakenOutAndTheOthersKeepTheirOrder) {
   EXPECT_FALSE(waiting.take_last());
 }
 
-TEST(WaitingJobs, FenceIsThatOfAllStages) {
+TEST(WaitingJobs, FenceCoversAllStages) {
   WaitingJobs waiting;
   waiting.add(job(1), kClaimedUs);
   waiting.fence(1, 4711);

@@ -30,7 +30,7 @@ Warm warm_of(const std::function<void(JobFacts&)>& change = {}, const std::strin
   return warm;
 }
 
-TEST(WarmKey, IsAlikeForJobsThatDifferInWhatEachRunHasOfItsOwn) {
+TEST(WarmKey, IgnoresFieldsOfSingleRuns) {
   EXPECT_EQ(warm_of([](JobFacts& facts) {
               facts.job.id = 77;
               facts.job.name = "another";
@@ -45,7 +45,7 @@ TEST(WarmKey, IsAlikeForJobsThatDifferInWhatEachRunHasOfItsOwn) {
   EXPECT_EQ(warm_of().key.size(), 64U);
 }
 
-TEST(WarmKey, DiffersInAllThatAProcessMayKeep) {
+TEST(WarmKey, DependsOnEverythingThatAProcessKeeps) {
   const std::function<void(JobFacts&)> changes[] = {
       [](JobFacts& facts) { facts.job.context_id = 4; },
       [](JobFacts& facts) { facts.job.caller_id = 4; },
@@ -73,13 +73,13 @@ TEST(WarmKey, DiffersInAllThatAProcessMayKeep) {
   }
 }
 
-TEST(WarmKey, OfOtherValuesOfSecretsIsAnotherOfTheSameFamily) {
+TEST(WarmKey, OtherSecretsAreAnotherKeyOfTheSameFamily) {
   const Warm changed = warm_of([](JobFacts& facts) { facts.secrets[0].value = "t1"; });
   EXPECT_NE(changed.key, warm_of().key);
   EXPECT_EQ(changed.family, warm_of().family);
 }
 
-TEST(WarmKey, IsOfItsAgentAlone) { EXPECT_NE(warm_of({}, "other").key, warm_of().key); }
+TEST(WarmKey, IsPrivateToItsAgent) { EXPECT_NE(warm_of({}, "other").key, warm_of().key); }
 
 }  // namespace
 }  // namespace mycojobs::test

@@ -41,7 +41,7 @@ class WarmSecretsTest : public ::testing::Test {
   WarmSecrets warm_;
 };
 
-TEST_F(WarmSecretsTest, NamesTheKeysWhoseSecretsAreNotWhatTheyWere) {
+TEST_F(WarmSecretsTest, NamesTheKeysWithChangedSecrets) {
   EXPECT_TRUE(warm_.empty());
   put("db", "value one");
   put("mail", "value two");
@@ -59,7 +59,7 @@ TEST_F(WarmSecretsTest, NamesTheKeysWhoseSecretsAreNotWhatTheyWere) {
   EXPECT_EQ(outdated(), Keys{}) << "what it holds is right again";
 }
 
-TEST_F(WarmSecretsTest, WatchesAsLongAsThereMayBeAProcess) {
+TEST_F(WarmSecretsTest, WatchesWhileAProcessMayExist) {
   put("db", "value one");
   given("a", {"db"});
   EXPECT_EQ(outdated(), Keys{});

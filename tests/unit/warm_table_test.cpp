@@ -18,7 +18,7 @@ Warm of(const std::string& key, const std::string& family = "", std::uint64_t id
   return {100, idle_ms, key, family.empty() ? key : family};
 }
 
-TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
+TEST(WarmTable, ProcessServesOnlyItsKeyAndOneRunAtATime) {
   WarmTable table(8);
   EXPECT_FALSE(table.take(of("a")));
   EXPECT_EQ(table.made(1, of("a"), kContext), Ids{});
@@ -32,7 +32,7 @@ TEST(WarmTable, GivesAProcessToItsKeyAloneAndToOneRunAtATime) {
   EXPECT_FALSE(table.back(2, 0)) << "nobody knows it";
 }
 
-TEST(WarmTable, AKeyThatIsForgottenServesNobodyMore) {
+TEST(WarmTable, ForgottenKeyServesNoRun) {
   WarmTable table(8);
   table.made(1, of("a"), kContext), table.back(1, 1);
   table.made(2, of("a"), kContext);
@@ -46,7 +46,7 @@ TEST(WarmTable, AKeyThatIsForgottenServesNobodyMore) {
   EXPECT_TRUE(table.back(4, 2)) << "the value is back";
 }
 
-TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
+TEST(WarmTable, TakesTheMostRecentlyUsedProcess) {
   WarmTable table(8);
   for (const std::uint64_t id : {1U, 2U, 3U}) {
     table.made(id, of("a"), kContext);
@@ -56,7 +56,7 @@ TEST(WarmTable, TakesTheOneThatHasRestedForTheShortestTime) {
   EXPECT_EQ(table.take(of("a")), 2U);
 }
 
-TEST(WarmTable, GivesUpTheOneThatHasRestedLongestForANewOne) {
+TEST(WarmTable, EvictsTheLongestIdleProcess) {
   WarmTable table(2);
   table.made(1, of("a"), kContext), table.back(1, 1);
   table.made(2, of("b"), kContext), table.back(2, 2);
@@ -67,7 +67,7 @@ TEST(WarmTable, GivesUpTheOneThatHasRestedLongestForANewOne) {
   EXPECT_EQ(table.size(), 2U);
 }
 
-TEST(WarmTable, MoreAtOnceThanAreKeptDoNotStay) {
+TEST(WarmTable, ExcessProcessesAreNotKept) {
   WarmTable table(1);
   table.made(1, of("a"), kContext);
   EXPECT_EQ(table.made(2, of("a"), kContext), Ids{}) << "nobody rests";
@@ -80,7 +80,7 @@ TEST(WarmTable, MoreAtOnceThanAreKeptDoNotStay) {
   EXPECT_FALSE(none.back(1, 0));
 }
 
-TEST(WarmTable, ExpiresThoseWhoseTimeIsOver) {
+TEST(WarmTable, ExpiresIdleProcesses) {
   WarmTable table(8);
   table.made(1, of("a", "", 100), kContext), table.back(1, 50);
   table.made(2, of("b", "", 20), kContext), table.back(2, 60);
@@ -94,7 +94,7 @@ TEST(WarmTable, ExpiresThoseWhoseTimeIsOver) {
   EXPECT_TRUE(table.back(3, 1000)) << "one in use has no such time";
 }
 
-TEST(WarmTable, AnotherKeyOfAFamilyEndsWhatHasTheOldOne) {
+TEST(WarmTable, AnotherKeyOfAFamilyEndsOldProcesses) {
   WarmTable table(8);
   table.made(1, of("old", "f"), kContext), table.back(1, 0);
   table.made(2, of("old", "f"), kContext);
@@ -108,7 +108,7 @@ TEST(WarmTable, AnotherKeyOfAFamilyEndsWhatHasTheOldOne) {
   EXPECT_EQ(table.take(of("x")), 3U);
 }
 
-TEST(WarmTable, AContextThatFillsItTakesNoMoreThanItsPart) {
+TEST(WarmTable, ContextIsLimitedToItsShare) {
   WarmTable table(4);
   table.made(1, of("theirs"), 2), table.back(1, 1);
   table.made(2, of("theirs too"), 2), table.back(2, 2);
@@ -124,7 +124,7 @@ TEST(WarmTable, AContextThatFillsItTakesNoMoreThanItsPart) {
   EXPECT_EQ(table.take(of("theirs too")), 2U);
 }
 
-TEST(WarmTable, ThePartsGetSmallerAsContextsCome) {
+TEST(WarmTable, SharesShrinkWithMoreContexts) {
   WarmTable table(4);
   for (const std::uint64_t id : {1U, 2U, 3U, 4U}) {
     table.made(id, of(std::to_string(id)), 2);
@@ -138,7 +138,7 @@ TEST(WarmTable, ThePartsGetSmallerAsContextsCome) {
   EXPECT_EQ(table.made(8, of("8"), 4), Ids{5});
 }
 
-TEST(WarmTable, OneThatHasMoreThanItsPartInUseEndsNobodyElsesRest) {
+TEST(WarmTable, ContextOverItsShareEvictsNoOther) {
   WarmTable table(4);
   for (const std::uint64_t id : {1U, 2U}) {
     table.made(id, of(std::to_string(id)), 2);
@@ -157,7 +157,7 @@ TEST(WarmTable, OneThatHasMoreThanItsPartInUseEndsNobodyElsesRest) {
 
 // In any order of calls: a process is only given to its own key, never while it is in use, and the number of idle
 // processes stays within the limit.
-TEST(WarmTable, KeepsItsWordUnderAnyOrder) {
+TEST(WarmTable, InvariantsHoldInAnyOrder) {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     std::mt19937 chance(seed);
     const auto below = [&](unsigned n) { return chance() % n; };
