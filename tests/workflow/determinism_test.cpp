@@ -287,7 +287,7 @@ std::set<std::string> answers_of(const std::string& source) {
   return output;
 }
 
-TEST(WorkflowDeterminism, AttemptsSayTheSameBytesEverywhere) {
+TEST(WorkflowDeterminism, AttemptsProduceTheSameBytesEverywhere) {
   for (const Attempt& row : kSame) {
     const auto output = answers_of(std::string("function step(state, event, ctx) ") + row.body + " end");
     ASSERT_EQ(output.size(), 1U) << row.body << "\n" << *output.begin() << "\n" << *output.rbegin();
@@ -300,7 +300,7 @@ TEST(WorkflowDeterminism, AttemptsSayTheSameBytesEverywhere) {
   }
 }
 
-TEST(WorkflowDeterminism, WhatWouldSeeTheMachineIsRefusedByName) {
+TEST(WorkflowDeterminism, HostDependentFunctionsAreRejectedByName) {
   for (const char* expression : kRefused) {
     const std::string output = state_of(std::string("return ") + expression);
     EXPECT_TRUE(output.starts_with("script, line 1: order.lua:1: ")) << output;
@@ -309,7 +309,7 @@ TEST(WorkflowDeterminism, WhatWouldSeeTheMachineIsRefusedByName) {
 }
 
 // The point where memory or work is exhausted is part of the answer, so it must not depend on the process.
-TEST(WorkflowDeterminism, LimitsEndAtTheSamePlace) {
+TEST(WorkflowDeterminism, LimitsApplyAtTheSamePlace) {
   const std::string source =
       "function step() local n, t = 0, {} for i = 1, math.huge do t['k' .. i] = {i} n = i if i % 1000 == 0 then mark = "
       "i "
@@ -333,7 +333,7 @@ TEST(WorkflowDeterminism, LimitsEndAtTheSamePlace) {
 }
 
 // Tables and numbers must give the results that were recorded on another machine.
-TEST(WorkflowDeterminism, AnswersAreThoseOfOtherMachines) {
+TEST(WorkflowDeterminism, AnswersMatchOtherMachines) {
   EXPECT_EQ(
       state_of("local o = {} for n = 1, 60 do local t = {} for i = 1, n do t['k' .. i * n] = i end for i = 1, n "
                "do t['k' .. i * n] = nil t[i * 2] = i t[1] = 1 end o[n] = #t end return table.concat(o, ' ')"),

@@ -28,7 +28,7 @@ end
 function ledger(state, event) return (state or 0) + event.value.cents end
 )lua";
 
-TEST(WorkflowEngines, TheKernelRunsOnTheRealEngine) {
+TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   workflow_tests::Stage stage;
   Engines engines(options(), 1);
   stage.engine = engines.as_function();
@@ -62,7 +62,7 @@ std::size_t children() {
   return count;
 }
 
-TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
+TEST(WorkflowEngines, ManyLimitsUseFewProcesses) {
   EngineOptions few = options();
   few.processes = 3;
   Engines engines(few, 1);
@@ -84,7 +84,7 @@ TEST(WorkflowEngines, ManyLimitsAreFewProcesses) {
 
 // Journals from the time when not all work was counted: a step that reached its limit by the old count, and a step that
 // reaches the limit only by the new count.
-TEST(WorkflowEngines, JournalsOfTheEarlierCountAreReplayed) {
+TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
   const char* const codes[] = {
       "function order(s, e)\nlocal x = ('x'):rep(1e5)\nfor i = 1, 600 do\nutf8.len(x)\nend\nwhile true do\nend\nend "
       "function ledger() end",
@@ -143,7 +143,7 @@ TEST(WorkflowEngines, EachWorkflowHasItsLimits) {
       << stage.cell(workflow_tests::kLedger).message;
 }
 
-TEST(WorkflowEngines, AnEngineThatIsNotThereIsTroubleAndNoAnswer) {
+TEST(WorkflowEngines, MissingEngineIsAnErrorWithoutAnAnswer) {
   workflow_tests::Stage stage;
   EngineOptions none = options();
   none.program = "/nonexistent/workflowhost";
@@ -157,7 +157,7 @@ TEST(WorkflowEngines, AnEngineThatIsNotThereIsTroubleAndNoAnswer) {
 }
 
 // Regression test: JSON-RPC accepted code that could not be run, and each instance failed.
-TEST(WorkflowEngines, CodeThatCannotBeRunIsFoundByNameAndLine) {
+TEST(WorkflowEngines, InvalidCodeIsReportedByNameAndLine) {
   CodeLook look(options());
   const auto fault = [&](const std::string& source) {
     auto found = look.look("count.lua", "step", source);

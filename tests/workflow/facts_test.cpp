@@ -39,7 +39,7 @@ std::vector<WorkflowFact> one_of_each() {
       {15, 9, SnapshotTaken{"hash", 3}}};
 }
 
-TEST(WorkflowFacts, EachComesBackAsItWasWritten) {
+TEST(WorkflowFacts, RoundTrip) {
   for (const auto& fact : one_of_each()) {
     const auto bytes = encode(fact);
     ASSERT_TRUE(bytes) << kind_of(fact);
@@ -54,7 +54,7 @@ TEST(WorkflowFacts, EachComesBackAsItWasWritten) {
   EXPECT_EQ(shown(CellId{"a/w@1", ""}), "a/w@1");
 }
 
-TEST(WorkflowFacts, WhatIsNoFactIsNamed) {
+TEST(WorkflowFacts, InvalidFactIsNamed) {
   json map = uncbor(encode(one_of_each()[6]).value());
   const auto refused = [](const json& changed) {
     const auto read = decode_workflow_fact(cbor(changed));
@@ -77,7 +77,7 @@ TEST(WorkflowFacts, WhatIsNoFactIsNamed) {
   EXPECT_EQ(refused(receipt), "status is no word of it");
 }
 
-TEST(WorkflowFacts, DamagedBytesAreRefusedOrAreAFact) {
+TEST(WorkflowFacts, DamagedBytesAreRejectedOrAreAFact) {
   std::mt19937_64 random(7);
   std::size_t refused = 0;
   for (const auto& fact : one_of_each()) {
@@ -98,7 +98,7 @@ TEST(WorkflowFacts, DamagedBytesAreRefusedOrAreAFact) {
 
 // A journal with changed, repeated, missing or swapped facts: each invalid fact violates a named rule and changes
 // nothing.
-TEST(WorkflowFold, IsTotalAndWhatDoesNotFitChangesNothing) {
+TEST(WorkflowFold, IsTotalAndIgnoresInvalidFacts) {
   std::set<std::string_view> rules;
   for (std::uint64_t seed = 1; seed <= 15; ++seed) {
     std::mt19937_64 random(seed);
@@ -130,7 +130,7 @@ TEST(WorkflowFold, IsTotalAndWhatDoesNotFitChangesNothing) {
     EXPECT_TRUE(rules.contains(rule)) << rule;
 }
 
-TEST(WorkflowFold, OneCellAloneIsWhatItIsInItsWorld) {
+TEST(WorkflowFold, SingleCellEqualsItsStateInTheDeployment) {
   ModelRound round(3, no_mutant());
   ASSERT_EQ(round.run(200), "");
   std::map<CellId, std::optional<CellState>> alone;
@@ -146,7 +146,7 @@ TEST(WorkflowFold, OneCellAloneIsWhatItIsInItsWorld) {
   EXPECT_GT(there, 0U);
 }
 
-TEST(WorkflowFold, ASettledIntentIsRememberedForAWhile) {
+TEST(WorkflowFold, SettledIntentIsRememberedForAWhile) {
   WorldState world;
   world.id = "w";
   const auto take = [&](auto what) {
@@ -168,7 +168,7 @@ TEST(WorkflowFold, ASettledIntentIsRememberedForAWhile) {
   EXPECT_FALSE(world.settled.contains(first));
 }
 
-TEST(WorkflowFold, AnIntentMustBindItsOriginAndIsPublishedOnce) {
+TEST(WorkflowFold, IntentBindsItsOriginAndIsPublishedOnce) {
   WorldState world;
   world.id = "w";
   const CellId cell{"a/w@1", ""};
@@ -187,7 +187,7 @@ TEST(WorkflowFold, AnIntentMustBindItsOriginAndIsPublishedOnce) {
   EXPECT_EQ(fold(world, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kWfIntent);
 }
 
-TEST(WorkflowFold, AFactMustSayWhatItsInstanceIs) {
+TEST(WorkflowFold, FactNamesItsInstance) {
   WorldState world;
   world.id = "w";
   const CellId cell{"a/w@1", ""};
@@ -205,7 +205,7 @@ TEST(WorkflowFold, AFactMustSayWhatItsInstanceIs) {
   EXPECT_EQ(fold(world, {3, 1, event("m")})->rule, kWfFailed);
 }
 
-TEST(WorkflowFold, ADamagedSnapshotIsRefusedOrIsAWorld) {
+TEST(WorkflowFold, DamagedSnapshotIsRejectedOrValid) {
   ModelRound round(4, no_mutant());
   ASSERT_EQ(round.run(120), "");
   const std::string good = encode(round.world()).value();
@@ -233,7 +233,7 @@ TEST(WorkflowFold, ADamagedSnapshotIsRefusedOrIsAWorld) {
   ASSERT_FALSE(decode_world(cbor(map)));
 }
 
-TEST(WorkflowFold, AStateMustHaveItsHash) {
+TEST(WorkflowFold, StateMustHaveItsHash) {
   WorldState world;
   const CellId cell{"a/w@1", ""};
   ASSERT_FALSE(fold(world, {1, 1, EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));

@@ -28,7 +28,7 @@ class WorkflowHistoryTest : public ::testing::Test {
   Stage stage;
 };
 
-TEST_F(WorkflowHistoryTest, ComesBackAsItWasWithTheWorldThatItTells) {
+TEST_F(WorkflowHistoryTest, RoundTripsWithItsDeployment) {
   const auto text = write_history(history_of(stage, orders_manifest()));
   ASSERT_TRUE(text) << text.error().message;
   const auto read = read_history(*text);
@@ -39,7 +39,7 @@ TEST_F(WorkflowHistoryTest, ComesBackAsItWasWithTheWorldThatItTells) {
   EXPECT_EQ(write_history(*read).value(), *text);
 }
 
-TEST_F(WorkflowHistoryTest, WhatIsWrongHasItsLine) {
+TEST_F(WorkflowHistoryTest, ErrorsNameTheirLine) {
   const std::string text = write_history(history_of(stage, orders_manifest())).value();
   const auto refused = [](const std::string& changed) {
     const auto read = read_history(changed);
@@ -60,7 +60,7 @@ TEST_F(WorkflowHistoryTest, WhatIsWrongHasItsLine) {
   EXPECT_NE(world_of(*holed).error().message.find("workflow-height"), std::string::npos);
 }
 
-TEST_F(WorkflowHistoryTest, SpilledStatesComeWithTheirBlobs) {
+TEST_F(WorkflowHistoryTest, SpilledStatesIncludeTheirBlobs) {
   Stage spilling;
   spilling.rules.inline_state_bytes = 4;
   spilling.apply(spilling.add(orders_manifest()));
@@ -74,7 +74,7 @@ TEST_F(WorkflowHistoryTest, SpilledStatesComeWithTheirBlobs) {
   EXPECT_EQ(world.cell(order("a"))->state->bytes, decision.blobs[0].bytes);
 }
 
-TEST_F(WorkflowHistoryTest, AShadowShowsStatesAsValues) {
+TEST_F(WorkflowHistoryTest, ShadowShowsStatesAsValues) {
   ShadowSettings settings;
   settings.manifest = stage.world.manifest;
   settings.sample.entropy = std::string(32, 'e');
@@ -135,7 +135,7 @@ TEST(WorkflowDiff, EachPartThatChangedIsReported) {
                                          "removed schema com.acme/ledger@1#state", "changed subscription routing"}));
 }
 
-TEST_F(WorkflowHistoryTest, TheOutlookNamesWhoIsInTheWayAndWhoMisses) {
+TEST_F(WorkflowHistoryTest, OutlookNamesBlockingInstances) {
   json after = orders_manifest();
   after["schemas"]["com.acme/Refund@1"] = {
       {"type", "object"}, {"required", {"order_id"}}, {"properties", {{"order_id", {{"type", "string"}}}}}};
@@ -153,7 +153,7 @@ TEST_F(WorkflowHistoryTest, TheOutlookNamesWhoIsInTheWayAndWhoMisses) {
   EXPECT_TRUE(outlook(stage.world, stage.catalog, *same).keeps.empty());
 }
 
-TEST(WorkflowNames, AreFoundAsPeopleWriteThem) {
+TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
   const Texts names{"shop/order@1", "shop/order@2", "stock/shelf@1", "mail/order-log@1"};
   EXPECT_EQ(find_name("stock/shelf@1", names, "x").value(), "stock/shelf@1");
   EXPECT_EQ(find_name("stock/shelf", names, "x").value(), "stock/shelf@1");
@@ -166,7 +166,7 @@ TEST(WorkflowNames, AreFoundAsPeopleWriteThem) {
   EXPECT_EQ(find_name("", names, "workflow").error().code, Code::not_found);
 }
 
-TEST(WorkflowNames, KeysAreWhatTheSchemaSays) {
+TEST(WorkflowNames, KeysFollowTheSchema) {
   json manifest = orders_manifest();
   const auto texts = read_manifest(manifest, {{"shop.lua", ""}}).manifest;
   EXPECT_EQ(find_cell(*texts, "order 7").value(), order("7")) << "the key is a text, whatever it looks like";

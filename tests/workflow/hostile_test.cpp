@@ -169,7 +169,7 @@ const Attack kAttacks[] = {
     {"string.rep = nil local g = _G for k in pairs(g) do g[k] = nil end return {}", "{}"},
 };
 
-TEST(WorkflowHostile, EndsItsStepAndNothingElse) {
+TEST(WorkflowHostile, EndsOnlyItsStep) {
   EngineOptions one = options();
   one.processes = 1;
   one.instructions = 10'000'000;
@@ -185,7 +185,7 @@ TEST(WorkflowHostile, EndsItsStepAndNothingElse) {
   EXPECT_EQ(engine.started(), 1U) << "a process ended";
 }
 
-TEST(WorkflowHostile, AtTheTopLevelToo) {
+TEST(WorkflowHostile, TopLevelEndsOnlyItsStep) {
   EngineOptions small = options();
   small.instructions = 1'000'000;
   EXPECT_EQ(ran("while true do end", request(), small),
@@ -236,7 +236,7 @@ TEST(WorkflowHostile, StoppedEngineEndsItsSteps) {
 }
 
 // A limit is reached at the same line by every build on every machine.
-TEST(WorkflowHostile, LimitsAreReachedAtTheSameLineEverywhere) {
+TEST(WorkflowHostile, LimitsApplyAtTheSameLineEverywhere) {
   const char* const bodies[] = {
       "local t = {}\nfor i = 1, 1e6 do\nlocal a = ('x'):rep(i % 100)\nt[a] = i .. ''\nlocal n = utf8.len(a)\nend",
       "local t = {}\nfor i = 1, 1e6 do\nt[i * 1023] = i\nlocal n = #t\nlocal x = t[-i]\nend",
@@ -275,7 +275,7 @@ std::set<std::string> functions_in(const std::string& text, const char* pattern)
 }
 
 // Every function that a step can call has a cost, and the manual lists the costs.
-TEST(WorkflowCosts, EachFunctionThatAStepCanCallHasItsRow) {
+TEST(WorkflowCosts, EachCallableFunctionHasItsRow) {
   const std::string walk = R"lua(
 function step()
   local seen, names = {}, array {}
@@ -316,7 +316,7 @@ TEST(WorkflowHostile, RequestsAreBounded) {
   EXPECT_FALSE(Program::make(1, "a", "", ""));
 }
 
-TEST(WorkflowHostile, AStateThatIsNoCborIsAFailure) {
+TEST(WorkflowHostile, NonCborStateIsAFailure) {
   StepRequest asked = request();
   asked.state = std::string("\xff");
   EXPECT_TRUE(ran("function step() end", asked).starts_with("value: state: CBOR, byte 1"));
@@ -355,7 +355,7 @@ TEST(WorkflowHostile, NothingGrowsOverManySteps) {
   EXPECT_LT(resident_of(process->pid()), early + 1024);
 }
 
-TEST(WorkflowHostile, ManyProgramsAreForgottenAndLoadedAgain) {
+TEST(WorkflowHostile, ManyProgramsAreUnloadedAndReloaded) {
   EngineOptions one = options();
   one.processes = 1;
   WorkflowEngine engine(one);

@@ -40,7 +40,7 @@ json effect(const char* kind, const json& params) {
   return {{"state", paid_state()}, {"effects", json::array({{{"kind", kind}, {"params", params}}})}};
 }
 
-TEST_F(WorkflowInvariant, 01_AnUndeclaredEffectIsRefusedBeforeAnythingIsWritten) {
+TEST_F(WorkflowInvariant, 01_UndeclaredEffectIsRejected) {
   // The first is undeclared, the second is missing in effects_emitted.
   for (const char* kind : {"payment/refund@1", "sys/timer@1"}) {
     stage.send(kCreated, created(kind));
@@ -53,7 +53,7 @@ TEST_F(WorkflowInvariant, 01_AnUndeclaredEffectIsRefusedBeforeAnythingIsWritten)
   }
 }
 
-TEST_F(WorkflowInvariant, 02_AnInvalidEventIsRefusedAndNotJournaled) {
+TEST_F(WorkflowInvariant, 02_InvalidEventIsRejectedAndNotJournaled) {
   const auto height = stage.world.height;
   EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}})), "cents: is missing");
   EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
@@ -68,7 +68,7 @@ TEST_F(WorkflowInvariant, 02_AnInvalidEventIsRefusedAndNotJournaled) {
   EXPECT_THAT(stage.cell(order("p")).message, HasSubstr("the parameters of payment/charge@1: cents: is the text"));
 }
 
-TEST_F(WorkflowInvariant, 02_PeopleCannotSendWhatOnlyTheSystemMay) {
+TEST_F(WorkflowInvariant, 02_SystemEventsCannotBeSentByUsers) {
   json manifest = orders_manifest();
   manifest["routing"]["subscriptions"].push_back(
       {{"event", "com.acme/OrderEvent@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
@@ -83,7 +83,7 @@ TEST_F(WorkflowInvariant, 02_PeopleCannotSendWhatOnlyTheSystemMay) {
   EXPECT_THAT(stage.refused(arrived("sys/EffectReceiptEnvelope@1", forged)), HasSubstr("only the system"));
 }
 
-TEST_F(WorkflowInvariant, 03_TheIntentBindsItsOrigin) {
+TEST_F(WorkflowInvariant, 03_IntentBindsItsOrigin) {
   const Intent intent{"", "a/e@1", cbor(1), 0, ""};
   const IntentOrigin origin{"w", order("a"), "hash", 7};
   std::set<std::string> all{intent_hash(origin, intent)};
@@ -104,7 +104,7 @@ TEST_F(WorkflowInvariant, 03_TheIntentBindsItsOrigin) {
   other([](auto&, auto& changed) { changed.index = 1; });
 }
 
-TEST_F(WorkflowInvariant, 03_ACellThatIsMadeAgainNeverRepeatsAnIntent) {
+TEST_F(WorkflowInvariant, 03_RecreatedCellNeverRepeatsAnIntent) {
   const auto first = charging("a");
   stage.receipt(first, {{"ok", true}});
   stage.settle();
@@ -114,7 +114,7 @@ TEST_F(WorkflowInvariant, 03_ACellThatIsMadeAgainNeverRepeatsAnIntent) {
   EXPECT_NE(charging("a"), first);
 }
 
-TEST_F(WorkflowInvariant, 04_ABadSignatureIsRefusedJournaledAndCounted) {
+TEST_F(WorkflowInvariant, 04_BadSignatureIsRejectedAndJournaled) {
   const auto intent = charging("a");
   ReceiptArrived forged;
   forged.intent = intent, forged.payload = R"({"ok": true})", forged.refused = "signed by another key";
@@ -127,7 +127,7 @@ TEST_F(WorkflowInvariant, 04_ABadSignatureIsRefusedJournaledAndCounted) {
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
 }
 
-TEST_F(WorkflowInvariant, 05_ContinuationsGoToTheirOriginNotThroughTheTable) {
+TEST_F(WorkflowInvariant, 05_ContinuationsReturnToTheirOrigin) {
   const auto intent = charging("a");
   charging("b");
   stage.receipt(intent, {{"ok", true}});
@@ -151,7 +151,7 @@ TEST_F(WorkflowInvariant, 05_ContinuationsGoToTheirOriginNotThroughTheTable) {
   EXPECT_EQ(stage.state(kLedger), 100);
 }
 
-TEST_F(WorkflowInvariant, 06_AReceiptSettlesOnceAndUnknownOnesHaveAName) {
+TEST_F(WorkflowInvariant, 06_ReceiptSettlesOnceOrIsNamedUnknown) {
   const auto intent = charging("a");
   stage.receipt(intent, {{"ok", true}});
   const WorldState after = stage.world;
@@ -165,7 +165,7 @@ TEST_F(WorkflowInvariant, 06_AReceiptSettlesOnceAndUnknownOnesHaveAName) {
   EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:1"}).facts, IsEmpty());  // reported too late to have an effect
 }
 
-TEST_F(WorkflowInvariant, 07_AFaultGoesToTheArmForIt) {
+TEST_F(WorkflowInvariant, 07_FaultIsHandledByItsArm) {
   const auto intent = charging("a");
   EXPECT_THAT(stage.kinds(stage.receipt(intent, {{"ok", "yes"}})), ElementsAre("receipt_fault"));
   EXPECT_THAT(stage.cell(order("a")).pending, IsEmpty());
@@ -174,7 +174,7 @@ TEST_F(WorkflowInvariant, 07_AFaultGoesToTheArmForIt) {
   EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());
 }
 
-TEST_F(WorkflowInvariant, 07_WithoutTheArmTheInstanceFailsAndDropsTheRest) {
+TEST_F(WorkflowInvariant, 07_InstanceWithoutTheArmFails) {
   stage.apply(stage.add(orders_manifest(false)));
   stage.send(kCreated, created("a"));
   json two = effect("payment/charge@1", {{"cents", 1}});
@@ -198,7 +198,7 @@ TEST_F(WorkflowInvariant, 07_WithoutTheArmTheInstanceFailsAndDropsTheRest) {
   EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
 }
 
-TEST_F(WorkflowInvariant, 07_WhoeverOperatesItEndsAnInstanceAndWhatItWaitsForIsDropped) {
+TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   const auto intent = charging("a");
   charging("b");
   stage.send(kCreated, created("a"));
@@ -216,14 +216,14 @@ TEST_F(WorkflowInvariant, 07_WhoeverOperatesItEndsAnInstanceAndWhatItWaitsForIsD
   EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
 }
 
-TEST_F(WorkflowInvariant, 07_AReceiptThatIsNotOkHasThePayloadOfFailures) {
+TEST_F(WorkflowInvariant, 07_FailedReceiptHasAFailurePayload) {
   const auto intent = charging("a");
   stage.receipt(intent, {{"detail", "exit_code"}, {"message", "exit 3"}}, ReceiptStatus::error);
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "failed");
 }
 
-TEST_F(WorkflowInvariant, 08_CellsAreApart) {
+TEST_F(WorkflowInvariant, 08_CellsAreSeparate) {
   const auto a = charging("a");
   charging("b");
   EXPECT_EQ(stage.cell(order("a")).pending.size(), 1U);
@@ -264,7 +264,7 @@ TEST_F(WorkflowInvariant, 09_OneBusyCellDoesNotStarveTheOthers) {
   EXPECT_THAT(next_cells(stage.world, 9, {order("d")}), ElementsAre(order("e")));
 }
 
-TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyOfADurableStep) {
+TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
   stage.send(kCreated, created("a"));
   const auto request = request_of(stage.world, stage.catalog, order("a"));
   const auto* manifest = stage.catalog.find(hash);
@@ -285,7 +285,7 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyOfADurableStep) {
   EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // another message is next
 }
 
-TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnceAtIngress) {
+TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnce) {
   stage.send(kCreated, created("a"));
   const auto sampled = stage.cell(order("a")).mail.front().sample;
   const auto height = stage.world.height;
@@ -327,7 +327,7 @@ TEST_F(WorkflowInvariant, 12_FoldingTheJournalGivesTheSameBytes) {
   EXPECT_EQ(encode(again).value(), encode(stage.world).value());
 }
 
-TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstThatDiffers) {
+TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
   charging("a");
   charging("b");
   stage.send(kCreated, created("c"));
@@ -356,7 +356,7 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstThatDiffers) {
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
 }
 
-TEST_F(WorkflowInvariant, 13_ASnapshotOnlyShortensReplay) {
+TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
   stage.send(kCreated, created("a"));
   EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
   const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
@@ -380,7 +380,7 @@ TEST_F(WorkflowInvariant, 13_ASnapshotOnlyShortensReplay) {
   EXPECT_EQ(cell_index_root(*world, "com.acme/order@1"), cell_index_root(stage.world, "com.acme/order@1"));
 }
 
-TEST_F(WorkflowInvariant, 13_ALongStateIsABlobWhoseHashIsChecked) {
+TEST_F(WorkflowInvariant, 13_LongStateIsABlobWithACheckedHash) {
   stage.rules.inline_state_bytes = 4;
   stage.send(kCreated, created("a"));
   const auto step = stage.step(order("a"));
@@ -394,7 +394,7 @@ TEST_F(WorkflowInvariant, 13_ALongStateIsABlobWhoseHashIsChecked) {
   EXPECT_EQ(*request_of(stage.world, stage.catalog, order("a"))->state, step.blobs[0].bytes);
 }
 
-TEST_F(WorkflowInvariant, 14_ApplyIsRefusedWithTheListAndOldInstancesKeepTheirCode) {
+TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
   const auto next = stage.add(orders_manifest(), "return {} -- other code");
   EXPECT_NE(next, hash);
   stage.send(kCreated, created("a"));
@@ -413,7 +413,7 @@ TEST_F(WorkflowInvariant, 14_ApplyIsRefusedWithTheListAndOldInstancesKeepTheirCo
   EXPECT_EQ(stage.cell(order("b")).manifest, next);
 }
 
-TEST_F(WorkflowInvariant, 14_OlderCodeThatDoesNotTakeAnEventIsNamed) {
+TEST_F(WorkflowInvariant, 14_OldCodeWithoutAHandlerIsNamed) {
   charging("a");
   const auto intent = stage.cell(order("a")).pending.begin()->first;
   stage.receipt(intent, {{"ok", true}});
@@ -428,7 +428,7 @@ TEST_F(WorkflowInvariant, 14_OlderCodeThatDoesNotTakeAnEventIsNamed) {
   EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
 }
 
-TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
+TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
   charging("a");
   const WorldState before = stage.world;
   ShadowSettings settings;
@@ -458,7 +458,7 @@ TEST_F(WorkflowInvariant, 15_TheShadowTellsWhatItSawAndChangesNothing) {
   EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 2U);
 }
 
-TEST_F(WorkflowInvariant, 16_AnIntentLinksItsStepItsCarrierAndItsReceipt) {
+TEST_F(WorkflowInvariant, 16_IntentLinksStepJobAndReceipt) {
   const auto intent = charging("a");
   stage.take(EffectCarried{intent, "job:7:1"});
   stage.receipt(intent, {{"ok", true}});
@@ -470,7 +470,7 @@ TEST_F(WorkflowInvariant, 16_AnIntentLinksItsStepItsCarrierAndItsReceipt) {
   EXPECT_THAT(trail, ElementsAre("step", "published", "receipt"));
 }
 
-TEST_F(WorkflowInvariant, AStepThatGivesTooMuchFails) {
+TEST_F(WorkflowInvariant, OversizedStepFails) {
   stage.send(kCreated, created("a"));
   json many = effect("payment/charge@1", {{"cents", 1}});
   for (int i = 0; i < 64; ++i) many["effects"].push_back(many["effects"][0]);
@@ -478,7 +478,7 @@ TEST_F(WorkflowInvariant, AStepThatGivesTooMuchFails) {
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("65 effects; at most 64"));
 }
 
-TEST_F(WorkflowInvariant, AStepMayNotGiveWhatItHasNotDeclared) {
+TEST_F(WorkflowInvariant, StepCannotEmitUndeclaredOutput) {
   stage.send("com.acme/Paid@1", {{"order_id", "a"}, {"cents", 1}});
   answered(kLedger, {{"state", 1}, {"ann", "note"}});
   EXPECT_EQ(stage.cell(kLedger).message, "it gave annotations, and declares none");
@@ -493,7 +493,7 @@ TEST_F(WorkflowInvariant, AStepMayNotGiveWhatItHasNotDeclared) {
   EXPECT_EQ(stage.cell(order("a")).message, "sys/Any@1: only the system sends that");
 }
 
-TEST_F(WorkflowInvariant, WhatOlderCodeEmitsAndNobodyTakesIsJournaled) {
+TEST_F(WorkflowInvariant, UnroutedEventOfOldCodeIsJournaled) {
   stage.send(kCreated, created("a"));
   answered(order("a"), {{"state", paid_state()}});
   json manifest = orders_manifest();
@@ -507,7 +507,7 @@ TEST_F(WorkflowInvariant, WhatOlderCodeEmitsAndNobodyTakesIsJournaled) {
   EXPECT_EQ(stage.world.cell(kLedger), nullptr);
 }
 
-TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
+TEST_F(WorkflowInvariant, InboxAndDeliveriesAreBounded) {
   stage.rules.max_mail = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   EXPECT_THAT(stage.refused(arrived(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
@@ -519,7 +519,7 @@ TEST_F(WorkflowInvariant, MailAndDeliveriesAreBounded) {
   EXPECT_EQ(stage.world.cell(kLedger), nullptr);
 }
 
-TEST_F(WorkflowInvariant, WhatAnInstanceWaitsForIsBounded) {
+TEST_F(WorkflowInvariant, PendingEffectsAreBounded) {
   stage.rules.max_pending = 2;
   const json one = effect("payment/charge@1", {{"cents", 1}});
   for (int i = 0; i < 3; ++i) stage.send(kCreated, created("a"));
@@ -536,7 +536,7 @@ TEST_F(WorkflowInvariant, WhatAnInstanceWaitsForIsBounded) {
   EXPECT_THAT(stage.cell(order("b")).pending, IsEmpty());
 }
 
-TEST_F(WorkflowInvariant, AnEventThatAnswersItselfForEverEndsItsInstance) {
+TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
   stage.rules.max_depth = 3;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   const json itself{{"schema", kCreated}, {"value", created("a")}};
@@ -552,7 +552,7 @@ TEST_F(WorkflowInvariant, AnEventThatAnswersItselfForEverEndsItsInstance) {
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("a loop"));
 }
 
-TEST_F(WorkflowInvariant, WhatIsNeverWorkedOffEndsWhoSendsIt) {
+TEST_F(WorkflowInvariant, EndlessBacklogEndsItsSender) {
   stage.rules.max_derived_mail = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   const json itself{{"schema", kCreated}, {"value", created("a")}};

@@ -27,7 +27,7 @@ std::string refused(const char* pointer, const std::optional<json>& value) {
   return join(result.problems);
 }
 
-TEST(WorkflowManifestRead, ChoreographyIsReadWhole) {
+TEST(WorkflowManifestRead, ChoreographyIsReadCompletely) {
   const auto result = read(orders_manifest());
   ASSERT_TRUE(result.manifest) << join(result.problems);
   const auto& manifest = *result.manifest;
@@ -45,7 +45,7 @@ TEST(WorkflowManifestRead, ChoreographyIsReadWhole) {
   EXPECT_EQ(manifest.subscriptions[2].arm, "");
 }
 
-TEST(WorkflowManifestRead, OneWorkflowMayStandAtTheTop) {
+TEST(WorkflowManifestRead, SingleWorkflowMayBeAtTheTop) {
   const json manifest = json::parse(R"json({"name": "a/counter@1", "state": {"type": "integer"}, "event": "a/Tick@1",
     "schemas": {"a/Tick@1": {}}, "effects_emitted": [], "impl": {"module": "shop.lua", "entrypoint": "step"},
     "limits": {"instructions": 5000}, "routing": {"subscriptions": [{"event": "a/Tick@1", "workflow": "a/counter@1"}]}})json");
@@ -54,7 +54,7 @@ TEST(WorkflowManifestRead, OneWorkflowMayStandAtTheTop) {
   EXPECT_EQ(result.manifest->workflow("a/counter@1")->limits.instructions, 5000U);
 }
 
-TEST(WorkflowManifestRead, TheHashIsOfManifestAndCode) {
+TEST(WorkflowManifestRead, HashCoversManifestAndCode) {
   const auto hash = read(orders_manifest()).manifest->hash;
   EXPECT_EQ(hash.size(), 64U);
   EXPECT_EQ(read(json::parse(orders_manifest().dump())).manifest->hash, hash);
@@ -65,7 +65,7 @@ TEST(WorkflowManifestRead, TheHashIsOfManifestAndCode) {
   EXPECT_EQ(manifest->workflows[0].hash, workflow_hash(hash, "com.acme/order@1"));
 }
 
-TEST(WorkflowManifestRead, WhatIsWrongIsNamedWithItsPlace) {
+TEST(WorkflowManifestRead, ErrorsNameTheirPlace) {
   const json arms = orders_manifest()["schemas"]["com.acme/OrderEvent@1"]["oneOf"];
   const struct {
     const char* at;
@@ -119,7 +119,7 @@ TEST(WorkflowManifestRead, WhatIsWrongIsNamedWithItsPlace) {
   for (const auto& row : rows) EXPECT_THAT(refused(row.at, row.value), HasSubstr(row.problem)) << row.at;
 }
 
-TEST(WorkflowManifestRead, WhatCouldNeverWorkIsRefusedWhereItIsOfferedAndTakenWhereItIsStored) {
+TEST(WorkflowManifestRead, ImpossibleManifestIsRejectedOnlyAtInput) {
   const struct {
     const char* at;
     std::optional<json> value;

@@ -18,7 +18,7 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(WorkflowModel, TheKernelDoesWhatTheModelDoes) {
+TEST(WorkflowModel, KernelMatchesTheModel) {
   const auto first = from_environment("MYCOJOBS_MODEL_SEED", 1), rounds = from_environment("MYCOJOBS_MODEL_ROUNDS", 60);
   std::map<std::string, int> seen;
   std::size_t facts = 0;
@@ -42,7 +42,7 @@ TEST(WorkflowModel, TheKernelDoesWhatTheModelDoes) {
     EXPECT_GT(seen[what], 10) << what << ": the rounds do not try it";
 }
 
-TEST(WorkflowModel, EachPlantedBugIsFound) {
+TEST(WorkflowModel, EachInsertedBugIsFound) {
   for (const auto& mutant : mutants()) {
     std::string found;
     std::uint64_t seed = 1;

@@ -35,7 +35,7 @@ std::map<std::string, std::string> status_of(pid_t pid) {
   return out;
 }
 
-TEST(WorkflowProcess, HasNoRights) {
+TEST(WorkflowProcess, HasNoCapabilities) {
   const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   auto status = status_of(process->pid());
   EXPECT_EQ(status["Seccomp"], "2");
@@ -45,7 +45,7 @@ TEST(WorkflowProcess, HasNoRights) {
   EXPECT_EQ(status["Threads"], "1");
 }
 
-TEST(WorkflowProcess, IsNobodyWithOneSocket) {
+TEST(WorkflowProcess, IsUserNobodyWithOneSocket) {
   if (::geteuid() != 0) GTEST_SKIP() << "root alone may look into that process";
   const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   auto status = status_of(process->pid());
@@ -79,7 +79,7 @@ int end_of(void (*deed)()) {
 
 void* map(int how) { return ::mmap(nullptr, 4096, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
-TEST(WorkflowFilter, KillsWhatItDoesNotName) {
+TEST(WorkflowFilter, KillsUnlistedCalls) {
   EXPECT_EQ(end_of([] {}), 0);
   EXPECT_EQ(end_of([] { (void)map(PROT_READ); }), 0);
   EXPECT_EQ(end_of([] { (void)map(PROT_READ | PROT_EXEC); }), 128 + SIGSYS);
@@ -88,7 +88,7 @@ TEST(WorkflowFilter, KillsWhatItDoesNotName) {
   EXPECT_EQ(end_of([] { (void)::kill(1, 0); }), 128 + SIGSYS);
 }
 
-TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
+TEST(WorkflowFilter, LandlockPreventsOpeningFiles) {
   const pid_t child = ::fork();
   if (child == 0) {
     if (!sandbox::hide_and_keep_down() || !sandbox::reach_no_files()) ::_exit(99);
@@ -100,7 +100,7 @@ TEST(WorkflowFilter, NothingCanBeOpenedWithLandlock) {
 }
 
 // In the coordinator's systemd unit, root has no capabilities.
-TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
+TEST(WorkflowProcess, StartsUnprivilegedWithoutNamespaces) {
   const pid_t child = ::fork();
   if (child == 0) {
     constexpr const char* kRefused[] = {"unshare", "setns"};
@@ -117,7 +117,7 @@ TEST(WorkflowProcess, StartsWithoutCapabilitiesWhereNoNamespaceCanBeMade) {
 }
 
 // The unit's system call filter kills, and the filter group of Debian 12 lacks these calls.
-TEST(WorkflowProcess, TheCoordinatorsUnitLetsItGiveUpItsRights) {
+TEST(WorkflowProcess, UnitAllowsDroppingCapabilities) {
   const std::string unit = test::read_file(mj::test::source_path("systemd/system/mycojobs-coordinator.service.in"));
   const auto at = unit.find("\nSystemCallFilter=");
   ASSERT_NE(at, unit.npos);
@@ -126,12 +126,12 @@ TEST(WorkflowProcess, TheCoordinatorsUnitLetsItGiveUpItsRights) {
     EXPECT_NE(line.find(" " + std::string(call) + ' '), line.npos) << call << " is not in " << line;
 }
 
-TEST(WorkflowProcess, IsNamedByWhatItsAnswersDependOn) {
+TEST(WorkflowProcess, IsIdentifiedByTheInputsOfItsAnswers) {
   WorkflowEngine engine(options());
   EXPECT_TRUE(engine.name().value().starts_with("lua-5.4."));
 }
 
-TEST(WorkflowProcess, AStateOfTenMebibytesGoesOutAndIn) {
+TEST(WorkflowProcess, TenMebibyteStateRoundTrips) {
   EngineOptions one = options();
   one.processes = 1;
   WorkflowEngine engine(one);
@@ -151,7 +151,7 @@ TEST(WorkflowProcess, AStateOfTenMebibytesGoesOutAndIn) {
   EXPECT_EQ(engine.started(), 1U);
 }
 
-TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
+TEST(WorkflowProcess, KilledDuringAStepIsReplaced) {
   EngineOptions one = options();
   one.processes = 1;
   one.instructions = 20'000'000;
@@ -185,7 +185,7 @@ TEST(WorkflowProcess, KilledInTheMiddleIsReplaced) {
   EXPECT_EQ(text(engine.step(slow, request()).value()), "[1]");
 }
 
-TEST(WorkflowProcess, DiesBetweenTwoSteps) {
+TEST(WorkflowProcess, ProcessDiesBetweenTwoSteps) {
   auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   ::kill(process->pid(), SIGKILL);
   const auto answer = process->step(program("function step() end"), encode_request(request()).value(), StepTime());
@@ -198,7 +198,7 @@ struct Lie {
   Code code;
   const char* says;
 };
-TEST(WorkflowProcess, LiesAreErrors) {
+TEST(WorkflowProcess, FalseAnswersAreErrors) {
   const Lie rows[] = {
       {"exits", Code::unavailable, "it ended with exit code 3"},
       {"refuses", Code::unsupported,
@@ -247,7 +247,7 @@ TEST(WorkflowProcess, LiesAreErrors) {
   EXPECT_NE(ran("", request(), bad).find("remedy: install mycojobs"), std::string::npos);
 }
 
-TEST(WorkflowProcess, ThreadsShareAnEngine) {
+TEST(WorkflowProcess, ThreadsShareAProcess) {
   EngineOptions two = options();
   two.processes = 2;
   WorkflowEngine engine(two);
@@ -271,7 +271,7 @@ TEST(WorkflowProcess, ThreadsShareAnEngine) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(WorkflowProcess, ContextsDoNotShareOne) {
+TEST(WorkflowProcess, ContextsDoNotShareAProcess) {
   EngineOptions two = options();
   two.processes = 2;
   WorkflowEngine engine(two);
@@ -284,7 +284,7 @@ TEST(WorkflowProcess, ContextsDoNotShareOne) {
   EXPECT_EQ(engine.started(), 3U) << "the third took the place of the one that was used longest ago";
 }
 
-TEST(WorkflowProcess, OwnersAndLimitsDoNotShareOne) {
+TEST(WorkflowProcess, OwnersAndLimitsDoNotShareAProcess) {
   EngineOptions four = options();
   four.processes = 4;
   WorkflowEngine engine(four);

@@ -39,7 +39,7 @@ ReplayVerdict replayed(const WorkflowHistory& history, WorldState& world, const 
   return verdict;
 }
 
-TEST(WorkflowRecorded, HistoriesGiveTheSameBytesAgain) {
+TEST(WorkflowRecorded, HistoriesProduceTheSameBytes) {
   EXPECT_GE(histories().size(), 4U);
   for (const auto& file : histories()) {
     const auto history = history_in(file);
@@ -55,7 +55,7 @@ TEST(WorkflowRecorded, HistoriesGiveTheSameBytesAgain) {
 }
 
 // Control case: a changed output is found at its height.
-TEST(WorkflowRecorded, AnotherOutputIsFoundAtItsHeight) {
+TEST(WorkflowRecorded, OtherOutputIsFoundAtItsHeight) {
   for (const auto& file : histories()) {
     auto history = history_in(file);
     std::uint64_t height = 0;

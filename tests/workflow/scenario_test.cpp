@@ -20,7 +20,7 @@ json file_of(const json& steps) {
 }
 std::string problem_of(const json& step) { return problems_of(file_of(json::array({step}))); }
 
-TEST(ScenarioFile, WhatIsWrongIsReportedWholeAndWithItsPath) {
+TEST(ScenarioFile, ErrorsAreReportedTogetherWithTheirPath) {
   EXPECT_EQ(problems_of(1), "is the number 1, not a map");
   const std::string output = problems_of({{"manifst", "x"}, {"scenarios", json::array()}});
   EXPECT_NE(output.find("manifst: is an unknown field; did you mean \"manifest\"?"), std::string::npos) << output;
@@ -31,7 +31,7 @@ TEST(ScenarioFile, WhatIsWrongIsReportedWholeAndWithItsPath) {
   EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", json::array()}}), "it has no scenario");
 }
 
-TEST(ScenarioFile, AStepIsRefusedThatSaysTooMuchOrTooLittle) {
+TEST(ScenarioFile, IncompleteOrAmbiguousStepIsRejected) {
   const std::string at = "scenarios[0].steps[0]";
   EXPECT_EQ(problem_of({{"note", "x"}}), at + ": has nothing to do: send, receipt, wait, apply or expect");
   EXPECT_EQ(problem_of({{"wait", "1s"}, {"apply", "x"}}), at + ": has one of send, receipt, wait, apply");
@@ -47,7 +47,7 @@ TEST(ScenarioFile, AStepIsRefusedThatSaysTooMuchOrTooLittle) {
   EXPECT_NE(problem_of({{"expect", {{"efects", 1}}}}).find("did you mean \"effects\"?"), std::string::npos);
 }
 
-TEST(ScenarioValues, AnyAndMoreAreWhatIsNotLookedAt) {
+TEST(ScenarioValues, WildcardsMatchAnyAndMoreValues) {
   const auto differ = [](const char* expected, const char* got) {
     return differs(json::parse(expected), json::parse(got)).value_or("same");
   };
@@ -106,7 +106,7 @@ class ScenarioPlay : public ::testing::Test {
   std::map<std::string, StepFunction> functions_;
 };
 
-TEST_F(ScenarioPlay, WhatHappensIsCompared) {
+TEST_F(ScenarioPlay, EventsAreCompared) {
   const json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", true}}}};
   json paid = receipt;
   paid["expect"] = {
@@ -142,13 +142,13 @@ TEST_F(ScenarioPlay, WhatHappensIsCompared) {
   EXPECT_EQ(broken("/expect/state/order", 1), at + ".state.order: com.acme/order@1 is keyed: \"order\" has no key");
 }
 
-TEST_F(ScenarioPlay, AnUnexpectedEffectIsAMismatchAndAStepWithoutExpectIsNot) {
+TEST_F(ScenarioPlay, UnexpectedEffectIsAMismatch) {
   EXPECT_EQ(wrong({{{"send", created()}}}), "");
   EXPECT_EQ(wrong({{{"send", created()}, {"expect", json::object()}}}),
             "scenarios[0].steps[0].expect.effects: the effects differ");
 }
 
-TEST_F(ScenarioPlay, AReceiptMustHaveOneEffectThatItIsOf) {
+TEST_F(ScenarioPlay, ReceiptNeedsExactlyOneEffect) {
   const json first{{"send", created("a")}}, second{{"send", created("b")}};
   json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", true}}}};
   EXPECT_EQ(wrong(json::array({receipt})),
@@ -164,7 +164,7 @@ TEST_F(ScenarioPlay, AReceiptMustHaveOneEffectThatItIsOf) {
             "scenarios[0].steps[2].receipt: no effect payment/charge@1 waits for a receipt");
 }
 
-TEST_F(ScenarioPlay, APayloadThatDoesNotFitIsReportedUnlessItIsMeant) {
+TEST_F(ScenarioPlay, InvalidPayloadIsReportedUnlessExpected) {
   const json first{{"send", created("a")}};
   json receipt{{"receipt", "payment/charge"}, {"ok", {{"ok", 1}}}};
   EXPECT_NE(wrong({first, receipt}).find("the payload does not fit its schema"), std::string::npos);
@@ -175,7 +175,7 @@ TEST_F(ScenarioPlay, APayloadThatDoesNotFitIsReportedUnlessItIsMeant) {
   EXPECT_NE(wrong({first, receipt}).find("is meant not to"), std::string::npos);
 }
 
-TEST_F(ScenarioPlay, AFailedInstanceIsAMismatchUnlessItIsExpected) {
+TEST_F(ScenarioPlay, FailedInstanceIsAMismatchUnlessExpected) {
   functions_["order"] = [](const json&, const json&, const json&) -> json {
     return {{"error", {{"kind", "script"}, {"message", "boom"}, {"line", 3}}}};
   };
@@ -188,7 +188,7 @@ TEST_F(ScenarioPlay, AFailedInstanceIsAMismatchUnlessItIsExpected) {
             "scenarios[0].steps[0].expect.failed.order a: order a has failed in another way");
 }
 
-TEST_F(ScenarioPlay, RefusalsAreExpectedByTheirWords) {
+TEST_F(ScenarioPlay, RefusalsAreMatchedByText) {
   json step{{"send", {{"com.acme/OrderCreated", {{"order_id", ""}, {"cents", 1}}}}}};
   EXPECT_NE(wrong(json::array({step})).find("it was refused"), std::string::npos);
   step["expect"] = {{"refused", "order_id"}};
@@ -196,7 +196,7 @@ TEST_F(ScenarioPlay, RefusalsAreExpectedByTheirWords) {
   EXPECT_NE(wrong({{{"send", {{"com.acme/Odd", 1}}}}}).find("there is no event \"com.acme/Odd\""), std::string::npos);
 }
 
-TEST_F(ScenarioPlay, TimeMovesOnlyWhereTheTestMovesIt) {
+TEST_F(ScenarioPlay, TimeAdvancesOnlyOnRequest) {
   functions_["order"] = [](const json& state, const json& event, const json& ctx) -> json {
     const auto timer = [](int ms) { return json{{"kind", "sys/timer@1"}, {"params", {{"after_ms", ms}}}}; };
     json next{{"pc", "t"}, {"cents", 0}, {"seen", state.is_null() ? json::array() : state.at("seen")}};
@@ -222,7 +222,7 @@ TEST_F(ScenarioPlay, TimeMovesOnlyWhereTheTestMovesIt) {
   EXPECT_EQ(wrong({{{"wait", "timer"}}}), "scenarios[0].steps[0].wait: no timer waits");
 }
 
-TEST_F(ScenarioPlay, AnApprovalHasItsTimeout) {
+TEST_F(ScenarioPlay, ApprovalHasItsTimeout) {
   functions_["order"] = [](const json&, const json& event, const json&) -> json {
     if (event.at("$tag") == "Created")
       return {{"state", {{"pc", "asked"}, {"cents", 0}}},
@@ -243,7 +243,7 @@ TEST_F(ScenarioPlay, AnApprovalHasItsTimeout) {
             "");
 }
 
-TEST_F(ScenarioPlay, AnswersComeByThemselves) {
+TEST_F(ScenarioPlay, AnswersAreAutomatic) {
   const json answers{{"payment/charge", {{"ok", {{"ok", true}}}}}};
   EXPECT_EQ(wrong({{{"send", created()},
                     {"expect",
@@ -257,7 +257,7 @@ TEST_F(ScenarioPlay, AnswersComeByThemselves) {
   EXPECT_NE(wrong({{{"send", created()}}}, {{"payment/chrge", {{"ok", 1}}}}).find("did you mean"), std::string::npos);
 }
 
-TEST_F(ScenarioPlay, AnApplyIsRefusedWhileInstancesAreBusy) {
+TEST_F(ScenarioPlay, ApplyIsRejectedWhileInstancesAreBusy) {
   later_ = manifest_;
   (*later_)["description"] = "the next one";
   const json apply{{"apply", "later.json"}};
@@ -268,7 +268,7 @@ TEST_F(ScenarioPlay, AnApplyIsRefusedWhileInstancesAreBusy) {
   EXPECT_NE(wrong({{{"send", created()}}, apply}).find("it was refused"), std::string::npos);
 }
 
-TEST_F(ScenarioPlay, CodeThatIsNotDeterministicIsFound) {
+TEST_F(ScenarioPlay, NonDeterministicCodeIsFound) {
   functions_["ledger"] = [count = std::make_shared<int>(0)](const json&, const json&, const json&) -> json {
     return {{"state", ++*count}};
   };
@@ -277,7 +277,7 @@ TEST_F(ScenarioPlay, CodeThatIsNotDeterministicIsFound) {
   EXPECT_NE(output.find("ledger is not deterministic: the step at height"), std::string::npos) << output;
 }
 
-TEST_F(ScenarioPlay, WhatNeverRestsIsEnded) {
+TEST_F(ScenarioPlay, EndlessScenarioIsStopped) {
   functions_["order"] = [](const json&, const json&, const json&) -> json {
     return {{"state", {{"pc", "t"}, {"cents", 0}}},
             {"effects", json::array({{{"kind", "sys/timer@1"}, {"params", {{"after_ms", 0}}}}})}};
@@ -285,7 +285,7 @@ TEST_F(ScenarioPlay, WhatNeverRestsIsEnded) {
   EXPECT_EQ(wrong({{{"send", created()}}}), "scenarios[0].steps[0]: no rest after 10000 steps of code");
 }
 
-TEST_F(ScenarioPlay, TheSameScenarioHasTheSameHistory) {
+TEST_F(ScenarioPlay, SameScenarioHasTheSameHistory) {
   const json steps{{{"send", created()}}, {{"receipt", "payment/charge"}, {"error", "declined"}}};
   EXPECT_EQ(played(steps).history, played(steps).history);
 }

@@ -45,7 +45,7 @@ TEST(WorkflowSchema, NamesHaveANamespaceAndAVersion) {
     EXPECT_FALSE(is_workflow_name(bad)) << bad;
 }
 
-TEST(WorkflowSchema, AValueThatFitsHasOneTextOfBytes) {
+TEST(WorkflowSchema, ValidValueHasOneEncoding) {
   EXPECT_EQ(checked(R"({"type": "integer"})", 2.0), "02");
   EXPECT_EQ(checked(R"({"type": "number"})", 2.0), "02");
   EXPECT_EQ(checked(R"({"type": "number"})", -0.0), "00");
@@ -61,7 +61,7 @@ TEST(WorkflowSchema, AValueThatFitsHasOneTextOfBytes) {
             "a264247461676141662476616c756501");
 }
 
-TEST(WorkflowSchema, IntegersBeyond64BitsAreRefused) {
+TEST(WorkflowSchema, IntegersBeyond64BitsAreRejected) {
   const auto set = made({{"a/T@1", json::object()}}).set;
   const auto refused = set.check_text("a/T@1", R"({"v":18446744073709551617})", ValueForm::from_json);
   ASSERT_FALSE(refused);
@@ -70,7 +70,7 @@ TEST(WorkflowSchema, IntegersBeyond64BitsAreRefused) {
       set.check_text("a/T@1", R"({"v":18446744073709551615,"t":"18446744073709551617"})", ValueForm::from_json));
 }
 
-TEST(WorkflowSchema, WhatDoesNotFitIsNamedWithItsPlace) {
+TEST(WorkflowSchema, InvalidValueIsNamedWithItsPlace) {
   EXPECT_EQ(checked(R"({"type": "integer"})", 1.5), "the value: is the number 1.5, not integer");
   EXPECT_EQ(checked(R"({"type": "integer"})", "one"), "the value: is the text \"one\", not integer");
   EXPECT_EQ(checked(R"({"type": "number"})", std::numeric_limits<double>::infinity()),
@@ -105,7 +105,7 @@ TEST(WorkflowSchema, WhatDoesNotFitIsNamedWithItsPlace) {
   EXPECT_THAT(checked(R"({"oneOf": [{"title": "A"}]})", 1), HasSubstr("not {\"$tag\": ..., \"$value\": ...}"));
 }
 
-TEST(WorkflowSchema, AWrongSchemaIsNamedWithItsPlace) {
+TEST(WorkflowSchema, InvalidSchemaIsNamedWithItsPlace) {
   EXPECT_THAT(problems_of(R"({"typ": "integer"})"),
               HasSubstr("a/T@1.typ: schemas here have no such word; did you mean \"type\"?"));
   EXPECT_THAT(problems_of(R"({"type": "int"})"), HasSubstr("is no type"));
@@ -129,7 +129,7 @@ TEST(WorkflowSchema, AWrongSchemaIsNamedWithItsPlace) {
   EXPECT_THAT(problems_of(R"({"enum": [1], "const": 1})"), HasSubstr("stands beside const"));
 }
 
-TEST(WorkflowSchema, ASchemaMayContainItself) {
+TEST(WorkflowSchema, SchemaMayContainItself) {
   const auto out = made({{"a/T@1", json::parse(R"({"type": "object", "properties": {"next": {"$ref": "a/T@1"}}})")}});
   EXPECT_EQ(out.problems, "");
   EXPECT_TRUE(out.set.check("a/T@1", json::parse(R"({"next": {"next": {}}})"), ValueForm::from_json));
@@ -138,7 +138,7 @@ TEST(WorkflowSchema, ASchemaMayContainItself) {
   EXPECT_THAT(out.set.check("a/T@1", deep, ValueForm::from_json).error().message, HasSubstr("deeper than 64 levels"));
 }
 
-TEST(WorkflowSchema, AnEventIsTakenAsItIsOrAsAnArm) {
+TEST(WorkflowSchema, EventIsAcceptedPlainOrAsAnArm) {
   const auto out =
       made({{"a/E@1", {{"oneOf", json::array({{{"title", "X"}, {"$ref", "a/X@1"}}, {{"$ref", "sys/Any@1"}}})}}},
             {"a/X@1", json::object()}});
@@ -154,7 +154,7 @@ TEST(WorkflowSchema, AnEventIsTakenAsItIsOrAsAnArm) {
   EXPECT_EQ(at_path(json(1), "a"), nullptr);
 }
 
-TEST(WorkflowSchema, APlaceholderFits) {
+TEST(WorkflowSchema, PlaceholderIsValid) {
   const auto out =
       made({{"a/T@1", json::parse(R"({"type": "object", "required": ["i", "s", "l", "v", "b"], "properties": {
       "i": {"type": "integer", "minimum": 2.5}, "s": {"type": "string", "minLength": 2}, "o": {"type": "string"},
@@ -169,7 +169,7 @@ TEST(WorkflowSchema, APlaceholderFits) {
   EXPECT_EQ(out.set.placeholder("a/Loop@1").error().code, Code::unsupported);
 }
 
-TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
+TEST(WorkflowSchema, SystemSchemasAreComplete) {
   const SchemaSet set;
   for (const auto& name : set.names()) {
     EXPECT_TRUE(is_workflow_name(name) && is_system_name(name)) << name;
@@ -182,7 +182,7 @@ TEST(WorkflowSchema, TheSchemasOfTheSystemAreWhole) {
       set.check("sys/approval.params@1", {{"title", "t"}, {"approvers", json::array()}}, ValueForm::from_json));
 }
 
-TEST(WorkflowSchema, BytesMustBeTheOneEncoding) {
+TEST(WorkflowSchema, BytesMustBeCanonical) {
   const SchemaSet set;
   EXPECT_TRUE(set.check_bytes("sys/Any@1", "\x01"));
   EXPECT_FALSE(set.check_bytes("sys/Any@1", std::string("\x18\x01", 2)));

@@ -54,7 +54,7 @@ class WorkflowSnapshot : public testing::Test {
   std::map<std::string, std::string> blobs_;
 };
 
-TEST_F(WorkflowSnapshot, ComesBackWholeFromItsPages) {
+TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
   EXPECT_GT(taken_.pages.size(), 8U);
   const auto again = read(taken_.root.hash);
   ASSERT_TRUE(again) << again.error().message;
@@ -71,7 +71,7 @@ TEST_F(WorkflowSnapshot, ComesBackWholeFromItsPages) {
   EXPECT_EQ(read(snapshot_of(empty)->root.hash)->world, empty);
 }
 
-TEST_F(WorkflowSnapshot, APageThatIsGoneOrAnotherIsNamed) {
+TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
   const WorkflowBlob& page = taken_.pages[3];
   blobs_[page.hash] += 'x';
   EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " does not hold what its name says"));
@@ -81,7 +81,7 @@ TEST_F(WorkflowSnapshot, APageThatIsGoneOrAnotherIsNamed) {
   EXPECT_EQ(read(taken_.root.hash).error().code, Code::invalid);
 }
 
-TEST_F(WorkflowSnapshot, PagesAreOfThisWorldEachOnceAndInTheirOrder) {
+TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
   EXPECT_EQ(refused([](json&) {}), "");
   EXPECT_THAT(refused([](json& root) { std::swap(root["pages"][0], root["pages"][1]); }), HasSubstr("does not follow"));
   EXPECT_THAT(refused([](json& root) { root["pages"].push_back(root["pages"][0]); }), HasSubstr("does not follow"));
@@ -97,7 +97,7 @@ TEST_F(WorkflowSnapshot, PagesAreOfThisWorldEachOnceAndInTheirOrder) {
 }
 
 // The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.
-TEST_F(WorkflowSnapshot, AnIntentStandsInOneInstanceOnly) {
+TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
   std::next(world_.cells.begin())->second.settled = world_.cells.begin()->second.settled;
   for (const std::size_t page_bytes : {1, 2'000}) {  // in separate pages, and in one page
     const WorldSnapshot twice = snapshot_of(world_, page_bytes).value();
@@ -107,7 +107,7 @@ TEST_F(WorkflowSnapshot, AnIntentStandsInOneInstanceOnly) {
   }
 }
 
-TEST_F(WorkflowSnapshot, NeedsRest) {
+TEST_F(WorkflowSnapshot, NeedsAnIdleDeployment) {
   world_.ready[1] = world_.cells.begin()->first;
   EXPECT_EQ(snapshot_of(world_).error().code, Code::conflict);
 }

@@ -15,7 +15,7 @@ using nlohmann::json;
 std::string cbor(const json& value) { return encode_cbor(value).value(); }
 json raw(std::string_view bytes) { return json::binary({bytes.begin(), bytes.end()}); }
 
-TEST(WorkflowStep, ARequestHasOneTextOfBytes) {
+TEST(WorkflowStep, RequestHasOneEncoding) {
   const StepRequest request{cbor(1), {"a/E@1", cbor({{"x", 2}}), cbor("k")}, std::nullopt};
   const auto bytes = encode(request);
   ASSERT_TRUE(bytes);
@@ -26,7 +26,7 @@ TEST(WorkflowStep, ARequestHasOneTextOfBytes) {
   EXPECT_EQ(decode_step_request(*bytes).value(), request);
 }
 
-TEST(WorkflowStep, AnAnswerComesBackAsItWasGiven) {
+TEST(WorkflowStep, AnswerRoundTrips) {
   const StepOutput output{cbor({{"n", 1}}),
                           {{"a/E@1", cbor(3), std::nullopt}},
                           {{"a/f@1", cbor(4), 0, ""}, {"a/f@1", cbor(4), 1, "second"}},
@@ -38,7 +38,7 @@ TEST(WorkflowStep, AnAnswerComesBackAsItWasGiven) {
   EXPECT_EQ(std::get<StepError>(decode_step_answer(encode(StepAnswer(error)).value()).value()), error);
 }
 
-TEST(WorkflowStep, WhatDoesNotFitIsNamed) {
+TEST(WorkflowStep, InvalidFieldIsNamed) {
   const json event{{"schema", "a/E@1"}, {"value", raw("\x01")}};
   const json good{{"version", 1}, {"state", nullptr}, {"ctx", nullptr}, {"event", event}};
   ASSERT_TRUE(decode_step_request(cbor(good)));
@@ -57,7 +57,7 @@ TEST(WorkflowStep, WhatDoesNotFitIsNamed) {
   EXPECT_FALSE(decode_step_request(""));
 }
 
-TEST(WorkflowStep, AnAnswerIsBounded) {
+TEST(WorkflowStep, AnswerIsBounded) {
   const json effect{{"kind", "a/f@1"}, {"params", raw("\x01")}, {"index", 0}};
   json answer{{"state", nullptr}, {"domain_events", json::array()}, {"effects", json::array({effect})}};
   ASSERT_TRUE(decode_step_answer(cbor(answer)));

@@ -15,7 +15,7 @@ std::string returned(const json& value) {
   return *answer->state;
 }
 
-TEST(WorkflowValues, ComeBackAsTheyWere) {
+TEST(WorkflowValues, RoundTrip) {
   const json values[] = {nullptr,
                          true,
                          0,
@@ -38,7 +38,7 @@ TEST(WorkflowValues, ComeBackAsTheyWere) {
   for (const json& each : values) EXPECT_EQ(returned(each), cbor({{"v", each}})) << each.dump();
 }
 
-TEST(WorkflowValues, ANanIsTheOneOfCbor) {
+TEST(WorkflowValues, NanIsCanonical) {
   WorkflowEngine engine(options());
   const auto answer =
       engine.step(program("function step() return {0/0, -(0/0), math.huge, -math.huge} end"), request());
@@ -46,7 +46,7 @@ TEST(WorkflowValues, ANanIsTheOneOfCbor) {
   EXPECT_EQ(*answer->state, std::string("\x84\xf9\x7e\x00\xf9\x7e\x00\xf9\x7c\x00\xf9\xfc\x00", 13));
 }
 
-TEST(WorkflowValues, AnIntegerThatLuaHasNotIsRefused) {
+TEST(WorkflowValues, IntegerOutsideLuasRangeIsRejected) {
   EXPECT_EQ(returned(18446744073709551615U), "value: event: an integer over 2^63 - 1, which Lua has not");
 }
 
@@ -54,7 +54,7 @@ TEST(WorkflowValues, EmptyTablesAreMapsUnlessTheyAreArrays) {
   EXPECT_EQ(state_of("return {a = {}, b = array {}, c = array(), d = {1}}"), R"({"a":{},"b":[],"c":[],"d":[1]})");
 }
 
-TEST(WorkflowValues, AnArrayThatIsEmptiedStaysOne) {
+TEST(WorkflowValues, EmptiedArrayStaysAnArray) {
   StepRequest asked = request();
   asked.state = cbor({{"items", {1}}});
   EXPECT_EQ(ran("function step(s) table.remove(s.items) return s end", asked), R"({"items":[]})");
@@ -67,20 +67,20 @@ TEST(WorkflowValues, NullIsNotNil) {
             R"({"nothing":true,"null":true,"text":"null"})");
 }
 
-TEST(WorkflowValues, BytesAreTheirOwn) {
+TEST(WorkflowValues, BytesHaveTheirOwnType) {
   EXPECT_EQ(
       state_of(
           "local b = bytes('\\xff\\0') return {#b, b == bytes('\\xff\\0'), b == bytes('x'), b:string() == '\\xff\\0'}"),
       "[2,true,false,true]");
 }
 
-TEST(WorkflowValues, NoStateIsNilAndNilEndsIt) {
+TEST(WorkflowValues, MissingStateIsNilAndNilEndsTheInstance) {
   EXPECT_EQ(ran("function step(s) assert(s == nil) return nil end"), "gone");
   EXPECT_EQ(ran("function step(s) return null end"), "gone");
   EXPECT_EQ(ran("function step() end"), "gone");
 }
 
-TEST(WorkflowValues, EventKeyAndCtxArrive) {
+TEST(WorkflowValues, EventKeyAndCtxAreArguments) {
   StepRequest asked = request();
   asked.event.key = cbor("o-1");
   asked.ctx = cbor({{"now_ns", 1760000000000000000}, {"entropy", json::binary(std::vector<std::uint8_t>(32, 1))}});
@@ -88,13 +88,13 @@ TEST(WorkflowValues, EventKeyAndCtxArrive) {
             R"(["test/Event@1","o-1",1760000000000000000,32])");
 }
 
-TEST(WorkflowValues, EventsEffectsAndAnnotationsComeOut) {
+TEST(WorkflowValues, EventsEffectsAndAnnotationsAreReturned) {
   EXPECT_EQ(ran("function step() return {}, {{schema = 'a@1', value = {1}}}, "
                 "{{kind = 'x@1', params = {}}, {kind = 'y@1', params = array {}}}, {note = 'n'} end"),
             R"({} event a@1[1] effect 0x@1{} effect 1y@1[] ann {"note":"n"})");
 }
 
-TEST(WorkflowValues, AnEffectHasItsRefAndAKeyIsAValue) {
+TEST(WorkflowValues, EffectHasItsRefAndAKeyIsAValue) {
   EXPECT_EQ(ran("function step() return {}, {}, {{kind = 'x@1', params = 1, ref = 'pay'}, {kind = 'x@1', params = 2}} "
                 "end"),
             "{} effect 0x@11 as pay effect 1x@12");
@@ -109,7 +109,7 @@ struct Wrong {
   const char* body;
   const char* answer;
 };
-TEST(WorkflowValues, WhatHasNoPlaceIsRefusedWithItsPath) {
+TEST(WorkflowValues, UnsupportedValueIsRejectedWithItsPath) {
   const Wrong rows[] = {
       {"return {a = {b = print == nil and 1 or step}}", nullptr},
       {"return {a = {step}}", "value: state.a[1]: a function cannot be kept"},
@@ -139,7 +139,7 @@ TEST(WorkflowValues, WhatHasNoPlaceIsRefusedWithItsPath) {
   }
 }
 
-TEST(WorkflowValues, MetatablesDoNotLieAboutState) {
+TEST(WorkflowValues, MetatablesCannotForgeState) {
   EXPECT_EQ(state_of("return setmetatable({a = 1}, {__index = {b = 2}, __pairs = error, __len = error})"),
             R"({"a":1})");
 }

@@ -70,7 +70,7 @@ const WorldScenario kScenarios[] = {
      "world_collect"},
 };
 
-class WorldCrashPoints : public testing::TestWithParam<WorldScenario> {
+class DeploymentCrashPoints : public testing::TestWithParam<WorldScenario> {
  protected:
   void SetUp() override {
     play({});
@@ -104,7 +104,7 @@ class WorldCrashPoints : public testing::TestWithParam<WorldScenario> {
   int failures_ = 0;
 };
 
-TEST_P(WorldCrashPoints, OnceAnywhereChangesNothing) {
+TEST_P(DeploymentCrashPoints, OneCrashAnywhereChangesNothing) {
   for (std::uint64_t call = 1; call <= calls_ && !is_enough(); ++call) {
     for (const WorldFate fate : kWorldFates) play({{call, fate}});
   }
@@ -112,7 +112,7 @@ TEST_P(WorldCrashPoints, OnceAnywhereChangesNothing) {
 }
 
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
-TEST_P(WorldCrashPoints, TwiceAnywhereChangesNothing) {
+TEST_P(DeploymentCrashPoints, TwoCrashesAnywhereChangeNothing) {
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 60;
   const std::uint64_t stride = all ? 1 : 1 + calls_ * calls_ / kFew;
@@ -124,7 +124,7 @@ TEST_P(WorldCrashPoints, TwiceAnywhereChangesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, WorldCrashPoints, testing::ValuesIn(kScenarios),
+INSTANTIATE_TEST_SUITE_P(Of, DeploymentCrashPoints, testing::ValuesIn(kScenarios),
                          [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

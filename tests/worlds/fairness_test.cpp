@@ -23,7 +23,7 @@ struct AtomicClock final : Clock {
   std::uint64_t boot_ms() const override { return ms; }
 };
 
-class WorldFairness : public testing::Test {
+class DeploymentFairness : public testing::Test {
  protected:
   static constexpr Id kMany = 1, kFew = 12;  // owners
   static constexpr const char* kLast = "z/few@1";
@@ -114,7 +114,7 @@ class WorldFairness : public testing::Test {
   std::unique_ptr<WorldRounds> rounds_;  // last: its threads use the above
 };
 
-TEST_F(WorldFairness, OwnerWithManyDeploymentsTakesTurnsWithTheOthers) {
+TEST_F(DeploymentFairness, OwnersAreServedInTurn) {
   apply_many(30);
   apply(kLast, kFew);
   begin(in_step(), stage_.clock, [this](const std::string&) { stage_.clock.pass(20); });
@@ -127,7 +127,7 @@ TEST_F(WorldFairness, OwnerWithManyDeploymentsTakesTurnsWithTheOthers) {
   EXPECT_EQ(steps().size(), 151U) << "all come to their turn";
 }
 
-TEST_F(WorldFairness, RoundSpendsABoundedTimeOnAnOwner) {
+TEST_F(DeploymentFairness, RoundSpendsABoundedTimeOnAnOwner) {
   apply_many(30);
   apply(kLast, kFew);
   WorldLimits limits = in_step();
@@ -143,7 +143,7 @@ TEST_F(WorldFairness, RoundSpendsABoundedTimeOnAnOwner) {
 }
 
 // Steps that hang: each deployment would wait for its own.
-TEST_F(WorldFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
+TEST_F(DeploymentFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
   apply_many(20);
   WorldLimits limits;
   limits.step_wait_ms = 5;
@@ -157,7 +157,7 @@ TEST_F(WorldFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
 }
 
 // The only thread of the owner is busy with another deployment, so a short step ends late.
-TEST_F(WorldFairness, DeploymentWhoseStepsAreQueuedIsWaitedForOnce) {
+TEST_F(DeploymentFairness, DeploymentWithQueuedStepsIsAwaitedOnce) {
   const std::string busy = many(0), queued = many(1);
   apply_many(2);
   WorldLimits limits;
@@ -189,7 +189,7 @@ TEST_F(WorldFairness, DeploymentWhoseStepsAreQueuedIsWaitedForOnce) {
 }
 
 // 20 effects of one step, whose jobs take 10 ms each to be made.
-TEST_F(WorldFairness, CommitPublishesEffectsForABoundedTime) {
+TEST_F(DeploymentFairness, CommitPublishesEffectsForABoundedTime) {
   ASSERT_TRUE(stage_.apply());
   stage_.code = [](const WorkflowSpec&, const StepRequest& request) -> Result<StepOutput> {
     StepOutput output;
@@ -222,7 +222,7 @@ TEST_F(WorldFairness, CommitPublishesEffectsForABoundedTime) {
   EXPECT_EQ(jobs(), 20) << "the others follow";
 }
 
-TEST_F(WorldFairness, StepThatThrowsIsPutOffAlone) {
+TEST_F(DeploymentFairness, OnlyTheThrowingStepIsDeferred) {
   ASSERT_TRUE(stage_.apply());
   std::atomic<bool> throws{true};
   stage_.code = [&throws](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {

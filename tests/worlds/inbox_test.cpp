@@ -49,7 +49,7 @@ class Inbox : public testing::Test {
   WorldStage stage_;
 };
 
-TEST_F(Inbox, WhoHasMuchMailHoldsUpNobody) {
+TEST_F(Inbox, BusyInstanceDelaysNoOther) {
   for (const char* each : {"a1", "a2", "a3", "a4"}) post(each, {"a"});
   post("b1", {"b"});
   post("c1", {"c"});
@@ -60,7 +60,7 @@ TEST_F(Inbox, WhoHasMuchMailHoldsUpNobody) {
   EXPECT_TRUE(inbox.empty());
 }
 
-TEST_F(Inbox, WhatIsTakenStaysInTheStoreUntilACommit) {
+TEST_F(Inbox, EntriesStayInTheStoreUntilACommit) {
   post("a1", {"a"});
   WorldInbox inbox;
   read(inbox);
@@ -68,7 +68,7 @@ TEST_F(Inbox, WhatIsTakenStaysInTheStoreUntilACommit) {
   EXPECT_EQ(stage_.worlds->mail(1, WorldStage::kShop, 100)->size(), 1U);
 }
 
-TEST_F(Inbox, OneThatWasDeletedAndBeginsAnewIsRead) {
+TEST_F(Inbox, RecreatedInboxIsRead) {
   post("a1", {"a"});
   WorldInbox inbox;
   read(inbox);
@@ -79,7 +79,7 @@ TEST_F(Inbox, OneThatWasDeletedAndBeginsAnewIsRead) {
   EXPECT_EQ(take(inbox), "a2");
 }
 
-TEST_F(Inbox, WhatIsForSeveralIsNextWhenItIsNextForEach) {
+TEST_F(Inbox, SharedEntryIsNextWhenItIsNextForEach) {
   post("a1", {"a"});
   post("a2", {"a"});
   post("ab", {"a", "b"});
@@ -89,7 +89,7 @@ TEST_F(Inbox, WhatIsForSeveralIsNextWhenItIsNextForEach) {
   EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab", "b1"));
 }
 
-TEST_F(Inbox, WhatNamesNobodyIsTakenAfterAllBeforeIt) {
+TEST_F(Inbox, UnaddressedEntryFollowsAllEarlierEntries) {
   for (const char* each : {"a1", "a2"}) post(each, {"a"});
   for (const char* each : {"nobody", "nobody either"}) post(each, {});
   post("b1", {"b"});
@@ -103,7 +103,7 @@ TEST_F(Inbox, WhatNamesNobodyIsTakenAfterAllBeforeIt) {
   EXPECT_EQ(take(inbox), "b1");
 }
 
-TEST_F(Inbox, WhoWaitsIsPassedOver) {
+TEST_F(Inbox, WaitingInstanceIsSkipped) {
   for (const char* each : {"a1", "a2"}) post(each, {"a"});
   post("ab", {"a", "b"});
   post("c1", {"c"});
@@ -115,7 +115,7 @@ TEST_F(Inbox, WhoWaitsIsPassedOver) {
   EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab"));
 }
 
-TEST_F(Inbox, NoMoreIsKeptThanItMay) {
+TEST_F(Inbox, NumberOfEntriesIsLimited) {
   for (int i = 0; i < 40; ++i) post(std::string(10000, 'x'), {"a"});
   InboxLimits limits;
   limits.bytes = 100000;
@@ -131,7 +131,7 @@ TEST_F(Inbox, NoMoreIsKeptThanItMay) {
 }
 
 // The order for each instance equals the sent order, for random targets, pages and interleavings.
-TEST_F(Inbox, ForEachInstanceTheOrderStays) {
+TEST_F(Inbox, OrderIsKeptForEachInstance) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(seed);
     stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
@@ -171,7 +171,7 @@ std::uint64_t steps_of_the_first(WorldStage& stage) {
   return shown.is_null() ? 0 : shown.at("steps").get<std::uint64_t>();
 }
 
-TEST_F(Inbox, WhoComesBehindThousandsHasItsStepInTheFirstRound) {
+TEST_F(Inbox, LateInstanceRunsInFirstRound) {
   for (int i = 0; i < 3000; ++i) stage_.place(1, "keep");
   stage_.place(2, "keep");
   stage_.coordinate(0);
@@ -187,7 +187,7 @@ TEST_F(Inbox, WhoComesBehindThousandsHasItsStepInTheFirstRound) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(Inbox, AWorldThatComesToRestForASnapshotLetsInWhoHasNothing) {
+TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
   WorldLimits limits;
   limits.snapshot_every = 50;
   limits.mail = 20;

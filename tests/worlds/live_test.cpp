@@ -22,7 +22,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class WorldLive : public testing::Test {
+class DeploymentRun : public testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(stage_.apply()); }
   void expect_fine(WorldStage& stage) { EXPECT_THAT(stage.trouble(), IsEmpty()); }
@@ -42,7 +42,7 @@ class WorldLive : public testing::Test {
   WorldStage stage_;
 };
 
-TEST_F(WorldLive, 02_AnInvalidEventIsRefusedWithItsFieldAndNotJournaled) {
+TEST_F(DeploymentRun, 02_InvalidEventIsRejectedAndNotJournaled) {
   const std::uint64_t height = stage_.world().state().height;
   EXPECT_THAT(refusal("acme/None@1", json::object()), HasSubstr("no workflow"));
   EXPECT_THAT(refusal("acme/Placed@1", {{"how", "job"}}), HasSubstr("id"));
@@ -54,7 +54,7 @@ TEST_F(WorldLive, 02_AnInvalidEventIsRefusedWithItsFieldAndNotJournaled) {
   EXPECT_EQ(stage_.text({"XLEN", "mj:world-in:acme/shop@1"}), stage_.text({"XLEN", "nothing"}));
 }
 
-TEST_F(WorldLive, 03_TheIntentIsTheIdempotencyKeyOfItsJob) {
+TEST_F(DeploymentRun, 03_IntentIsTheIdempotencyKeyOfItsJob) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   const std::string key = stage_.text({"HGET", "job:1:3", "idempotency_key"});
@@ -64,7 +64,7 @@ TEST_F(WorldLive, 03_TheIntentIsTheIdempotencyKeyOfItsJob) {
   EXPECT_EQ(key, "intent " + intent);
 }
 
-TEST_F(WorldLive, 04_AForgedReceiptIsRefusedJournaledAndCounted) {
+TEST_F(DeploymentRun, 04_ForgedReceiptIsRejectedJournaledAndCounted) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.tamper = [](Job&, JobEnd& end) { end.result = {{"paid", "false"}}; };
@@ -77,7 +77,7 @@ TEST_F(WorldLive, 04_AForgedReceiptIsRefusedJournaledAndCounted) {
   EXPECT_EQ(stage_.show(1).at("intents").size(), 1U) << "nothing is settled";
 }
 
-TEST_F(WorldLive, 04_AReceiptOfAnotherIntentIsRefused) {
+TEST_F(DeploymentRun, 04_ReceiptOfAnotherIntentIsRejected) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.tamper = [this](Job&, JobEnd& end) {
@@ -93,7 +93,7 @@ TEST_F(WorldLive, 04_AReceiptOfAnotherIntentIsRefused) {
   EXPECT_EQ(why[0].at("cause"), "receipt_refused");
 }
 
-TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {
+TEST_F(DeploymentRun, 04_UnsignedReceiptOfARunnerWithAKeyIsRejected) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   stage_.place(1, "job");
   for (int i = 0; i < 20; ++i) stage_.step();
@@ -101,7 +101,7 @@ TEST_F(WorldLive, 04_ARunnerWithAKeyThatDoesNotSignIsRefused) {
 }
 
 // A submitter may change the record of the effect's job between the end of the job and the receipt.
-class WorldForged : public WorldLive {
+class ForgedReceipts : public DeploymentRun {
  protected:
   static constexpr const char* kJob = "job:1:3";
   void end_of_job() {
@@ -123,14 +123,14 @@ class WorldForged : public WorldLive {
   }
 };
 
-TEST_F(WorldForged, 04_AResultThatTheEndHasNotWrittenIsRefused) {
+TEST_F(ForgedReceipts, 04_ResultMissingFromTheEndIsRejected) {
   stage_.place(1, "job");
   end_of_job();
   write({"result", R"({"paid":"false"})"});
   expect_refused();
 }
 
-TEST_F(WorldForged, 04_ARecordThatNamesAnotherRunnerAndNoReceiptIsRefused) {
+TEST_F(ForgedReceipts, 04_RecordOfAnotherRunnerIsRejected) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
@@ -141,10 +141,10 @@ TEST_F(WorldForged, 04_ARecordThatNamesAnotherRunnerAndNoReceiptIsRefused) {
 
 // The effect was sent as a message: the receipt names the job that ran on the other host, and is signed by a runner
 // that the other host knows.
-class WorldElsewhere : public WorldForged {
+class RemoteReceipts : public ForgedReceipts {
  protected:
   void SetUp() override {
-    WorldForged::SetUp();
+    ForgedReceipts::SetUp();
     stage_.runner = 0;
     stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
     stage_.tamper = [this](Job&, JobEnd& end) {
@@ -162,24 +162,24 @@ class WorldElsewhere : public WorldForged {
   bool spoils = false;
 };
 
-TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsThatOfTheJobThatRanThere) {
+TEST_F(RemoteReceipts, 04_RemoteReceiptIsThatOfTheRemoteJob) {
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
   EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("status"), "ok");
 }
 
-TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereIsOfThisIntent) {
+TEST_F(RemoteReceipts, 04_RemoteReceiptMustNameThisIntent) {
   change = [](json& receipt) { receipt["intent"] = std::string(64, 'a'); };
   expect_refused();
 }
 
-TEST_F(WorldElsewhere, 04_AReceiptFromElsewhereMustHold) {
+TEST_F(RemoteReceipts, 04_RemoteReceiptMustBeValid) {
   spoils = true;
   expect_refused();
 }
 
 // The end is written to a new record, which does not identify its job.
-TEST_F(WorldForged, DeletedRecordOfARunningJobIsLost) {
+TEST_F(ForgedReceipts, DeletedRecordOfARunningJobIsLost) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.tamper = [&](Job&, JobEnd&) { stage_.server.plain(1, {"DEL", kJob}); };
@@ -196,14 +196,14 @@ TEST_F(WorldForged, DeletedRecordOfARunningJobIsLost) {
   }));
 }
 
-TEST_F(WorldForged, 04_AnotherEndIsRefused) {
+TEST_F(ForgedReceipts, 04_DifferentEndIsRejected) {
   stage_.place(1, "job");
   end_of_job();
   write({"status", "error", "detail", "exit", "error", "it never came"});
   expect_refused();
 }
 
-TEST_F(WorldForged, 04_WhoRanItIsWhoHadTheClaim) {
+TEST_F(ForgedReceipts, 04_RunnerIsTheHolderOfTheClaim) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
@@ -213,7 +213,7 @@ TEST_F(WorldForged, 04_WhoRanItIsWhoHadTheClaim) {
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
 
-TEST_F(WorldForged, 04_AnEndThatOnlyItsRecordNamesIsNone) {
+TEST_F(ForgedReceipts, 04_EndOnlyInTheRecordIsIgnored) {
   stage_.place(1, "job");
   stage_.coordinate(0);
   ASSERT_EQ(stage_.text({"HGET", kJob, "status"}), "dispatched");
@@ -226,7 +226,7 @@ TEST_F(WorldForged, 04_AnEndThatOnlyItsRecordNamesIsNone) {
   EXPECT_EQ(stage_.show(1).at("state").at("receipts").at(0).at("paid"), true) << "what the runner gave";
 }
 
-TEST_F(WorldForged, 04_WithoutItsClaimARecordNeedsASignature) {
+TEST_F(ForgedReceipts, 04_RecordWithoutAClaimNeedsASignature) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
@@ -236,7 +236,7 @@ TEST_F(WorldForged, 04_WithoutItsClaimARecordNeedsASignature) {
   expect_refused();
 }
 
-TEST_F(WorldForged, 04_ASignedRecordCountsWithoutItsClaim) {
+TEST_F(ForgedReceipts, 04_SignedRecordIsAcceptedWithoutAClaim) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
@@ -246,7 +246,7 @@ TEST_F(WorldForged, 04_ASignedRecordCountsWithoutItsClaim) {
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
 
-TEST_F(WorldLive, 06_TheSameEndReportedAgainChangesNothing) {
+TEST_F(DeploymentRun, 06_RepeatedEndChangesNothing) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   const std::uint64_t height = stage_.world().state().height;
@@ -255,7 +255,7 @@ TEST_F(WorldLive, 06_TheSameEndReportedAgainChangesNothing) {
   EXPECT_EQ(stage_.world().state().height, height);
 }
 
-TEST_F(WorldLive, 09_OneBusyCellDoesNotStarveTheOthers) {
+TEST_F(DeploymentRun, 09_OneBusyCellDoesNotStarveTheOthers) {
   for (int i = 0; i < 500; ++i) stage_.place(1, "keep");
   for (int id = 2; id <= 20; ++id) stage_.place(id, "keep");
   std::set<std::string> seen;
@@ -276,7 +276,7 @@ TEST_F(WorldLive, 09_OneBusyCellDoesNotStarveTheOthers) {
 }
 
 // Waits are counted in steps of other instances, not in time.
-class WorldFair : public testing::Test {
+class DeploymentHotCell : public testing::Test {
  protected:
   static constexpr int kCells = 10'000, kEach = 50, kHot = 1'000'000;
   struct Waits {
@@ -326,7 +326,7 @@ class WorldFair : public testing::Test {
   WorldStage stage_{{.snapshot_every = 1'000'000}};
 };
 
-TEST_F(WorldFair, 09_OfTenThousandCellsOneHotOneKeepsOthersWaitingForOneTurnEach) {
+TEST_F(DeploymentHotCell, 09_HotCellDelaysEachOtherCellByOneTurn) {
   const WorldLimits limits;
   const std::uint64_t others = kEach;
   const Waits alone = waits_beside(0), hot = waits_beside(2'000), hotter = waits_beside(6'000);
@@ -337,7 +337,7 @@ TEST_F(WorldFair, 09_OfTenThousandCellsOneHotOneKeepsOthersWaitingForOneTurnEach
   EXPECT_LE(hotter.from_inbox, 7 * limits.steps + others);
 }
 
-TEST_F(WorldLive, 10_NothingIsCarriedOutOfAStepThatWasNotCommitted) {
+TEST_F(DeploymentRun, 10_UncommittedStepDispatchesNothing) {
   stage_.place(1, "job");
   // The commit of the step always fails.
   std::vector<WorldDisturbance> all;
@@ -351,7 +351,7 @@ TEST_F(WorldLive, 10_NothingIsCarriedOutOfAStepThatWasNotCommitted) {
   EXPECT_EQ(stage_.ran.size(), 1U);
 }
 
-TEST_F(WorldLive, 12_AnotherOutputOnReplayFailsItsInstanceAlone) {
+TEST_F(DeploymentRun, 12_OtherOutputOnReplayFailsOnlyItsInstance) {
   stage_.place(1, "keep");
   stage_.place(2, "keep");
   ASSERT_TRUE(stage_.play());
@@ -373,7 +373,7 @@ TEST_F(WorldLive, 12_AnotherOutputOnReplayFailsItsInstanceAlone) {
   EXPECT_EQ(stage_.show(1).at("steps"), 2);
 }
 
-TEST_F(WorldLive, 13_WithoutItsSnapshotAWorldIsTheSame) {
+TEST_F(DeploymentRun, 13_DeploymentIsTheSameWithoutItsSnapshot) {
   WorldStage stage({.snapshot_every = 5});
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 6; ++id) stage.place(id, "job");
@@ -390,7 +390,7 @@ TEST_F(WorldLive, 13_WithoutItsSnapshotAWorldIsTheSame) {
   EXPECT_EQ(stage.status(7), "waiting");
 }
 
-TEST_F(WorldLive, 13_ALongStateLiesInABlobWhoseHashIsChecked) {
+TEST_F(DeploymentRun, 13_LongStateIsABlobWithACheckedHash) {
   stage_.place(1, "big");
   ASSERT_TRUE(stage_.play());
   const std::string hash = stage_.show(1).at("state_hash");
@@ -408,7 +408,7 @@ TEST_F(WorldLive, 13_ALongStateLiesInABlobWhoseHashIsChecked) {
   EXPECT_FALSE(service::show_instance(stage_.by, stage_.in(), {"order", "1"}));
 }
 
-TEST_F(WorldLive, 13_CollectionKeepsWhatIsReferredTo) {
+TEST_F(DeploymentRun, 13_CollectionKeepsReferencedBlobs) {
   WorldStage stage({.snapshot_every = 3});
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 8; ++i) {
@@ -421,7 +421,7 @@ TEST_F(WorldLive, 13_CollectionKeepsWhatIsReferredTo) {
   expect_fine(stage);
 }
 
-TEST_F(WorldLive, 13_AReplacedStateGoesWithoutASnapshotToo) {
+TEST_F(DeploymentRun, 13_ReplacedStateIsRemovedWithoutASnapshot) {
   WorldStage stage({.snapshot_every = 1'000'000, .collected = 300U << 10});
   ASSERT_TRUE(stage.apply());
   stage.place(2, "big");
@@ -435,7 +435,7 @@ TEST_F(WorldLive, 13_AReplacedStateGoesWithoutASnapshotToo) {
   expect_fine(stage);
 }
 
-TEST_F(WorldLive, 13_WhatADeadCoordinatorLeftIsCollectedByTheNext) {
+TEST_F(DeploymentRun, 13_LeftoversOfADeadCoordinatorAreCollected) {
   WorldStage stage({.snapshot_every = 1'000'000, .collected = 1U << 30});
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 6; ++i) {
@@ -450,7 +450,7 @@ TEST_F(WorldLive, 13_WhatADeadCoordinatorLeftIsCollectedByTheNext) {
   expect_fine(stage);
 }
 
-TEST_F(WorldLive, 13_StatesThatTheSnapshotNamesAreKept) {
+TEST_F(DeploymentRun, 13_StatesNamedByTheSnapshotAreKept) {
   WorldStage stage({.snapshot_every = 4, .collected = 100U << 10});
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 8; ++i) {
@@ -469,7 +469,7 @@ TEST_F(WorldLive, 13_StatesThatTheSnapshotNamesAreKept) {
 
 // 100 instances of 60 KB each: the pages exceed the limit of a commit and are stored before the fact that names them. A
 // coordinator killed between two pages leaves no partial snapshot and loses nothing.
-TEST_F(WorldLive, 13_ASnapshotOfManyPagesOutlivesAKillAtEachOfItsCommits) {
+TEST_F(DeploymentRun, 13_PagedSnapshotSurvivesAKillAtEachCommit) {
   constexpr int kMany = 100;
   const auto play = [this](const std::vector<WorldDisturbance>& disturbed) {
     WorldStage stage({.snapshot_every = 2 * kMany});
@@ -497,7 +497,7 @@ TEST_F(WorldLive, 13_ASnapshotOfManyPagesOutlivesAKillAtEachOfItsCommits) {
   for (std::uint64_t call = calls - 3; call <= calls; ++call) play({{call, WorldFate::killed_after}});
 }
 
-TEST_F(WorldLive, 13_AWorldTooLargeForASnapshotGoesOnWithoutOne) {
+TEST_F(DeploymentRun, 13_OversizedDeploymentNeedsNoSnapshot) {
   WorldStage stage({.snapshot_every = 4, .snapshot_bytes = 100});
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 6; ++id) stage.place(id, "job");
@@ -507,7 +507,7 @@ TEST_F(WorldLive, 13_AWorldTooLargeForASnapshotGoesOnWithoutOne) {
   expect_fine(stage);
 }
 
-TEST_F(WorldLive, ACommitIsBoundedByBytes) {
+TEST_F(DeploymentRun, CommitIsBoundedByBytes) {
   std::set<std::uint64_t> moments[2];
   for (const bool bounded : {false, true}) {
     WorldStage stage(bounded ? WorldLimits{.bytes = 200U << 10} : WorldLimits{});
@@ -523,7 +523,7 @@ TEST_F(WorldLive, ACommitIsBoundedByBytes) {
   EXPECT_GE(*moments[1].begin(), 8U) << "24 states of 80 KiB, at most 3 a commit";
 }
 
-TEST_F(WorldLive, 14_ApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
+TEST_F(DeploymentRun, 14_ApplyIsRejectedWhileInstancesAreBusy) {
   json next = shop_manifest();
   next["description"] = "the next one";
   stage_.place(1, "keep");
@@ -549,7 +549,7 @@ TEST_F(WorldLive, 14_ApplyIsRefusedWithTheListWhileAnythingIsUnderWay) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
+TEST_F(DeploymentRun, 16_IntentLinksStepJobAndReceipt) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   const json rows = service::instance_timeline(stage_.by, stage_.in(), {"order", "1"}).value();
@@ -561,7 +561,7 @@ TEST_F(WorldLive, 16_AnIntentLinksItsStepItsJobAndItsReceipt) {
   EXPECT_EQ(rows[2].at("carrier"), "job:1:3");
 }
 
-class WorldLostNotice : public WorldLive {
+class LostNotice : public DeploymentRun {
  protected:
   void lose_due() { stage_.server.plain(1, {"DEL", "mj:worlds:due"}); }
   void pass_a_minute() {
@@ -569,7 +569,7 @@ class WorldLostNotice : public WorldLive {
   }
 };
 
-TEST_F(WorldLostNotice, AnEventInTheInboxIsFoundWithinAMinute) {
+TEST_F(LostNotice, InboxEventIsFoundWithinAMinute) {
   stage_.step();
   stage_.place(1, "keep");
   lose_due();
@@ -578,7 +578,7 @@ TEST_F(WorldLostNotice, AnEventInTheInboxIsFoundWithinAMinute) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLostNotice, ATimerIsFiredAllTheSame) {
+TEST_F(LostNotice, TimerStillFires) {
   stage_.place(1, "timer");
   stage_.step();
   lose_due();
@@ -587,7 +587,7 @@ TEST_F(WorldLostNotice, ATimerIsFiredAllTheSame) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLostNotice, AnEndIsHeardThatNobodyTellsOf) {
+TEST_F(LostNotice, UnannouncedEndIsFound) {
   stage_.place(1, "job"), stage_.place(2, "job");
   stage_.coordinate(0);
   stage_.run_jobs();
@@ -599,7 +599,7 @@ TEST_F(WorldLostNotice, AnEndIsHeardThatNobodyTellsOf) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLostNotice, AWorldThatCameWhileWeLedIsFound) {
+TEST_F(LostNotice, DeploymentAddedDuringLeadershipIsFound) {
   stage_.step();
   json other = shop_manifest();
   other["name"] = "acme/other@1";
@@ -613,7 +613,7 @@ TEST_F(WorldLostNotice, AWorldThatCameWhileWeLedIsFound) {
   EXPECT_EQ(LoadedWorld::load(*stage_.worlds, 1, "acme/other@1").value().state().cells.size(), 1U);
 }
 
-TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
+TEST_F(LostNotice, RejectedReceiptIsNotedOnce) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   stage_.place(1, "job");
@@ -625,7 +625,7 @@ TEST_F(WorldLostNotice, ARefusedReceiptIsNotedOnce) {
 }
 
 // The record had a different key than the one that the runner signs with; an operator repairs the record.
-TEST_F(WorldLostNotice, RefusedReceiptIsAcceptedAfterItsKeyIsRepaired) {
+TEST_F(LostNotice, ReceiptIsAcceptedAfterItsKeyIsRepaired) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   stage_.place(1, "job");
@@ -640,7 +640,7 @@ TEST_F(WorldLostNotice, RefusedReceiptIsAcceptedAfterItsKeyIsRepaired) {
 
 // The runner ran without its key for a while. The operator removes the key from the record until the unsigned ends have
 // settled.
-TEST_F(WorldLostNotice, UnsignedReceiptIsAcceptedOnceTheRecordHasNoKey) {
+TEST_F(LostNotice, UnsignedReceiptIsAcceptedWithoutAKey) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   stage_.place(1, "job");
   for (int i = 0; i < 5; ++i) stage_.step();
@@ -651,7 +651,7 @@ TEST_F(WorldLostNotice, UnsignedReceiptIsAcceptedOnceTheRecordHasNoKey) {
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
 
-TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
+TEST_F(LostNotice, IdlePollWritesNothing) {
   stage_.place(1, "keep"), stage_.place(2, "approval");
   ASSERT_TRUE(stage_.play());
   const std::uint64_t before = stage_.calls();
@@ -659,7 +659,7 @@ TEST_F(WorldLostNotice, ALookAtWhatRestsWritesNothing) {
   EXPECT_EQ(stage_.calls(), before);
 }
 
-TEST_F(WorldLive, JobsOfAnEventStandInItsTrace) {
+TEST_F(DeploymentRun, JobsOfAnEventAreInItsTrace) {
   const std::string trace = "4bf92f3577b34da6a3ce929d0e0e4736", context = "00-" + trace + "-00f067aa0ba902b7-01";
   const auto place = [&](int id, const std::string& traceparent) {
     return service::send_event(stage_.by, stage_.in(),
@@ -681,7 +681,7 @@ TEST_F(WorldLive, JobsOfAnEventStandInItsTrace) {
 
 // A job, a job after its receipt, a timer, and then a flow: the next leader reads the trace from the record of the job
 // or flow that performs the effect.
-TEST_F(WorldLive, WhatFollowsStandsInTheTraceUnderAnotherCoordinatorToo) {
+TEST_F(DeploymentRun, TraceContinuesUnderAnotherCoordinator) {
   const std::string context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   ASSERT_TRUE(
       service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "all"})", "", {}, context}));
@@ -694,7 +694,7 @@ TEST_F(WorldLive, WhatFollowsStandsInTheTraceUnderAnotherCoordinatorToo) {
   EXPECT_EQ(stage_.text({"HGET", "flow:3", "traceparent"}), context);
 }
 
-TEST_F(WorldLive, ATimelineGoesBackPageByPage) {
+TEST_F(DeploymentRun, TimelineIsReadBackwardsInPages) {
   stage_.place(1, "job");
   stage_.place(2, "job");
   ASSERT_TRUE(stage_.play());
@@ -715,7 +715,7 @@ TEST_F(WorldLive, ATimelineGoesBackPageByPage) {
 }
 
 // Every open page polls the waiting approvals.
-TEST_F(WorldLive, ApprovalsAreKnownUntilTheyChange) {
+TEST_F(DeploymentRun, ApprovalsAreCachedUntilTheyChange) {
   service::ApprovalCache cache;
   int loads = 0;
   const auto titles = [&] {
@@ -748,7 +748,7 @@ TEST_F(WorldLive, ApprovalsAreKnownUntilTheyChange) {
   EXPECT_THAT(titles(), ElementsAre("3"));
 }
 
-TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
+TEST_F(DeploymentRun, PaidOrderCancelsItsDeadline) {
   stage_.place(1, "stop");
   ASSERT_TRUE(stage_.play());
   const json order = stage_.show(1);
@@ -767,7 +767,7 @@ TEST_F(WorldLive, AnOrderThatIsPaidCancelsItsDeadlineAndCanBeReplaced) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
+TEST_F(DeploymentRun, EffectOfOneRunnerIsInItsQueue) {
   stage_.place(1, "here");
   for (int i = 0; i < 5; ++i) stage_.coordinate(0);
   EXPECT_EQ(stage_.server.plain(1, {"LLEN", "mj:queue:runner7"}).number(), 1U);
@@ -777,7 +777,7 @@ TEST_F(WorldLive, AnEffectOfOneRunnerStandsInItsQueue) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, AnEffectsPolicyIsItsJobs) {
+TEST_F(DeploymentRun, EffectPolicyIsItsJobsPolicy) {
   stage_.place(1, "again");
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_EQ(stage_.text({"HGET", "job:1:3", "policy"}), R"({"memory":"64 MiB"})");
@@ -786,7 +786,7 @@ TEST_F(WorldLive, AnEffectsPolicyIsItsJobs) {
   EXPECT_EQ(stage_.text({"HGET", "job:1:4", "policy"}), "");
 }
 
-TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {
+TEST_F(DeploymentRun, WorkflowReceivesAFailureAfterTheLastRetry) {
   stage_.place(1, "again");
   stage_.place(2, "slow");
   ASSERT_TRUE(stage_.play());
@@ -798,7 +798,7 @@ TEST_F(WorldLive, TheWorkflowHearsOfAFailureWhenRetriesAreUsedUp) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, AnApprovalIsForThoseWhomItNames) {
+TEST_F(DeploymentRun, ApprovalNeedsANamedActor) {
   stage_.place(1, "approval");
   ASSERT_TRUE(stage_.play());
   const service::Caller other{1, 12, WayIn::command, false};
@@ -814,14 +814,14 @@ TEST_F(WorldLive, AnApprovalIsForThoseWhomItNames) {
   EXPECT_EQ(late.error().code, Code::not_found);
 }
 
-TEST_F(WorldLive, AnApprovalThatNobodyGivesRunsOutOfTime) {
+TEST_F(DeploymentRun, UnansweredApprovalTimesOut) {
   stage_.place(1, "approval");
   ASSERT_TRUE(stage_.play());
   for (int i = 0; i < 8; ++i) stage_.step(10000);
   EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "timeout");
 }
 
-TEST_F(WorldLive, AStepThatCannotBeTakenHoldsNobodyUp) {
+TEST_F(DeploymentRun, FailedStepDelaysNoOther) {
   stage_.code = [](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
     if (request.event.key == encode_cbor(1).value()) return fail(Code::unavailable, "its process died");
     return shop_step(spec, request);
@@ -847,7 +847,7 @@ void play_until(WorldStage& stage, const std::function<bool()>& is_so) {
 }
 
 // The steps of one deployment hang; the instances of another deployment proceed.
-TEST(WorldIsolation, ASlowStepDelaysItsOwnDeploymentAlone) {
+TEST(DeploymentIsolation, SlowStepDelaysOnlyItsDeployment) {
   WorldStage stage({.step_wait_ms = 1});
   ASSERT_TRUE(stage.apply());
   json slow = shop_manifest();
@@ -889,7 +889,7 @@ TEST(WorldIsolation, ASlowStepDelaysItsOwnDeploymentAlone) {
 }
 
 // An instance that was cancelled during its step ignores the answer of the step.
-TEST(WorldIsolation, AnInstanceThatIsCancelledDuringItsStepStaysCancelled) {
+TEST(DeploymentIsolation, CancelledInstanceStaysCancelled) {
   WorldStage stage({.step_wait_ms = 1});
   ASSERT_TRUE(stage.apply());
   std::promise<void> release;
@@ -913,7 +913,7 @@ TEST(WorldIsolation, AnInstanceThatIsCancelledDuringItsStepStaysCancelled) {
   EXPECT_EQ(stage.show(1).at("steps"), 0) << stage.show(1);
 }
 
-TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
+TEST_F(DeploymentRun, EventWithALostReplyIsSentOnceByItsKey) {
   const auto send = [&](int id, const std::string& key) {
     service::SendEvent wanted{"Placed", json{{"id", id}, {"how", "job"}}.dump(), ""};
     wanted.idempotency_key = key;
@@ -948,7 +948,7 @@ TEST_F(WorldLive, AnEventWhoseReplyIsLostIsSentOnceByItsKey) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
+TEST_F(DeploymentRun, FullInstanceRejectsEventsByName) {
   WorldStage stage({.cell_mail = 20});
   ASSERT_TRUE(stage.apply());
   bool stuck = true;
@@ -982,7 +982,7 @@ TEST_F(WorldLive, AFullInstanceRefusesItsSendersByNameAndHoldsNobodyUp) {
   expect_fine(stage);
 }
 
-TEST_F(WorldLive, AnEventThatCannotBeTakenIsRefusedAndHoldsNobodyUp) {
+TEST_F(DeploymentRun, InvalidEventIsRejectedWithoutDelayingOthers) {
   const std::string large = json{{"id", 1}, {"how", std::string(5U << 20, 'x')}}.dump();
   ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"schema", "acme/Placed@1"}, {"value", large}}));
   stage_.place(2, "keep");
@@ -991,7 +991,7 @@ TEST_F(WorldLive, AnEventThatCannotBeTakenIsRefusedAndHoldsNobodyUp) {
   EXPECT_EQ(stage_.status(2), "waiting");
 }
 
-TEST_F(WorldLive, AWorldThatCannotBeReadHoldsNoOtherUp) {
+TEST_F(DeploymentRun, UnreadableDeploymentDelaysNoOther) {
   json other = shop_manifest();
   other["name"] = "acme/other@1";
   ASSERT_TRUE(stage_.apply(other));
@@ -1004,7 +1004,7 @@ TEST_F(WorldLive, AWorldThatCannotBeReadHoldsNoOtherUp) {
   EXPECT_EQ(stage_.status(1), "waiting");
 }
 
-TEST_F(WorldLive, ExplainNamesWhatAnInstanceWaitsFor) {
+TEST_F(DeploymentRun, ExplainNamesTheEffectsOfAWaitingInstance) {
   const auto cause = [&](int id) {
     return service::explain_instance(stage_.by, stage_.in(), {"order", std::to_string(id)}, "here")
         .value()[0]
@@ -1023,7 +1023,7 @@ TEST_F(WorldLive, ExplainNamesWhatAnInstanceWaitsFor) {
   EXPECT_EQ(approval[0].at("next"), "`mycojobs workflow approve acme/order@1 1 --actor 1`, or `reject`");
 }
 
-TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
+TEST_F(DeploymentRun, ExplainReportsAnEventInTheInbox) {
   stage_.place(8, "keep");
   stage_.place(9, "keep");
   auto why = service::explain_instance(stage_.by, stage_.in(), {"order", "9"}, "here").value();
@@ -1042,7 +1042,7 @@ TEST_F(WorldLive, ExplainTellsOfAnEventThatStillWaitsInTheInbox) {
   EXPECT_EQ(why[0].at("cause"), "event");
 }
 
-TEST_F(WorldLive, AnInstanceIsCancelledWithWhatRunsForIt) {
+TEST_F(DeploymentRun, InstanceIsCancelledWithItsRunningJobs) {
   stage_.place(1, "hold");
   stage_.place(2, "hold");
   stage_.place(3, "keep");
@@ -1074,7 +1074,7 @@ TEST_F(WorldLive, AnInstanceIsCancelledWithWhatRunsForIt) {
   expect_fine(stage_);
 }
 
-TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {
+TEST_F(DeploymentRun, FailedInstanceIsRemovedByItsOperator) {
   stage_.code = [](const WorkflowSpec&, const StepRequest&) -> Result<StepOutput> {
     StepOutput output;
     output.effects.push_back({"acme/undeclared@1", encode_cbor(json::object()).value(), 0, ""});
@@ -1088,7 +1088,7 @@ TEST_F(WorldLive, AFailedInstanceIsRemovedByWhoOperatesIt) {
   EXPECT_EQ(stage_.status(1), "none");
 }
 
-TEST(WorldPair, TwoCoordinatorsDoEverythingOnce) {
+TEST(CoordinatorPair, TwoCoordinatorsDoEverythingOnce) {
   WorldStage stage({.snapshot_every = 10, .mail = 3, .steps = 3}, 2);
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 12; ++id) stage.place(id, id % 3 == 0 ? "all" : id % 3 == 1 ? "job" : "chat");

@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class WorldLogs : public testing::Test {
+class DeploymentLogs : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(stage_.apply());
@@ -71,7 +71,7 @@ class WorldLogs : public testing::Test {
   bool ended_ = false;
 };
 
-TEST_F(WorldLogs, LinesOfAllEffectsInTheOrderOfTheJournal) {
+TEST_F(DeploymentLogs, LinesOfAllEffectsAreInJournalOrder) {
   stage_.place(2, "job");
   stage_.place(1, "all");
   ASSERT_TRUE(stage_.play());
@@ -90,7 +90,7 @@ TEST_F(WorldLogs, LinesOfAllEffectsInTheOrderOfTheJournal) {
   EXPECT_TRUE(service::to_json(frames[4]).contains("flow"));
 }
 
-TEST_F(WorldLogs, PagesOfAnySizeGiveEachLineOnce) {
+TEST_F(DeploymentLogs, PagesOfAnySizeGiveEachLineOnce) {
   stage_.place(1, "all");
   ASSERT_TRUE(stage_.play());
   const std::vector<std::string> whole = texts(all(1));
@@ -98,7 +98,7 @@ TEST_F(WorldLogs, PagesOfAnySizeGiveEachLineOnce) {
   for (std::uint64_t limit = 1; limit <= 6; ++limit) EXPECT_EQ(texts(all(1, limit)), whole) << limit;
 }
 
-TEST_F(WorldLogs, WhoFollowsGetsWhatIsNewAndEffectsThatCome) {
+TEST_F(DeploymentLogs, FollowerReceivesNewLinesAndEffects) {
   let_jobs_wait();
   stage_.place(1, "x");
   settle_down();
@@ -119,7 +119,7 @@ TEST_F(WorldLogs, WhoFollowsGetsWhatIsNewAndEffectsThatCome) {
               ElementsAre("job:1:3 1 one\n", "job:1:3 2 two\n", "job:1:3 3 three\n", "job:1:4 1 other\n"));
 }
 
-TEST_F(WorldLogs, ItEndsWithItsInstanceAndItsLogs) {
+TEST_F(DeploymentLogs, FollowingEndsWithTheInstanceAndItsLogs) {
   let_jobs_wait();
   stage_.place(1, "x");
   settle_down();
@@ -135,7 +135,7 @@ TEST_F(WorldLogs, ItEndsWithItsInstanceAndItsLogs) {
   EXPECT_FALSE(read(1, after_)->ended) << "another life of it";
 }
 
-TEST_F(WorldLogs, WhatALogHasLostIsReported) {
+TEST_F(DeploymentLogs, LostLinesAreReported) {
   let_jobs_wait();
   stage_.place(1, "x");
   settle_down();
@@ -151,7 +151,7 @@ TEST_F(WorldLogs, WhatALogHasLostIsReported) {
   }
 }
 
-TEST_F(WorldLogs, AJobThatRanTwiceHasLostNothing) {
+TEST_F(DeploymentLogs, RepeatedJobHasLostNothing) {
   stage_.place(1, "slow");
   ASSERT_TRUE(stage_.play());
   const std::string job = all(1).at(0).carrier;
@@ -169,14 +169,14 @@ TEST_F(WorldLogs, AJobThatRanTwiceHasLostNothing) {
   }
 }
 
-TEST_F(WorldLogs, ALogThatIsGoneIsReported) {
+TEST_F(DeploymentLogs, MissingLogIsReported) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).carrier));
   EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("is gone with its record")));
 }
 
-TEST_F(WorldLogs, APlaceOfAnotherInstanceOrOfNothingIsRefused) {
+TEST_F(DeploymentLogs, PositionOfAnotherInstanceIsRejected) {
   let_jobs_wait();
   stage_.place(1, "x");
   stage_.place(2, "x");
@@ -191,7 +191,7 @@ TEST_F(WorldLogs, APlaceOfAnotherInstanceOrOfNothingIsRefused) {
   EXPECT_EQ(read(1, "", 1001).error().code, Code::invalid);
 }
 
-TEST_F(WorldLogs, JobsOfAnotherOwnerAreTheirs) {
+TEST_F(DeploymentLogs, JobsOfAnotherOwnerAreHidden) {
   stage_.place(1, "keep");
   stage_.place(2, "job");
   ASSERT_TRUE(stage_.play());

@@ -15,7 +15,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class WorldOwner : public testing::Test {
+class DeploymentOwner : public testing::Test {
  protected:
   void apply_as(Id owner) {
     const auto done =
@@ -58,7 +58,7 @@ class WorldOwner : public testing::Test {
   WorldStage stage_;
 };
 
-TEST_F(WorldOwner, SignalsNoFlowThatItMayNotSteer) {
+TEST_F(DeploymentOwner, SignalsOnlyFlowsItMaySteer) {
   apply_as(12);
   const std::string why = end_of(1, "signal");
   EXPECT_THAT(why, HasSubstr(R"("detail":"denied")"));
@@ -67,14 +67,14 @@ TEST_F(WorldOwner, SignalsNoFlowThatItMayNotSteer) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(WorldOwner, SignalsNoFlowWhoseIdEndsLikeAnothers) {
+TEST_F(DeploymentOwner, SignalsNoFlowWithASimilarId) {
   apply_as(1);
   EXPECT_THAT(end_of(1, "far"), HasSubstr("flow_id: 4294967297 is no id"));
   EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(WorldOwner, StartsNoFlowThatItMayNotRead) {
+TEST_F(DeploymentOwner, StartsOnlyFlowsItMayRead) {
   apply_as(12);
   EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has made no flow in context 1 that is called pack"));
   save_lists("[12]", "[12]");
@@ -85,7 +85,7 @@ TEST_F(WorldOwner, StartsNoFlowThatItMayNotRead) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(WorldOwner, RunsNoFlowThatASubmitterHasNamedLikeItsOwn) {
+TEST_F(DeploymentOwner, RunsNoFlowWithAForgedName) {
   apply_as(1);
   make_pack(12, "fail pack");
   EXPECT_EQ(end_of(1, "flow"), "") << "the newest of that name is another's, and its scripts would run as actor 1";
@@ -93,7 +93,7 @@ TEST_F(WorldOwner, RunsNoFlowThatASubmitterHasNamedLikeItsOwn) {
   EXPECT_THAT(end_of(2, "flow"), HasSubstr("it went wrong")) << "the newest of its own";
 }
 
-TEST_F(WorldOwner, StartsNothingOnceItIsOutOfTheLists) {
+TEST_F(DeploymentOwner, StartsNothingAfterRevocation) {
   apply_as(12);
   EXPECT_EQ(end_of(1, "job"), "");
   save_lists("[]", "[]");
@@ -108,7 +108,7 @@ TEST_F(WorldOwner, StartsNothingOnceItIsOutOfTheLists) {
 }
 
 // The ceiling may have been lowered since the manifest was applied and the flow's definition was stored.
-TEST_F(WorldOwner, StartsNothingThatAsksForMoreThanTheCeilingAllows) {
+TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   apply_as(12);
   make_pack(12, "ok pack", R"({"memory": "64 MiB"})");
   stage_.job_limits.ceiling = Ceilings().of(WorldStage::kContext);
@@ -129,7 +129,7 @@ TEST_F(WorldOwner, StartsNothingThatAsksForMoreThanTheCeilingAllows) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(WorldOwner, StartsNoJobWhoseScriptIsLargerThanTheOperatorAllows) {
+TEST_F(DeploymentOwner, StartsNoJobWithAnOversizedScript) {
   apply_as(12);
   stage_.job_limits = {Ceilings().of(WorldStage::kContext), 1};
   stage_.replace(0);
@@ -139,7 +139,7 @@ TEST_F(WorldOwner, StartsNoJobWhoseScriptIsLargerThanTheOperatorAllows) {
   EXPECT_TRUE(stage_.ran.empty());
 }
 
-TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {
+TEST_F(DeploymentOwner, WaitsWhileTheListsAreUnreadable) {
   apply_as(12);
   save_lists("not a list", "[]");
   stage_.place(1, "job");
@@ -152,7 +152,7 @@ TEST_F(WorldOwner, WaitsWhileTheListsCannotBeRead) {
 }
 
 // A caller that knows the intent may submit a job with its key before the effect is published.
-TEST_F(WorldOwner, AJobOfAnotherIsNoReceiptWhateverItsKey) {
+TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   apply_as(1);
   stage_.place(1, "job");
   for (std::uint64_t call = 1; stage_.world().index().queued().empty(); ++call) {

@@ -16,7 +16,7 @@ using testing::IsEmpty;
 
 constexpr int kWriters = 20;
 
-class WorldParallelWriters : public testing::Test {
+class DeploymentParallelWriters : public testing::Test {
  protected:
   using Change = std::function<Result<void>(const service::WorldStores&, int writer)>;
 
@@ -60,7 +60,7 @@ class WorldParallelWriters : public testing::Test {
   std::vector<std::unique_ptr<WorkflowStore>> worlds_;
 };
 
-TEST_F(WorldParallelWriters, InstanceIsCancelledAndRemovedOnce) {
+TEST_F(DeploymentParallelWriters, InstanceIsCancelledAndRemovedOnce) {
   begin_order(1, "approval");
   EXPECT_EQ(at_once([&](const service::WorldStores& in, int) {
               return service::cancel_instance(stage_.by, in, kOrder, "enough");
@@ -74,7 +74,7 @@ TEST_F(WorldParallelWriters, InstanceIsCancelledAndRemovedOnce) {
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
-TEST_F(WorldParallelWriters, ApprovalIsAnsweredOnce) {
+TEST_F(DeploymentParallelWriters, ApprovalIsAnsweredOnce) {
   begin_order(1, "approval");
   const auto answered = at_once([&](const service::WorldStores& in, int writer) -> Result<void> {
     const auto done = answer_approval(stage_.by, in, {kOrder, "", writer % 2 == 0, "of " + std::to_string(writer)});

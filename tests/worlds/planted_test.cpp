@@ -18,7 +18,7 @@ using testing::IsEmpty;
 
 // Instance 1 waits for a job that no runner has taken, 2 for a timer, 3 for an approval, 4 for an event; 5 has a long
 // state.
-class WorldPlanted : public testing::Test {
+class DeploymentFindings : public testing::Test {
  protected:
   static constexpr const char* kHead = "mj:world-head:acme/shop@1";
   static constexpr const char* kJournal = "mj:world:acme/shop@1";
@@ -79,69 +79,69 @@ class WorldPlanted : public testing::Test {
   std::string job_, texts_;
 };
 
-TEST_F(WorldPlanted, FindsAFactThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingFact) {
   plain({"XDEL", kJournal, "3-0"});
   cannot_mend("world-journal", "workflow-height");
 }
-TEST_F(WorldPlanted, FindsThatTheFirstFactsAreGone) {
+TEST_F(DeploymentFindings, FindsMissingFirstFacts) {
   plain({"XTRIM", kJournal, "MINID", "5"});
   cannot_mend("world-journal", "the next height is 1");
 }
-TEST_F(WorldPlanted, FindsAFactThatIsNone) {
+TEST_F(DeploymentFindings, FindsAnInvalidFact) {
   const std::string next = std::to_string(stage_.world().state().height + 1);
   plain({"XADD", kJournal, next + "-0", "f", "nonsense"});
   cannot_mend("world-journal", "height " + next + " is no fact");
 }
-TEST_F(WorldPlanted, FindsAFactThatDoesNotFit) {
+TEST_F(DeploymentFindings, FindsAnInconsistentFact) {
   const WorkflowFact fact{stage_.world().state().height + 1, 1, Completed{{"acme/order@1", encode_cbor(4).value()}}};
   plain({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
   cannot_mend("world-journal", "workflow-state");
 }
-TEST_F(WorldPlanted, FindsAJournalOfAnotherType) {
+TEST_F(DeploymentFindings, FindsAJournalOfAnotherType) {
   plain({"DEL", kJournal});
   plain({"SET", kJournal, "x"});
   EXPECT_EQ(found(), std::set<std::string>{"world-journal"}) << texts_;
   EXPECT_THAT(texts_, HasSubstr("where a stream belongs"));
 }
-TEST_F(WorldPlanted, FindsAHeadThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingHead) {
   plain({"HDEL", kHead, "manifest"});
   mends("world-index");
 }
-TEST_F(WorldPlanted, FindsAHeadThatNamesAnother) {
+TEST_F(DeploymentFindings, FindsAHeadOfAnotherDeployment) {
   plain({"HSET", kHead, "manifest", std::string(64, 'a')});
   mends("world-index");
   EXPECT_TRUE(stage_.apply()->repeated);
 }
-TEST_F(WorldPlanted, FindsAWorldThatIsNotListed) {
+TEST_F(DeploymentFindings, FindsAnUnlistedDeployment) {
   plain({"SREM", "mj:worlds", WorldStage::kShop});
   mends("world-index");
   EXPECT_EQ(stage_.worlds->worlds(1)->size(), 1U);
 }
-TEST_F(WorldPlanted, FindsAnInstanceThatCountsAsFull) {
+TEST_F(DeploymentFindings, FindsAnInstanceWronglyMarkedFull) {
   plain({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
   EXPECT_FALSE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
   mends("world-index");
   EXPECT_TRUE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
 }
-TEST_F(WorldPlanted, FindsASnapshotThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingSnapshot) {
   const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
   ASSERT_GT(head.snapshot_height, 0U);
   plain({"HDEL", kBlobs, head.snapshot});
   mends("world-snapshot");
   expect_goes_on("ok");
 }
-TEST_F(WorldPlanted, FindsASnapshotOfSomethingElse) {
+TEST_F(DeploymentFindings, FindsAnInvalidSnapshot) {
   const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
   plain({"HSET", kBlobs, head.snapshot, "something else"});
   mends("world-snapshot");
 }
-TEST_F(WorldPlanted, FindsASnapshotWithoutOneOfItsPages) {
+TEST_F(DeploymentFindings, FindsASnapshotWithoutOneOfItsPages) {
   const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
   const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
   plain({"HDEL", kBlobs, *read_snapshot(head.snapshot, read)->pages.begin()});
   mends("world-snapshot");
 }
-TEST_F(WorldPlanted, FindsASnapshotThatIsAnotherWorld) {
+TEST_F(DeploymentFindings, FindsASnapshotOfAnotherDeployment) {
   const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
   const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
   WorldState other = read_snapshot(head.snapshot, read).value().world;
@@ -154,69 +154,69 @@ TEST_F(WorldPlanted, FindsASnapshotThatIsAnotherWorld) {
   mends("world-snapshot");
   EXPECT_EQ(stage_.world().state().refused, 0U);
 }
-TEST_F(WorldPlanted, FindsAStateThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingState) {
   plain({"HDEL", kBlobs, stage_.show(5).at("state_hash")});
   cannot_mend("world-blob", "acme/order@1[5]");
 }
-TEST_F(WorldPlanted, FindsAStateThatIsAnother) {
+TEST_F(DeploymentFindings, FindsAWrongState) {
   plain({"HSET", kBlobs, stage_.show(5).at("state_hash"), "x"});
   cannot_mend("world-blob", "does not hold what its name says");
 }
-TEST_F(WorldPlanted, FindsAManifestThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingManifest) {
   plain({"DEL", "mj:world-manifests:acme/shop@1"});
   cannot_mend("world-manifest", "is not there");
   ASSERT_TRUE(stage_.apply()) << "as the finding says";
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
-TEST_F(WorldPlanted, FindsAManifestThatIsAnother) {
+TEST_F(DeploymentFindings, FindsAWrongManifest) {
   const std::string hash = stage_.worlds->read(1, WorldStage::kShop, 0, 0)->manifest;
   plain({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
   cannot_mend("world-manifest", "cannot be read");
 }
-TEST_F(WorldPlanted, FindsAnEndThatNobodyTells) {
+TEST_F(DeploymentFindings, FindsAnUnreportedEnd) {
   for (int i = 0; i < 3; ++i) stage_.run_jobs();
   plain({"DEL", kInbox});
   mends("world-unheard");
   expect_goes_on("ok");
 }
-TEST_F(WorldPlanted, FindsAJobThatIsGone) {
+TEST_F(DeploymentFindings, FindsAMissingJob) {
   plain({"DEL", job_});
   EXPECT_EQ(found(), std::set<std::string>{"world-effect"}) << texts_;
   EXPECT_FALSE(rebuild().empty());
   expect_goes_on("error");
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
-TEST_F(WorldPlanted, FindsAJobThatDoesNotKnowWhoseItIs) {
+TEST_F(DeploymentFindings, FindsAJobWithoutItsOrigin) {
   plain({"HDEL", job_, "effect_of"});
   mends("world-effect");
   expect_goes_on("ok");
 }
-TEST_F(WorldPlanted, FindsAJobOfAnotherIntent) {
+TEST_F(DeploymentFindings, FindsAJobOfAnotherIntent) {
   plain({"HSET", job_, "idempotency_key", "intent " + std::string(64, 'a')});
   cannot_mend("world-effect", "carries another intent");
 }
-TEST_F(WorldPlanted, FindsATimerThatNobodyWillFire) {
+TEST_F(DeploymentFindings, FindsAnUnscheduledTimer) {
   plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
   mends("world-due");
   stage_.clock.pass(6000);
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("effect"), "sys/timer@1");
 }
-TEST_F(WorldPlanted, FindsAnInboxThatNobodyLooksInto) {
+TEST_F(DeploymentFindings, FindsAnUnscheduledInbox) {
   stage_.place(6, "keep");
   plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
   mends("world-due");
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_EQ(stage_.status(6), "waiting");
 }
-TEST_F(WorldPlanted, FindsAnEntryThatSaysNothing) {
+TEST_F(DeploymentFindings, FindsAnEmptyEntry) {
   ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
   EXPECT_EQ(found(), std::set<std::string>{"world-mail"}) << texts_;
   EXPECT_THAT(rebuild(), IsEmpty()) << "a note: the coordinator drops it";
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
-TEST_F(WorldPlanted, AReceiptThatWasRefusedWaitsForPeopleAndIsNoFinding) {
+TEST_F(DeploymentFindings, RejectedReceiptIsNoFinding) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", SigningKey::make().public_key()}}));
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.show(1).at("refused"), 1);

@@ -67,7 +67,7 @@ TEST_F(StepPoolTest, SlowDeploymentDelaysNoOther) {
   EXPECT_EQ(slow_, 2);
 }
 
-TEST_F(StepPoolTest, LastThreadsAreForOwnersThatHaveNone) {
+TEST_F(StepPoolTest, LastThreadsAreReservedForNewOwners) {
   begin({.threads = 4, .per_owner = 4, .per_deployment = 4, .reserve = 2});
   for (int i = 0; i < 50; ++i) submit_slow(1, "first");
   ASSERT_TRUE(wait_for_slow(2));
@@ -79,7 +79,7 @@ TEST_F(StepPoolTest, LastThreadsAreForOwnersThatHaveNone) {
 }
 
 // The host gives 4 of the 8 threads.
-TEST_F(StepPoolTest, ReserveIsTheLastOfTheThreadsThatTheHostGives) {
+TEST_F(StepPoolTest, ReserveIsTheLastAvailableThread) {
   begin({.threads = 8, .per_owner = 6, .per_deployment = 4, .reserve = 2});
   for (Id owner = 1; owner <= 4; ++owner) submit_slow(owner, "of " + std::to_string(owner));
   ASSERT_TRUE(wait_for_slow(4));
@@ -97,7 +97,7 @@ TEST_F(StepPoolTest, ReserveIsTheLastOfTheThreadsThatTheHostGives) {
   EXPECT_EQ(slow_, 6);
 }
 
-TEST_F(StepPoolTest, OwnerWhoseStepsBreakTheEngineHasOneThread) {
+TEST_F(StepPoolTest, OwnerThatBreaksTheEngineHasOneThread) {
   begin({.threads = 8, .per_owner = 4, .per_deployment = 4, .reserve = 2});
   submit_slow(1, "hangs", false);
   ASSERT_TRUE(wait_for_slow(1));
@@ -127,7 +127,7 @@ TEST_F(StepPoolTest, StepsOfADeploymentKeepTheirOrder) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST_F(StepPoolTest, EndsAreNamedAndWakeTheRound) {
+TEST_F(StepPoolTest, FinishedStepsAreNamedAndWakeTheRound) {
   begin({});
   submit_slow(1, "one");
   ASSERT_TRUE(wait_for_slow(1));
