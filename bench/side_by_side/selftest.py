@@ -56,7 +56,7 @@ class Delivery(unittest.TestCase):
     def test_as_many_runs_as_jobs_do_not_hide_a_lost_one(self):
         self.assertFalse(check([1, 2], [1, 1]).exact)
 
-    def test_ledger_gives_whole_lines_once(self):
+    def test_ledger_returns_complete_lines_once(self):
         with tempfile.TemporaryDirectory() as folder:
             ledger = Ledger(os.path.join(folder, "ledger"))
             with open(ledger.path, "ab", buffering=0) as file:
@@ -87,7 +87,7 @@ class Writers(unittest.TestCase):
         self.assertLess(widths[0], widths[1])
         self.assertTrue(all(float(each.get("x")) + width <= 640 for each, width in zip(rects, widths)))
 
-    def test_curves_are_well_formed_and_leave_out_what_is_empty(self):
+    def test_curves_are_well_formed_and_omit_empty_series(self):
         text = svg.curves("t", {"a": [(0, 1), (0.99, 20)], "b": []}, svg.NINES, svg.nines)
         lines = [each for each in xml.etree.ElementTree.fromstring(text).iter() if each.tag.endswith("polyline")]
         self.assertEqual(1, len(lines))
@@ -192,7 +192,7 @@ class Sessions(unittest.TestCase):
 
 
 class PageOfResults(unittest.TestCase):
-    def test_page_shows_what_was_measured_what_was_left_out_and_what_went_wrong(self):
+    def test_page_shows_results_omissions_and_failures(self):
         curve = [[0.0, 1.0], [0.5, 2.0], [0.99, 3.0]]
         rows = [
             row("drain", "mycojobs", jobs_per_s=10.0, cpu_ms_per_job=2.0) | {"exact": True, "delivery": "2 of 2 once"},

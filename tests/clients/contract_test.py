@@ -140,7 +140,7 @@ class Contract(Case):
         cls.node = json.loads(subprocess.run(["node", os.path.join(HERE, "calls.mjs")], capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout)
         cls.calls = {"python": asyncio.run(python_calls()), "node": cls.node["calls"]}
 
-    def test_the_clients_call_what_the_contract_has(self):
+    def test_clients_call_only_methods_of_the_contract(self):
         for client, calls in self.calls.items():
             for method, params in calls:
                 self.assertIn(method, self.methods, client)
@@ -153,7 +153,7 @@ class Contract(Case):
                 for name, param in self.methods[method].items():
                     self.assertTrue(name in params or not param["required"], (client, method, name))
 
-    def test_no_method_is_named_in_a_client_that_was_not_looked_at(self):
+    def test_every_method_in_a_client_is_checked(self):
         sources = {"python": text_of(PYTHON_CLIENT, "mycojobs/aio.py"), "node": text_of(NODE_CLIENT, "index.js")}
         for client, source in sources.items():
             named = set(METHOD.findall(source)) - {"system.info"}  # used to find the context of an event stream
@@ -211,7 +211,7 @@ class Contract(Case):
                     else:
                         self.assertIn(own, (declared_name, "limits"), (kind, name))
 
-    def test_the_declarations_name_what_is_there(self):
+    def test_declarations_match_the_code(self):
         declarations = text_of(NODE_CLIENT, "index.d.ts")
         self.assertEqual(set(re.findall(r"^export (?:class|const) (\w+)", declarations, re.M)), set(self.node["names"]))
         for name, there in self.node["methods"].items():
@@ -234,7 +234,7 @@ class Contract(Case):
     # Methods that change data, by the last part of their name. They are not repeated without an idempotency key.
     CHANGES = set("""create update delete send cancel start run retry restart approve reject replay pause resume signal apply remove requeue drop challenge begin end""".split())
 
-    def test_only_what_is_harmless_is_sent_again_when_its_answer_was_lost(self):
+    def test_only_idempotent_calls_are_repeated(self):
         wanted = {}
         for method, params in self.methods.items():
             wanted[method, ""] = method == "job.cancel" or method.rpartition(".")[2] not in self.CHANGES

@@ -74,7 +74,7 @@ class Hostile(unittest.TestCase):
     def test_node(self):
         self.meets(node_says, 1)
 
-    def test_what_is_given_gets_into_no_head(self):
+    def test_arguments_are_not_written_into_the_head(self):
         stranger = Stranger()
         self.addCleanup(stranger.close)
         evil = "1:7\r\nX-Evil: yes\r\n&context=9"
@@ -84,7 +84,7 @@ class Hostile(unittest.TestCase):
         self.assertNotIn("x-evil", head)
         self.assertEqual(line.count("context="), 1, line)
 
-    def test_addresses_and_tokens_that_are_none(self):
+    def test_invalid_addresses_and_tokens_are_rejected(self):
         for url in ("http://h:99999", "http://h:x", "http://[", "http://", "ftp://h", "h", "http://h/ü", "http://h/a b", "http://h/\r\nX: y"):
             with self.assertRaises(mycojobs.Invalid, msg=url):
                 mycojobs.AsyncClient(url)
@@ -105,13 +105,13 @@ class Hostile(unittest.TestCase):
 
         asyncio.run(story())
 
-    def test_only_the_servers_own_503_was_not_looked_at(self):
+    def test_only_the_servers_own_503_is_repeated(self):
         for status, sent in ((500, True), (502, True), (504, True), (503, False)):
             error = refused(status, b"no")
             self.assertIsInstance(error, mycojobs.Unavailable)
             self.assertEqual(error.sent, sent, status)
 
-    def test_what_is_no_json_is_refused_before_it_is_sent(self):
+    def test_non_json_is_rejected_before_it_is_sent(self):
         deep = []
         for _ in range(100_000):
             deep = [deep]

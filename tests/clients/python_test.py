@@ -55,7 +55,7 @@ class Jobs(Case):
         self.client = Client(self.world.url, self.world.token)
         self.addCleanup(self.client.close)
 
-    def test_a_script_hands_back_its_result_and_its_log(self):
+    def test_script_returns_its_result_and_log(self):
         job = self.client.submit("import sys\nprint('one')\nprint('two', file=sys.stderr)\nresult['n'] = 42", env={"A": "b"}, name="first")
         self.assertEqual(job.result(LIMIT_S), {"n": 42})
         lines = list(job.logs())
@@ -78,7 +78,7 @@ class Jobs(Case):
         job.cancel()
         self.assertRaises(mycojobs.JobCancelled, job.result, LIMIT_S)
 
-    def test_a_function_is_shipped_and_hands_back_what_it_returns(self):
+    def test_function_is_shipped_and_returns_its_value(self):
         self.assertEqual(area(1), {"area": 3.14, "unit": "m"}, "here it runs as ever")
         job = self.client.submit(area, 2, kwargs={"unit": "km"})
         self.assertEqual(job.result(LIMIT_S), {"area": 12.57, "unit": "km"})
@@ -89,7 +89,7 @@ class Jobs(Case):
         self.assertEqual(self.client.submit(factorial, 10).result(LIMIT_S), 3628800)
         self.assertEqual(self.client.submit(area, 1, timeout=7).result(LIMIT_S)["unit"], "m")
 
-    def test_arguments_arrive_as_they_are(self):
+    def test_arguments_arrive_unchanged(self):
         def same(value, *rest, key=None):
             return [value, list(rest), key]
 
@@ -141,7 +141,7 @@ class Jobs(Case):
         self.assertNotEqual(again.key, job.key)
         self.assertEqual(again.result(LIMIT_S), {"x": "y"})
 
-    def test_a_wait_that_is_over_says_so_and_may_be_repeated(self):
+    def test_expired_wait_is_reported_and_repeatable(self):
         job = self.client.submit("import time\ntime.sleep(2)\nresult['late'] = True")
         began = time.monotonic()
         with self.assertRaises(mycojobs.WaitTimeout) as caught:
@@ -155,7 +155,7 @@ class Jobs(Case):
         second = self.client.submit("import mycojobs\nresult['n'] = mycojobs.inputs['first']['n'] + 1", depends=[first])
         self.assertEqual(second.result(LIMIT_S), {"n": 21})
 
-    def test_large_results_arrive_and_what_is_too_large_is_reported(self):
+    def test_large_results_arrive_up_to_the_limit(self):
         self.assertEqual(len(self.client.submit("result['x'] = 'ü' * 450_000").result(LIMIT_S)["x"]), 450_000)
         with self.assertRaises(mycojobs.JobFailed) as caught:
             self.client.submit("result['x'] = 'x' * 3_000_000").result(LIMIT_S)
@@ -224,7 +224,7 @@ class Shipping(unittest.TestCase):
             script_of(function, args, kwargs)
         self.assertIsInstance(caught.exception, TypeError)
 
-    def test_what_cannot_run_elsewhere_is_refused_with_its_reason(self):
+    def test_unshippable_function_is_rejected_with_a_reason(self):
         outer = 3
 
         def closure():
@@ -270,7 +270,7 @@ class Shipping(unittest.TestCase):
         with self.assertRaisesRegex(mycojobs.CannotShip, "lambda"):
             mycojobs.job()(lambda: 1)
 
-    def test_arguments_that_are_no_json_are_refused_with_their_place(self):
+    def test_non_json_arguments_are_rejected_with_their_place(self):
         self.refused(area, "missing a required argument: 'radius'")
         self.refused(area, "argument 1 is a set", {1})
         self.refused(area, r"argument unit\['a'\]\[1\] is a bytes", 1, unit={"a": [1, b""]})
@@ -326,7 +326,7 @@ class Flows(Case):
     def until(self, flow, node, status):
         eventually(lambda: any(each["name"] == node and each["node_status"] == status for each in flow.dag()["nodes"]))
 
-    def test_a_flow_is_approved_signalled_and_hands_back_its_results(self):
+    def test_flow_is_approved_signalled_and_returns_its_results(self):
         flow = self.start(inputs={"n": 7})
         self.until(flow, "make", "completed")
         self.assertRaises(mycojobs.WaitTimeout, flow.wait, 0.1)
@@ -340,7 +340,7 @@ class Flows(Case):
         self.assertEqual(events[-1].data["status"], "finished")
         self.assertIn("node_completed", [each.data.get("kind") for each in events])
 
-    def test_one_that_fails_says_how(self):
+    def test_failed_flow_reports_its_error(self):
         flow = self.start()
         self.until(flow, "make", "completed")
         flow.reject("ok")
@@ -407,7 +407,7 @@ class Away(Case):
         self.assertEqual(len(output), 3)
         self.assertIn({"n": 1}, output)
 
-    def test_who_calls_while_the_server_is_away_is_served_when_it_is_back(self):
+    def test_call_during_an_outage_is_served_afterwards(self):
         self.world.stop_coordinator()
         made = []
         thread = threading.Thread(target=lambda: made.append(self.client.submit("result['n'] = 2", name="patient")))
@@ -427,7 +427,7 @@ class Away(Case):
         self.assertEqual(len(self.named("only once")), 1)
         self.assertEqual(self.world.relay.lose_answers, 0)
 
-    def test_what_is_not_harmless_is_not_repeated(self):
+    def test_other_calls_are_not_repeated(self):
         request = {"script": "x", "script_type": "python", "name": "unsafe"}
         self.world.relay.lose_answers = 1
         with self.assertRaises(mycojobs.Unavailable) as caught:
@@ -438,7 +438,7 @@ class Away(Case):
         self.client.call("job.create", {**request, "id": 700_000, "name": "named by its id"}, repeat=True)
         self.assertEqual(len(self.named("named by its id")), 1)
 
-    def test_an_instance_s_key_makes_no_answer_to_a_gate_come_twice(self):
+    def test_instance_key_answers_a_gate_once(self):
         for verb in ("approve", "reject", "cancel", "remove"):
             self.world.relay.begin_count()
             self.world.relay.lose_answers = 1
@@ -446,7 +446,7 @@ class Away(Case):
                 self.client.call("workflow." + verb, {"workflow": "acme/order@1", "key": "7"})
             self.assertEqual(self.world.relay.requests, 1, verb)
 
-    def test_nobody_there_is_an_error_after_a_while(self):
+    def test_missing_server_is_an_error_after_the_timeout(self):
         with Client("http://127.0.0.1:1", "t", retry_for=0.3) as client:
             began = time.monotonic()
             with self.assertRaises(mycojobs.Unavailable) as caught:
@@ -454,7 +454,7 @@ class Away(Case):
             self.assertLess(time.monotonic() - began, 20)
             self.assertIn("mycojobs coordinator", caught.exception.remedy)
 
-    def test_events_go_on_behind_the_last_one(self):
+    def test_events_resume_after_the_last_one(self):
         job = self.client.submit("import time\nfor i in range(30):\n  print(i, flush=True)\n  time.sleep(0.05)")
         seen, states = [], []
         for event in self.client.events(job=job.key):
@@ -467,7 +467,7 @@ class Away(Case):
         self.assertEqual(seen, [f"{i}\n" for i in range(30)])
         self.assertEqual(states[-1], "finished")
 
-    def test_of_a_context_all_flows_are_reported(self):
+    def test_events_of_a_context_cover_all_flows(self):
         events = self.client.events()
         shown = threading.Thread(target=lambda: setattr(self, "first", next(events)))
         shown.start()
@@ -508,7 +508,7 @@ class Away(Case):
         self.assertNotIn("Task was destroyed", output)
         job.cancel()
 
-    def test_a_client_is_of_one_process_and_says_when_it_is_closed(self):
+    def test_client_is_bound_to_its_process_and_reports_closing(self):
         program = f"""import os, sys; sys.path.insert(0, {PYTHON_CLIENT!r})
 import mycojobs
 client = mycojobs.Client()
@@ -529,7 +529,7 @@ sys.exit(7)"""
         self.client.close()
         self.assertRaises(mycojobs.Error, self.client.call, "system.ping")
 
-    def test_whoever_calls_when_it_is_closed_gets_an_error(self):
+    def test_call_on_a_closed_client_is_an_error(self):
         job = self.client.submit(SLEEP)
         began, output = threading.Barrier(9), []
 
@@ -669,7 +669,7 @@ class Asyncio(Case):
 
         self.run_async(story)
 
-    def test_a_call_may_take_as_long_as_it_says(self):
+    def test_call_has_its_own_timeout(self):
         async def story(client):
             request = {"script": SLEEP, "script_type": "python", "wait_ms": 3000, "name": "slow"}
             with self.assertRaises(mycojobs.Unavailable):

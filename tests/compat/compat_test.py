@@ -18,12 +18,12 @@ def result(differ, name="test_some"):
 
 
 class Causes(unittest.TestCase):
-    def test_what_a_policy_refuses_is_reported_by_its_name(self):
+    def test_denial_by_a_policy_is_reported_by_its_name(self):
         differ = {"test.a": ["failed", "self.pid = _fork_exec( PermissionError: [Errno 1] Operation not permitted"],
                   "test.b": ["failed", "OSError: [Errno 97] Address family not supported by protocol"]}
         self.assertEqual(compat.causes_of(result(differ)), {"policy: no process (exec)": 1, "policy: no network (net)": 1})
 
-    def test_what_nothing_explains_is_reported_as_such(self):
+    def test_unexplained_difference_is_reported(self):
         wrong = result({"test.c": ["failed", "AssertionError: 1 != 2"]})
         self.assertEqual(compat.causes_of(wrong), {None: 1})
         self.assertIn("| test_some | 1 of 3 | **unexplained** 1 |", compat.page([wrong, result({}, "test_good")]))
@@ -66,12 +66,12 @@ class ShellIdioms(unittest.TestCase):
 
 @unittest.skipUnless(IS_INSTALLED, "libpython3.11-testsuite is not installed")
 class Module(unittest.TestCase):
-    def test_one_that_needs_nothing_is_alike(self):
+    def test_script_without_needs_behaves_the_same(self):
         found = compat.compare("test_bisect", MYCOJOBS, 60)
         self.assertEqual((found["comparable"], found.get("differ")), (True, {}), found)
         self.assertGreater(found["tests"], 5)
 
-    def test_one_that_starts_processes_differs_by_policy_alone(self):
+    def test_script_with_processes_differs_only_by_policy(self):
         found = compat.compare("test_atexit", MYCOJOBS, 60)
         self.assertTrue(found["differ"], found)
         self.assertNotIn(None, compat.causes_of(found), found)

@@ -252,20 +252,20 @@ class Manifests(unittest.TestCase):
         self.api = yaml.safe_load(text_of("docker", "compose.api.yaml"))
         self.kubernetes = list(yaml.safe_load_all(text_of("docker", "kubernetes.yaml")))
 
-    def test_they_hold(self):
+    def test_checks_pass(self):
         self.assertEqual(apparmor_problems(text_of("docker", "apparmor")), [])
         self.assertEqual(seccomp_problems(self.seccomp), [])
         self.assertEqual(compose_problems(self.compose), [])
         self.assertEqual(api_problems(self.compose, self.api), [])
         self.assertEqual(kubernetes_problems(self.kubernetes), [])
 
-    def test_the_image_runs_as_nobody_special_and_asks_for_its_health(self):
+    def test_image_runs_unprivileged_with_a_health_check(self):
         dockerfile = text_of("docker", "Dockerfile")
         self.assertRegex(dockerfile, r"(?m)^USER 10001:10001$")
         self.assertRegex(dockerfile, r'(?m)^HEALTHCHECK .* CMD \["mycojobs", "health"\]$')
         self.assertEqual(len(re.findall(r"(?m)^FROM debian:bookworm-slim", dockerfile)), 2)
 
-    def test_what_is_broken_is_found(self):
+    def test_damage_is_found(self):
         def broken(problems, value, change):
             value = copy.deepcopy(value)
             change(value)

@@ -16,7 +16,7 @@ def wrongs(got):
 
 
 class Comparison(unittest.TestCase):
-    def test_within_the_tolerance_nothing_is_wrong(self):
+    def test_values_within_the_tolerance_pass(self):
         self.assertEqual(wrongs({"a.b": 1050, "c.d": 19}), {})
 
     def test_an_operation_that_costs_more_is_named(self):
@@ -35,12 +35,12 @@ class Comparison(unittest.TestCase):
         written = Expected(Expected(FILE).text({"a.b": 7, "x.y": 8}))
         self.assertEqual((written.comments, written.tolerance, written.counts), (["# why"], 5.0, {"a.b": 7, "x.y": 8}))
 
-    def test_a_line_that_is_no_count_is_refused(self):
+    def test_invalid_line_is_rejected(self):
         for text in (FILE + "a.b 12\n", FILE + "e.f -1\n", FILE + "e.f\n", "a.b 1\n"):
             with self.assertRaises(ValueError):
                 Expected(text)
 
-    def test_a_dump_tells_its_operation_and_total(self):
+    def test_dump_contains_operation_and_total(self):
         self.assertEqual(per_operation(f"desc: Trigger: Client Request: a.b\nevents: Ir\nsummary: {7 * TIMES}\n"), ("a.b", 7))
         self.assertIsNone(per_operation("desc: Trigger: Program termination\nsummary: 1\n"))
         with self.assertRaises(ValueError):

@@ -60,27 +60,27 @@ SKIP = "Test Pass Reason:\nSkip regular expression found in output. Regex=[\\[  
 
 
 class Skips(unittest.TestCase):
-    def test_a_test_of_its_own_is_named_with_its_reason(self):
+    def test_separate_test_is_named_with_its_reason(self):
         self.assertEqual(skips(entry("Ids.Overlap", PROGRAM, SKIP)), [("Ids.Overlap", "an ordinary user has one id")])
 
-    def test_one_within_a_program_is_named_below_it(self):
+    def test_test_within_a_program_is_named_below_it(self):
         self.assertEqual(skips(entry("as_user", PROGRAM)), [("as_user/Ids.Overlap", "an ordinary user has one id")])
 
     def test_a_parameter_may_be_a_number_for_one_and_a_value_for_the_other(self):
         output = "[  SKIPPED ] Of/Points.Hold/3, where GetParam() = two (0 ms)\n"
         self.assertEqual(skips(entry("Of/Points.Hold/two", output, SKIP))[0][0], "Of/Points.Hold/3")
 
-    def test_what_passed_is_none(self):
+    def test_passed_test_is_not_skipped(self):
         self.assertEqual(skips(entry("Ids.Free", "[ RUN      ] Ids.Free\n[       OK ] Ids.Free (1 ms)\n")), [])
 
-    def test_a_program_that_ran_nothing_is_one(self):
+    def test_program_without_tests_is_skipped(self):
         output = "[==========] Running 0 tests from 0 test suites.\n[  PASSED  ] 0 tests.\n"
         self.assertEqual(skips(entry("as_user", output)), [("as_user", "no test of the program was chosen")])
 
-    def test_what_was_disabled_is_one(self):
+    def test_disabled_test_is_skipped(self):
         self.assertEqual(skips(entry("Ids.Off", command='""')), [("Ids.Off", "it was not started")])
 
-    def test_those_of_unittest_are_counted(self):
+    def test_skips_of_unittest_are_counted(self):
         self.assertEqual(skips(entry("Compat", "Ran 9 tests in 0.1s\n\nOK (skipped=2)\n")),
                          [("Compat", "2 skipped by unittest")])
 
@@ -92,29 +92,29 @@ class Skips(unittest.TestCase):
 class Repeats(unittest.TestCase):
     LOG = entry("A.Good") + entry("Lease.IsRenewed", FAILED, "Test Failed.") + entry("B.Good") + entry("Lease.IsRenewed")
 
-    def test_one_that_passed_at_last_is_reported_with_its_first_failure(self):
+    def test_repeated_pass_is_reported_with_its_first_failure(self):
         self.assertEqual(repeats(self.LOG), [
             ("Lease.IsRenewed",
              "Failed, then passed: tests/contract/lease_test.cpp:12 Expected equality of these values: 1 2 "
              "[  FAILED  ] Lease.IsRenewed (3 ms)")])
 
-    def test_how_it_ended_is_what_ctest_printed(self):
+    def test_kind_of_failure_is_that_of_ctest(self):
         console = " 3/7 Test  #4: Lease.IsRenewed ......***Exception: SegFault  0.01 sec\n" \
                   "     Test  #4: Lease.IsRenewed ......   Passed    0.00 sec\n"
         self.assertTrue(repeats(self.LOG, console)[0][1].startswith("Exception: SegFault, then passed: "))
 
-    def test_one_that_failed_again_is_reported_too(self):
+    def test_repeated_failure_is_reported(self):
         log = entry("A", "", "Test Failed.") * 2
         self.assertEqual(repeats(log), [("A", "Failed, failed again")])
 
-    def test_passing_at_once_is_none(self):
+    def test_first_pass_is_not_repeated(self):
         self.assertEqual(repeats(entry("A") + entry("B")), [])
 
-    def test_the_machine_says_its_own(self):
+    def test_machine_names_its_repeats(self):
         rows = "ok the suite (9 s): 16 tests of cgroup_tests, at the second try Waiting.Spins Slots.Turn\nok other: x\n"
         self.assertEqual([row.test for row in ledger.repeated_in_machine(rows)], ["vm/Waiting.Spins", "vm/Slots.Turn"])
 
-    def test_a_machine_that_was_booted_again_tells_what_failed_in_the_first(self):
+    def test_second_machine_reports_failures_of_the_first(self):
         self.assertEqual(ledger.repeated_in_machine("ok a: b\n", "ok a: b\nFAILED the unit starts: too late\n    more\n"),
                          [("vm/the unit starts", "in the first machine: too late")])
 
@@ -125,7 +125,7 @@ class Lists(unittest.TestCase):
         for text in ("A.B", "A.B: ", "A.B : \n"):
             self.assertRaises(ValueError, ledger.read_list, text)
 
-    def test_those_of_the_tree_are_good(self):
+    def test_lists_of_the_repository_are_valid(self):
         for name in ("skips.txt", "repeats.txt"):
             self.assertTrue(ledger.read_list(ledger.text_of(os.path.join(ledger.HERE, name))), name)
 
@@ -141,17 +141,17 @@ class Verdict(unittest.TestCase):
             code = ledger.main([paths["log"], "--skips", paths["skips"], "--repeats", paths["repeats"]])
         return code, answer.getvalue()
 
-    def test_nothing_to_tell_is_good(self):
+    def test_empty_ledger_passes(self):
         self.assertEqual(self.verdict(entry("A")),
                          (0, "tests that were skipped: 0\ntests that failed and were repeated: 0\n"))
 
-    def test_what_is_on_no_list_fails(self):
+    def test_unlisted_test_fails(self):
         code, answer = self.verdict(entry("as_user", PROGRAM))
         self.assertEqual(code, 1)
         self.assertIn("  NOT LISTED as_user/Ids.Overlap: an ordinary user has one id\n", answer)
         self.assertEqual(self.verdict(Repeats.LOG)[0], 1)
 
-    def test_what_is_on_its_list_does_not(self):
+    def test_listed_test_passes(self):
         self.assertEqual(self.verdict(entry("as_user", PROGRAM), skips="as_user/Ids.*: one id\n")[0], 0)
         self.assertEqual(self.verdict(Repeats.LOG, skips="*: all\n")[0], 1)
         self.assertEqual(self.verdict(Repeats.LOG, repeats="Lease.*: its clock\n")[0], 0)

@@ -12,7 +12,7 @@ const {LogLines} = await source('lines.js');
 const {Rows} = await source('rows.js');
 const {flow_state, has_failed, job_state, node_state} = await source('states.js');
 
-test('what turns or hides text is shown as a sign', () => {
+test('control and bidirectional characters are shown as signs', () => {
   assert.equal(plain('a\u202eb\u200bc\u0000d\u001be\u007f'), 'a\u2039U+202E\u203ab\u2039U+200B\u203ac\u2400d\u241be\u2421');
   assert.equal(plain('a\r\nb\tc'), 'a\nb\tc');
   assert.equal(plain(null), '');
@@ -20,7 +20,7 @@ test('what turns or hides text is shown as a sign', () => {
   assert.equal(line('x'.repeat(50), 5), 'xxxxx\u2026');
 });
 
-test('any value is text, whatever it looks like, and nothing throws', () => {
+test('any value is rendered as text without errors', () => {
   const node = {type: 'pdf', __e: {}, props: {children: 'x'}};
   let deep = {};
   for (let i = 0; i < 200000; i++) deep = {deep};
@@ -37,20 +37,20 @@ test('any value is text, whatever it looks like, and nothing throws', () => {
   }
 });
 
-test('characters that hide what is written are found, with their lines', () => {
+test('hidden characters are found with their lines', () => {
   assert.deepEqual(hidden_in('a\tb\r\nc\n'), []);
   assert.deepEqual(hidden_in('a\n\u202eb\rc\n\n\u200b'), [{line: 2, sign: '\u2039U+202E\u203a'}, {line: 2, sign: '\u240d'}, {line: 4, sign: '\u2039U+200B\u203a'}]);
   assert.equal(hidden_in('\u202e'.repeat(1000)).length, 100);
   assert.equal(without_hidden('a\r\n\u202eb\u0000\tc'), 'a\nb\tc');
 });
 
-test('moments beyond the calendar are said, and numbers beyond 2^53 can be calculated with', () => {
+test('times beyond the calendar and numbers beyond 2^53 are handled', () => {
   assert.deepEqual([moment(9007199254740991), moment(18446744073709551615n), moment(8640000000000000), moment(0)], ['after the year 275760', 'after the year 275760', '+275760-09-13 00:00:00 UTC', '']);
   assert.equal(elapsed(1n, 18446744073709551615n), 18446744073709551614);
   assert.equal(bytes(1n << 40n), '1024.0 GiB');
 });
 
-test('names that are data find nothing of Object.prototype', () => {
+test('data names do not reach Object.prototype', () => {
   for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty', {toString: 1}, null]) {
     assert.equal(entry_of({}, name), undefined);
     assert.equal(has_failed({status: 'error', detail: name}), true);
@@ -66,13 +66,13 @@ test('names that are data find nothing of Object.prototype', () => {
   assert.deepEqual([rows.at.get('job:1:1').status, rows.at.get('job:1:1').polluted], ['finished', undefined]);
 });
 
-test('what others named is one word of a command', () => {
+test('foreign names are quoted as one word of a command', () => {
   const {stdout} = spawnSync('sh', ['-c', `printf '%s|' ${["queue:python", "a b", "it's", '$(id)', '`id`', '', ';x&', '-n', 'a\nb'].map(shell_word).join(' ')}`], {encoding: 'utf8'});
   assert.equal(stdout, "queue:python|a b|it's|$(id)|`id`||;x&|-n|a\nb|");
   assert.doesNotMatch(shell_word('a`id`'), /`/);
 });
 
-test('colours of terminals are kept, all other escapes go', () => {
+test('terminal colours are kept and other escapes removed', () => {
   assert.deepEqual(log_parts('a\u001b[1;31mb\u001b[0mc'), [{text: 'a', style: ''}, {text: 'b', style: 'ansi-red ansi-bold'}, {text: 'c', style: ''}]);
   assert.deepEqual(log_parts('\u001b[38;5;200mx\u001b[38;2;1;2;3my'), [{text: 'x', style: ''}, {text: 'y', style: ''}]);
   for (const escape of ['\u001b]0;title\u0007', '\u001b]8;;http://x\u001b\\', '\u001b[2J', '\u001b[?25l', '\u001bP1;2q\u001b\\', '\u001b(B', '\u001b'])
@@ -80,7 +80,7 @@ test('colours of terminals are kept, all other escapes go', () => {
   assert.equal(log_text('\u001b[31m<b>\u001b[0m'), '<b>');
 });
 
-test('events come whole, however they are cut', () => {
+test('events are parsed in any pieces', () => {
   const stream = 'id: 5.0.0\n\n: heartbeat\n\nevent: log\nid: 7\ndata: {"a":1}\n\nretry: 1000\n\nevent: job\ndata: {"b":"x\\ny"}\n\n';
   for (let size = 1; size < stream.length; size++) {
     const heard = [], feed = event_reader((each) => heard.push(each));
@@ -99,7 +99,7 @@ test('integers that a number cannot hold keep their digits', () => {
   assert.equal(parseJson('9007199254740993'), 9007199254740993n);
 });
 
-test('numbers and times are for people', () => {
+test('numbers and times are readable', () => {
   assert.deepEqual([span(0), span(999), span(1500), span(61000), span(3700000), span(90000000)], ['0 ms', '999 ms', '1.5 s', '1 min 1 s', '1 h 1 min', '1 d 1 h']);
   assert.deepEqual([ago(0, 5), ago(1000, 1500), ago(1000, 62000)], ['', 'now', '1 min ago']);
   assert.deepEqual([since(0, 5), since(1000, 1500), since(1000, 28000), since(1000, 121000)], ['', '1 s', '27 s', '2 min']);
@@ -107,14 +107,14 @@ test('numbers and times are for people', () => {
   assert.equal(count(1234567), '1\u202f234\u202f567');
 });
 
-test('what a key signs is the one encoding of it', () => {
+test('a key signs the canonical encoding', () => {
   const bytes = login_bytes({algorithm: 'ed25519', audience: 'h:1', challenge: 'c'.repeat(30), signer: 's'.repeat(300)});
   const text = (n) => (n < 24 ? [0x60 + n] : n < 256 ? [0x78, n] : [0x79, n >> 8, n & 255]);
   const row = (name, value) => [...text(name.length), ...Buffer.from(name), ...text(value.length), ...Buffer.from(value)];
   assert.deepEqual([...bytes], [...Buffer.from('mycojobs login 1\n'), 0xa4, ...row('signer', 's'.repeat(300)), ...row('audience', 'h:1'), ...row('algorithm', 'ed25519'), ...row('challenge', 'c'.repeat(30))]);
 });
 
-test('a failure that a flow went past is no tick', () => {
+test('a continued failure is not shown as a success', () => {
   const state = (detail) => node_state({node_status: 'completed', detail});
   assert.deepEqual(state('ok'), ['done', 'completed']);
   assert.deepEqual(state('handled'), ['handled', 'handled']);
@@ -137,7 +137,7 @@ const lines_of = (pieces) => {
   pieces.forEach((text, seq) => log.take({seq, ts_ms: 0, stream: 'stdout', text}));
   return log;
 };
-test('a line that is written again and again shows what stands there now', () => {
+test('an overwritten line shows its latest text', () => {
   const shown = (...pieces) => lines_of(pieces).lines.map((line) => line.text);
   assert.deepEqual(shown('10%\r20%', '\r30%'), ['30%'], 'before its end, too');
   assert.deepEqual(shown('10%\r', '20%\r', '30%'), ['30%']);
@@ -145,12 +145,12 @@ test('a line that is written again and again shows what stands there now', () =>
   assert.deepEqual(shown('a\r\nb\r', '\nc\r\r\n'), ['a', 'b', 'c']);
   assert.deepEqual(shown('one', ' line\ntwo'), ['one line', 'two']);
 });
-test('what was written over does not count, and costs no other line', () => {
+test('overwritten text is not counted', () => {
   const log = lines_of(['first\n']);
   for (let i = 0; i < 80; i++) log.take({seq: 1 + i, ts_ms: 0, stream: 'stderr', text: `\r${'x'.repeat(1 << 20)}`});
   assert.deepEqual([log.lines.length, log.dropped, log.chars], [2, 0, 5 + (1 << 20)]);
 });
-test('a line that was let go before its end counts no more', () => {
+test('an evicted incomplete line is not counted', () => {
   const log = lines_of([]);
   log.take({seq: 0, ts_ms: 0, stream: 'stderr', text: 'begun'});
   for (let i = 0; i < 80; i++) log.take({seq: 1 + i, ts_ms: 0, stream: 'stdout', text: `${'x'.repeat(1 << 20)}\n`});
@@ -160,7 +160,7 @@ test('a line that was let go before its end counts no more', () => {
   assert.equal(log.chars, log.lines.reduce((sum, line) => sum + line.text.length, 0));
 });
 
-test('more than was read leaves what was there, behind a gap that can be filled', () => {
+test('a larger log keeps the earlier lines behind a gap', () => {
   const rows = begun(300, 101);
   assert.equal(rows.front_ms, 300);
   rows.leap(jobs(2000, 1001), '1001000 job:1:1001', {});
@@ -174,7 +174,7 @@ test('more than was read leaves what was there, behind a gap that can be filled'
   assert.equal(rows.at.size, 1900);
 });
 
-test('a job that has changed meanwhile stands once, where it is new', () => {
+test('a changed job is listed once at its new position', () => {
   const rows = begun(300, 101);
   rows.leap([{key: 'job:1:150', status: 'error', changed_ms: 900}, ...jobs(800, 700)], '700000 x', {});
   assert.equal(shown(rows).filter((each) => each === 150).length, 1);
@@ -187,7 +187,7 @@ test('a job that has changed meanwhile stands once, where it is new', () => {
   assert.ok(!shown(rows).includes(300), 'what the filter wants no more goes');
 });
 
-test('a filter for errors leaves out nodes that their flow left out', () => {
+test('a filter for errors omits skipped nodes', () => {
   const rows = new Rows();
   const ended = (id, detail) => ({key: `job:1:${id}`, flow_id: 3, status: 'error', detail, changed_ms: id});
   const jobs_of_a_flow = [ended(1, 'skipped'), ended(2, 'exception'), ended(3, 'not_needed')];
@@ -197,7 +197,7 @@ test('a filter for errors leaves out nodes that their flow left out', () => {
   assert.ok(shown(rows).includes(1), 'unless they are asked for');
 });
 
-test('a list at its front keeps what fits, and goes on from there', () => {
+test('a list at its start keeps a page and continues', () => {
   const rows = begun(10, 1);
   for (let at = 2000; at <= 20000; at += 2000) {
     rows.leap(jobs(at, at - 999), `${(at - 999) * 1000} x`, {});

@@ -27,7 +27,7 @@ def noisy(value, spread, seed=1):
 
 
 class Verdict(unittest.TestCase):
-    def test_what_stays_is_flat(self):
+    def test_constant_series_is_flat(self):
         self.assertEqual(verdict(run(lambda at: 12.0)), "flat")
         for seed in range(20):
             self.assertEqual(verdict(run(noisy(lambda at: 12.0, 2.0, seed))), "flat")
@@ -44,20 +44,20 @@ class Verdict(unittest.TestCase):
     def test_a_step_after_the_second_quarter_is_found(self):
         self.assertEqual(verdict(run(lambda at: 12.0 if at < 0.6 else 14.0)), "grows")
 
-    def test_growth_while_warming_up_is_none(self):
+    def test_growth_during_warm_up_is_ignored(self):
         self.assertEqual(verdict(run(lambda at: min(12.0, 48 * at))), "flat")
 
     def test_single_samples_decide_nothing(self):
         self.assertEqual(verdict(run(lambda at: 90.0 if int(at * SAMPLES) % 20 == 7 else 12.0)), "flat")
 
-    def test_a_saw_whose_teeth_stay_is_flat_and_one_that_climbs_is_not(self):
+    def test_sawtooth_is_flat_unless_it_climbs(self):
         self.assertEqual(verdict(run(lambda at: 12 + at * 30 % 1)), "flat")
         self.assertEqual(verdict(run(lambda at: 12 + at * 30 % 1 + 3 * at)), "grows")
 
-    def test_what_falls_is_flat(self):
+    def test_falling_series_is_flat(self):
         self.assertEqual(verdict(run(lambda at: 12 - 4 * at)), "flat")
 
-    def test_what_was_not_looked_at_is_not_called_flat(self):
+    def test_unmeasured_series_is_not_called_flat(self):
         self.assertEqual(verdict(run(lambda at: 12, samples=8)), "too few samples")
         gone = [{**each, "series": {}} if each["at"] > 300 else each for each in run(lambda at: 12)]
         self.assertEqual(verdict(gone), "too few samples")
@@ -70,7 +70,7 @@ class Verdict(unittest.TestCase):
         self.assertAlmostEqual(row["per_million"], 20, delta=0.5)
         self.assertAlmostEqual(row["unseen_per_million"], row["allowed"] / 0.075, delta=0.5)
 
-    def test_what_grows_comes_first_in_the_table(self):
+    def test_growing_series_are_first_in_the_table(self):
         samples = [{**a, "series": {**a["series"], **b["series"]}} for a, b in zip(run(lambda at: 1, "a"), run(lambda at: 9 * at, "b threads"))]
         self.assertRegex(table(judge(samples)).splitlines()[2], r"^\| b threads .*grows \|$")
 

@@ -105,7 +105,7 @@ def complaints(functions):
 
 
 class Functions(unittest.TestCase):
-    def test_none_is_longer_than_a_screen(self):
+    def test_no_function_is_longer_than_a_screen(self):
         functions = list(functions_below(ROOT))
         self.assertGreater(len(functions), 1000, f"the sources below {ROOT} were not found")
         self.assertEqual("\n".join(complaints(functions)), "")
@@ -115,7 +115,7 @@ class Reading(unittest.TestCase):
     def names(self, text):
         return [(function.name, function.line, function.lines) for function in functions_of(text)]
 
-    def test_functions_are_found_wherever_they_may_stand(self):
+    def test_functions_are_found_anywhere(self):
         for text, name in (("int f() {\n}\n", "f"),
                            ("namespace a {\nstatic void g(X x = {}) {\n}\n}\n", "g"),
                            ("class A : public B<void()> {\n public:\n  A() : x_{1}, y_(2) {\n  }\n};\n", "A"),
@@ -130,13 +130,13 @@ class Reading(unittest.TestCase):
         self.assertEqual(self.names(text), [("f", 3, 5)])
         self.assertEqual(self.names("int f() { return 1; }\nint g() {\n}\n"), [("f", 1, 0), ("g", 2, 1)])
 
-    def test_what_is_no_function_is_none(self):
+    def test_other_braces_are_not_functions(self):
         for text in ("struct A {\n  int x = 0;\n};\n", "const X kRows[] = {\n    {1, f(2)},\n};\n",
                      "enum class A : int {\n  a,\n};\n", "namespace a::b {\n}\n", "struct alignas(64) A {\n};\n",
                      "auto x = f({\n});\n", "int f();\n"):
             self.assertEqual(self.names(text), [], text)
 
-    def test_braces_in_comments_quotes_and_raw_strings_are_none(self):
+    def test_braces_in_comments_and_strings_are_ignored(self):
         text = "int f() {  // {\n  x('{', \"{\", R\"a({\n{ )\" )a\");  /* {\n */\n  return 1'000;\n}\nint g() {\n}\n"
         self.assertEqual(self.names(text), [("f", 1, 5), ("g", 7, 1)])
         self.assertEqual(self.names("#define X {\nint f() {\n}\n"), [("f", 2, 1)])
@@ -145,12 +145,12 @@ class Reading(unittest.TestCase):
 class Complaints(unittest.TestCase):
     LISTED = [(name, Function(name, 1, most)) for name, most in LONGER.items()]
 
-    def test_a_long_one_is_named(self):
+    def test_long_function_is_named(self):
         self.assertEqual(list(complaints(self.LISTED + [("a.cpp", Function("f", 7, 60))])), [])
         self.assertEqual(list(complaints(self.LISTED + [("a.cpp", Function("f", 7, 61))])),
                          ["a.cpp:7: f has 61 lines, 60 are the most: cut it"])
 
-    def test_a_listed_one_may_not_grow_and_must_leave_the_list(self):
+    def test_listed_function_may_not_grow(self):
         for name, most in LONGER.items():
             others = [row for row in self.LISTED if row[0] != name]
             for lines in (most + 1, most - 1, MOST_LINES):
