@@ -84,8 +84,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
   MJ_CHECK(give_back_unanswered(request.context));
-  // Contains an id and a token for each possible claim. They are one argument, since each argument of a script costs
-  // time.
+  // An id and a token for each possible claim are passed as one argument, since each argument of a script costs time.
   const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
   Arguments arguments;
   arguments.add(std::uint64_t{request.runner}).add(request.instance);
