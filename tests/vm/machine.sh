@@ -59,7 +59,7 @@ DESTDIR=$PWD/$work/stage cmake --install build --strip >"$work/install.log"
 cp "$here"/*.py "$work/stage/"
 mkdir -p "$work/stage/packages"
 cp "$work"/packages/*mycojobs_*.deb "$work/stage/packages/"
-cp README.md docs/install.md "$work/stage/"
+cp docs/install.md "$work/stage/"
 cp -r examples/workflow/order examples/hello "$work/stage/"
 echo "${VM_ROWS:-}" >"$work/stage/only"
 if [ -z "${VM_ROWS:-}" ]; then
