@@ -70,15 +70,16 @@ std::string folder_of(const Mount& mount, const std::string& group) {
   return mount.point + (below == "/" ? "" : below);
 }
 
-// Set by systemd, or plain from an ordinary user's right to write here, or from a cgroup namespace that ends here, as
-// a container's does: then all processes of the group are ours to move.
+// Returns true if all processes of the group may be moved: systemd has marked the group as delegated, this process is
+// not root (an ordinary user can write only to a delegated group), or a cgroup namespace ends here, as in a container.
 bool is_delegated(const std::string& folder, const std::string& group) {
   char value[4] = {};
   return ::geteuid() != 0 || group == "/" || ::getxattr(folder.c_str(), "trusted.delegate", value, sizeof value) > 0 ||
          ::getxattr(folder.c_str(), "user.delegate", value, sizeof value) > 0;
 }
 
-// The leaf is systemd's to remove, with the unit. Processes are born while we move others, hence the rounds.
+// systemd removes the leaf together with the unit. Processes may be forked while others are moved, so the move is
+// repeated.
 void move_to_leaf(const std::string& folder, const std::string& group) {
   const std::string leaf = folder + std::string(kLauncherGroup);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
@@ -128,8 +129,8 @@ std::string pid_namespace() {
 
 // Files of control groups, by the descriptor of a folder above.
 
-// Of a run whose count of processes has begun anew, one after the other. Names that say nothing, since a job can read
-// them.
+// Subgroups of a run that restart its count of processes; the two names alternate. The names carry no information,
+// because a job can read them.
 constexpr const char* kBelow[] = {"/a", "/b"};
 
 // errno, or 0.
@@ -156,7 +157,7 @@ std::uint64_t counter_in(const std::string& text, const std::string& name) {
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
 
-// One level: a run's group holds no groups, a launcher's folder holds runs' groups.
+// Returns the groups directly below the folder, without deeper levels.
 std::vector<std::string> groups_in(const std::string& folder) {
   std::vector<std::string> names;
   DIR* open_folder = ::opendir(folder.c_str());
@@ -215,15 +216,15 @@ struct Setting {
   bool required = true;  // else a kernel without it is as good
 };
 
-// Version 1 has two limits, of memory and of memory and swap together, and the second may never be the smaller one: so
-// it is set last, but first when it rises.
+// Version 1 has a limit of memory and a limit of memory and swap together. The second limit may never be smaller than
+// the first, so it is set last, except when the limits rise.
 std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_bytes, std::uint32_t pids, bool rises) {
   std::vector<Setting> settings;
   const std::string memory = std::to_string(memory_bytes);
   if (place.memory && place.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
     if (rises) std::swap(settings[0], settings[1]);
-    // What waits in connections is counted apart here, and by no one unless it is bounded.
+    // Version 1 accounts TCP buffers separately, and only if they have a limit.
     settings.push_back({"memory.kmem.tcp.limit_in_bytes", std::to_string(memory_bytes / 4), false});
   } else if (place.memory) {
     settings = {{"memory.max", memory}};
@@ -232,13 +233,14 @@ std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_by
   return settings;
 }
 
-// Once for each group: no swap (without the file there is none), and one victim is the whole group's end.
+// Settings that are written once for each group: swap is disabled (without the file there is no swap), and an
+// out-of-memory kill ends the whole group.
 std::vector<Setting> manners_of(const CgroupPlace& place) {
   if (!place.memory || place.version == 1) return {};
   return {{"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
 }
 
-// The first that failed, or nothing.
+// The first setting that failed; error is 0 if all succeeded.
 struct Failed {
   int error = 0;
   const char* file = "";
@@ -258,8 +260,8 @@ std::string text_of(const Fd& file) {
 }
 std::uint64_t number_of(const Fd& file) { return number_in(text_of(file)); }
 
-// The processes of one group into another. What they fork meanwhile is there at the next look. `list` has those of the
-// group itself.
+// Moves the processes or threads in the file `list` to the group `into`. The file is read again until it is empty,
+// because processes may fork during the move.
 bool move_processes(int parent, const std::string& list, const std::string& into) {
   constexpr int kMostLooks = 8;
   for (int look = 0; look < kMostLooks; ++look) {
@@ -274,8 +276,8 @@ bool move_processes(int parent, const std::string& list, const std::string& into
   return false;
 }
 
-// A group of version 2 in a run's, which counts processes there and nothing else. False: not on this kernel, or with
-// these rights.
+// Makes `into` a threaded group of version 2 below the run's group, which counts only processes. Returns false if the
+// kernel does not support it or a privilege is missing.
 bool make_threaded(int parent, const std::string& run, const std::string& into) {
   return write_at(parent, into + "/cgroup.type", "threaded") == 0 &&
          write_at(parent, run + "/cgroup.subtree_control", "+pids") == 0;
@@ -308,7 +310,8 @@ std::vector<CgroupPlace> find_cgroups() {
     const std::string folder = folder_of(find_mount("cgroup", memory ? "memory" : "pids"), group);
     if (!folder.empty()) places.push_back({1, memory, pids, folder});
   }
-  // Without a controller too: it counts CPU all the same, also that of children which nobody has waited for.
+  // Version 2 is listed even without controllers, because it accounts CPU time, including that of children that have
+  // not been waited for.
   if (!unified.path.empty()) {
     places.push_back(unified);
   } else if (!accounts.path.empty() && !accounts.memory && !accounts.pids) {
@@ -342,8 +345,8 @@ std::string own_group_name() {
 
 namespace {
 
-// A lock on the folder of a group: the kernel frees it with its launcher, in whatever pid namespace that is. No
-// descriptor: the lock is held elsewhere, or cannot be had.
+// Locks the folder of a group. The kernel releases the lock when the launcher ends, in any pid namespace. Returns an
+// empty descriptor if another launcher holds the lock or locking fails.
 Fd lock_group(const std::string& folder) {
   Fd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) lock.reset();
@@ -357,8 +360,9 @@ bool is_same_folder(const Fd& opened, const std::string& folder) {
          by_descriptor.st_ino == by_name.st_ino;
 }
 
-// Makes the folder of a launcher's groups and locks it. A launcher of another pid namespace that scans in between takes
-// the folder for one that is left over, and removes it: then it is made once more. False: it cannot be made.
+// Creates and locks the folder of a launcher's groups. A launcher in another pid namespace that scans before the lock
+// is taken removes the folder as a leftover; the folder is then created again. Returns false if the folder cannot be
+// created.
 bool make_locked_folder(const std::string& folder, Fd& lock) {
   constexpr int kMaxAttempts = 100;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
@@ -473,19 +477,20 @@ void Cgroups::add_limits_met(std::uint64_t run, RunUsage& usage) const {
       usage.memory_max_hits = counter_in(events, "max");
     }
     if (!tree.place.pids) continue;
-    // Counted where it was asked for (version 1, and before Linux 6.11), or where the limit stands.
+    // The kernel counts a refused fork in the group of the caller (version 1, and before Linux 6.11) or in the group
+    // with the limit.
     usage.pids_max_hits = counter_in(text_in(tree, run, "pids.events"), "max");
     const std::string asked = pids_group(tree, run);
     if (asked == std::to_string(run)) continue;
     usage.pids_max_hits += counter_in(read_at(tree.fd.get(), asked + "/pids.events"), "max");
-    // A group below the one with the limit has counted what was then refused, too.
+    // The peak of a subgroup includes forks that the limit of the run's group then refused.
     if (usage.pids_max_hits > 0)
       usage.pids_peak =
           std::min(usage.pids_peak, static_cast<std::uint32_t>(number_in(text_in(tree, run, "pids.max")) - 1));
   }
 }
 
-// Of a warm process they stay open: they are read after each of its runs.
+// The files of a warm process stay open, because they are read after each run of the process.
 std::string Cgroups::text_in(const Tree& tree, std::uint64_t run, const std::string& file) const {
   const std::string path = std::to_string(run) + '/' + file;
   const auto kept = warm_files_.find(run);
@@ -511,7 +516,7 @@ void Cgroups::sample() {
   }
 }
 
-// A group is busy for a moment while the kernel reaps the last process: then it is tried again with the next run.
+// A group is busy for a moment while the kernel reaps the last process; the removal is then retried with the next run.
 void Cgroups::remove(std::uint64_t run) {
   peak_files_.erase(run);
   warm_files_.erase(run);
@@ -538,8 +543,9 @@ std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
   return std::to_string(run) + (below == renewed_.end() ? "" : kBelow[below->second ? 1 : 0]);
 }
 
-// A group below the run's, whose limit stays in force, counts from the processes that it is given. False: this kernel
-// has none, or it could not be made; then what is reported is still the old group's.
+// Moves the run's processes to a new subgroup, which restarts the count; the limit of the run's group stays in force.
+// Returns false if the kernel does not support it or the subgroup could not be created; the reported values are then
+// those of the old group.
 // Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads".
 bool Cgroups::renew_pids(std::uint64_t run) {
   const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.counts_anew(); });
@@ -571,7 +577,7 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
     const bool old = tree.place.version == 1;
     if (tree.place.memory && (old || tree.place.peaks)) {
       const std::string peak = std::to_string(run) + (old ? "/memory.max_usage_in_bytes" : "/memory.peak");
-      // In version 2 before Linux 6.12 nobody may write to it, though root may open it so.
+      // Before Linux 6.12 the file of version 2 is not writable, although root can open it for writing.
       struct stat info {};
       files.memory_begins_anew = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
       files.memory.reset(::openat(fd, peak.c_str(), (files.memory_begins_anew ? O_RDWR : O_RDONLY) | O_CLOEXEC));
@@ -592,7 +598,7 @@ std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
   return 0;
 }
 
-// Through the files that are kept, if any: in version 2 a peak begins anew for the one file that it was written to.
+// Uses the files that are kept open, if any: in version 2 a peak is reset only for the open file that was written to.
 RunUsage Cgroups::peaks(std::uint64_t run) const {
   const auto kept = peak_files_.find(run);
   const PeakFiles opened = kept == peak_files_.end() ? open_peaks(run) : PeakFiles{};
@@ -616,23 +622,24 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   auto kept = peak_files_.find(run);
   if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
   const PeakFiles& files = kept->second;
-  // What was only sampled may have been more: there the kernel's own word is asked for, whether it has refused any.
+  // A sampled peak may be too low, so the kernel's counters of refusals are read as well.
   const RunUsage used = must_sample() ? usage(run) : peaks(run);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
-  // Refused by a limit above ours, which no peak shows: a later run that ends badly would seem to have met its own.
+  // A limit of a parent group has refused a fork, which no peak shows. A later run that fails would seem to have met
+  // its own limit.
   if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
-  // Init and the job that waits are there.
+  // Init and the waiting job are in the group, so a peak of 0 is not a measurement.
   if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
   if (has_memory()) {
-    // Near its limit: some process may have been killed for it, though the run ended well.
+    // Near the limit a process may have been killed although the run succeeded.
     if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
     if (files.memory && !files.memory_begins_anew && used.memory_peak > kMostLeft) return {};
   }
   if (files.pids && used.pids_peak > processes && !renew_pids(run)) return {};
-  if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last, since it forgets
+  if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last: resets the peak
   sampled_.erase(run);
-  // The count begins with what is charged still (pages of files that the run has read first, names that it has looked
-  // up): little, or it would count as used by the next run.
+  // Memory that is still charged (pages of files that this run was the first to read, cached names) counts as used by
+  // the next run, so the group is reused only if the amount is small.
   return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
 }
 

@@ -20,14 +20,14 @@ inline constexpr std::string_view kLauncherGroup = "/mycojobs-self";
 // A hierarchy in which this process may make groups.
 struct CgroupPlace {
   int version = 2;
-  bool memory = false, pids = false;  // its controllers that we may use
-  std::string path;                   // our own group's folder
-  bool peaks = true;                  // the kernel keeps them
-  bool cpu = false;                   // of version 1: it counts CPU, as version 2 always does
+  bool memory = false, pids = false;  // usable controllers
+  std::string path;                   // folder of this process's group
+  bool peaks = true;                  // the kernel records peaks
+  bool cpu = false;                   // version 1: accounts CPU time, as version 2 always does
 };
 
-// Found in /proc, for version 1, version 2 and both at once: each hierarchy with memory, pids or both. To count CPU one
-// more is listed if need be: version 2 without controllers, else cpuacct of version 1.
+// Returns each hierarchy in /proc with memory, pids or both; version 1, version 2 and a mix of them are supported. If
+// needed, one more hierarchy is listed to account CPU time: version 2 without controllers, else cpuacct of version 1.
 // Children can use a controller only if our own group has no process of its own. So the launcher and the agent move to
 // the child group kLauncherGroup.
 std::vector<CgroupPlace> find_cgroups();
@@ -42,7 +42,7 @@ std::uint64_t task_limit();
 std::string own_group_name();
 bool left_by_dead_launcher(const std::string& parent, const std::string& name);
 
-// What a run's group has counted; 0 also where this hierarchy does not count it.
+// Resource usage of a run's group; 0 also if the hierarchy does not count the resource.
 struct RunUsage {
   std::uint64_t memory_peak = 0;  // bytes
   std::uint64_t oom_kills = 0;    // processes that the kernel killed for want of memory: above 0, that was the end
@@ -55,7 +55,7 @@ struct RunUsage {
 
 class Cgroups {
  public:
-  // Bytes that a run's report may have too much, because an earlier run in its group had used them.
+  // Maximum error, in bytes, of a run's report because of memory that an earlier run in the group had used.
   static constexpr std::uint64_t kMostLeft = 6U << 20;
 
   Cgroups() = default;
@@ -63,34 +63,37 @@ class Cgroups {
   Cgroups(const Cgroups&) = delete;
   Cgroups& operator=(const Cgroups&) = delete;
 
-  // Makes the launcher's own folders, and removes what dead launchers left, with whatever still runs in it.
+  // Creates the launcher's folders. Removes the folders of dead launchers and kills the processes in them.
   void open(const std::vector<CgroupPlace>& places = find_cgroups());
-  // Of launchers that have died since, too. What is still in it is killed, and waited for at the next call.
+  // Removes the folders of launchers that have died since open(). Processes in them are killed; a folder that is still
+  // busy is removed at the next call.
   void remove_leftovers();
   bool has_memory() const;
   bool has_pids() const;
 
-  // The run's group in every hierarchy, limits set; returns an open cgroup.procs of each. Error: errno and file;
-  // the errno also in `why`.
+  // Creates the run's group in every hierarchy and sets the limits. Returns an open cgroup.procs of each. Error: errno
+  // and file; the errno also in `why`.
   Result<std::vector<Fd>> make(std::uint64_t run, const Limits&, int* why = nullptr);
-  // Other limits for a group that exists. Less memory than is in use: version 1 refuses it (EBUSY), in version 2 the
-  // kernel takes back what it can and then kills. Error: errno and file; a part may have been set.
+  // Changes the limits of an existing group. If the new memory limit is below the usage, version 1 fails (EBUSY), and
+  // in version 2 the kernel reclaims memory and then kills processes. Error: errno and file; some limits may have been
+  // set.
   Result<void> set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids);
   RunUsage usage(std::uint64_t run) const;
-  std::uint64_t cpu_us(std::uint64_t run) const;  // of usage() the CPU alone; 0: no hierarchy counts it
-  // The run's peaks. From now on the group counts for the next run in it. Call it while only init and a job that waits
-  // are in the group. The next run's report has at most `kMostLeft` bytes and `processes` of the earlier ones.
-  // Nothing: the group cannot serve another run. This one may have met a limit, or that bound would not hold.
+  std::uint64_t cpu_us(std::uint64_t run) const;  // CPU time only; 0: no hierarchy accounts it
+  // Returns the run's peaks and restarts the counts for the next run in the group. Requires that only init and a
+  // waiting job are in the group. The next run's report includes at most `kMostLeft` bytes and `processes` processes of
+  // earlier runs. Returns nothing if the group cannot serve another run: this run may have met a limit, or that bound
+  // would not hold.
   std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
-  // The same of a warm process that has stopped itself after a run, and goes on with the next one: the group holds init
-  // and its one thread, and not too much memory. Peaks begin anew where the kernel can (elsewhere the report has those
-  // of all its runs). Error: what stands against it.
+  // The same for a warm process that has stopped itself after a run and continues with the next run: the group must
+  // hold only init and one thread of the process, and not too much memory. Peaks are reset if the kernel supports it;
+  // otherwise the report has the peaks of all runs of the process. Error: the reason why the process cannot be reused.
   Result<RunUsage> stay(std::uint64_t run, const Limits&);
-  // The run has ended: what is still in its group is killed.
+  // Removes the group of a run that has ended. Remaining processes are killed.
   void remove(std::uint64_t run);
 
-  // Kernels before 6.1 do not keep all peaks. There a peak is the most that sample() has seen: call it now and then
-  // while runs live. Elsewhere it does nothing.
+  // Kernels before 6.1 do not record all peaks. There a peak is the maximum that sample() has seen, so sample() must be
+  // called periodically during runs. On other kernels sample() does nothing.
   bool must_sample() const;
   void sample();
 
@@ -102,8 +105,8 @@ class Cgroups {
   };
   struct Tree {
     CgroupPlace place;
-    // A group below the run's can count processes alone: where it counts nothing else (version 1), or in a threaded
-    // group (version 2), whose memory is that of the group above.
+    // A subgroup can restart the count of processes only if the hierarchy does not count memory (version 1), or as a
+    // threaded group (version 2), where memory is charged to the group above.
     bool counts_anew() const { return place.pids && (!place.memory || place.version == 2); }
     std::string folder;
     Fd fd;
@@ -118,15 +121,15 @@ class Cgroups {
   RunUsage peaks(std::uint64_t run) const;
   void add_limits_met(std::uint64_t run, RunUsage&) const;
   std::string text_in(const Tree&, std::uint64_t run, const std::string& file) const;
-  std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // to the next one, at least
-  std::string pids_group(const Tree&, std::uint64_t run) const;               // where its processes are
+  std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // minimum usage of the next run
+  std::string pids_group(const Tree&, std::uint64_t run) const;               // group of the run's processes
   bool renew_pids(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;
   mutable std::map<std::uint64_t, std::map<std::string, Fd>> warm_files_;  // by run, by name; no name is in two trees
-  std::map<std::uint64_t, bool> renewed_;   // runs whose processes are in a group below theirs: in the other one of two
-  std::map<std::uint64_t, Peaks> sampled_;  // by run, if they must be
-  std::vector<std::uint64_t> stuck_;        // could not be removed yet
+  std::map<std::uint64_t, bool> renewed_;   // runs with processes in a subgroup; true: the second of two
+  std::map<std::uint64_t, Peaks> sampled_;  // by run, if must_sample()
+  std::vector<std::uint64_t> stuck_;        // groups that could not be removed yet
 };
 
 }  // namespace mycojobs::sandbox

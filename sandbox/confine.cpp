@@ -1,6 +1,6 @@
-// The walls, in order: what init sets up while it has rights, how it gives them up for itself and all its jobs, and
-// what a job gives up on top. Each is a list that reads from top to bottom. The order is the point; each step says why
-// it is where it is.
+// The layers of isolation, in order: the setup by init while it has privileges, the privileges that init drops for
+// itself and all its jobs, and the further restrictions of a job. Each is a list of steps that is executed from top to
+// bottom. The order matters; each step documents the reason for its position.
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -55,7 +55,7 @@ constexpr FolderRule kFolders[] = {
 
 RulesetAttr handled_by(int abi, Network network) {
   RulesetAttr attr = every_right(abi);
-  if (network != Network::none) attr.handled_access_net = 0;  // it has its own network
+  if (network != Network::none) attr.handled_access_net = 0;  // the job has its own network
   return attr;
 }
 
@@ -64,7 +64,7 @@ int add_folder(int ruleset, const FolderRule& folder, std::uint64_t mask) {
   return parent ? add_rule(ruleset, parent.get(), folder.rights & mask) : errno;
 }
 
-// A file knows fewer rights than a folder.
+// Landlock accepts fewer rights for a file than for a folder.
 int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
   const Fd place = open_without_links(path);
   struct stat info {};
@@ -73,11 +73,11 @@ int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
   return add_rule(ruleset, place.get(), (S_ISDIR(info.st_mode) ? kOwnFolder : file) & mask);
 }
 
-// Confines the calling process: it reads the system, writes its own folders and what is granted; executes if `exec`.
-// 0 or errno.
+// Confines the calling process: it may read the system, write its own folders and the granted paths, and execute files
+// if `exec`. Returns 0 or errno.
 int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   const RulesetAttr attr = handled_by(abi, grants.network);
-  // An older kernel knows a shorter structure, and takes a longer one if what it does not know is zero.
+  // An older kernel has a shorter structure, and accepts a longer one if the unknown fields are zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return errno;
   std::uint64_t mask = attr.handled_access_fs;
@@ -93,10 +93,11 @@ int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
   return restrict_self(ruleset.get(), abi);
 }
 
-// A domain of its own for each job below init, which it may then neither trace nor signal. A descriptor, or -errno.
-// It forbids nothing that is not forbidden already: that it is another domain is all that counts.
+// Creates the domain of a job below init, so that the job can neither trace nor signal init. Returns a descriptor, or
+// -errno. The domain forbids nothing that is not forbidden already; only the separate domain matters.
 int make_job_domain(int abi) {
-  // A domain that does not speak of moving files between folders forbids it: so it allows what the one above may not.
+  // A domain that does not handle moving files between folders forbids it. This domain allows it; the domain above
+  // decides.
   const std::uint64_t handled = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
   const RulesetAttr attr{handled, 0, abi >= 6 ? kLandlockScopeAll : 0};
   Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
@@ -105,7 +106,7 @@ int make_job_domain(int abi) {
   return error != 0 ? -error : ruleset.release();
 }
 
-// What a run is granted beyond its profile, made by init before anything of the job's is in reach.
+// Grants beyond the profile, set up by init before any data of the job is accessible.
 
 int raise_loopback() {
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -116,9 +117,9 @@ int raise_loopback() {
   return error_if(::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0);
 }
 
-// Of a connection that nobody has accepted yet the kernel charges neither the socket nor what it has received to any
-// group, nor one that is closed and waits for its last packets: so there are few, and they are small. How many may be
-// waited for and by how many listeners is reported_calls.h.
+// The kernel charges no group for the socket and the received data of a connection that is not accepted yet, nor for a
+// closed connection that waits for its last packets. Therefore the number and the size of such connections are limited.
+// The limits of pending connections and of listeners are in reported_calls.h.
 int bound_connections() {
   constexpr std::pair<const char*, std::string_view> kSettings[] = {
       {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},
@@ -133,7 +134,8 @@ int bound_connections() {
   return 0;
 }
 
-// It belongs to the job's network, whoever holds it: the proxy accepts here and connects outside.
+// Sends the launcher a listener for the proxy. The socket belongs to the job's network even in another process: the
+// proxy accepts connections of the job here and connects outside.
 int offer_listener(const ChildRun& run) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) return errno;
@@ -163,7 +165,7 @@ int make_mount_point(const std::string& path, int tree) {
   if (::fstat(tree, &info) != 0) return errno;
   if (S_ISDIR(info.st_mode)) return error_if(::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST);
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0444));
-  return error_if(!file && errno != EROFS);  // it may lie in a folder that is granted too
+  return error_if(!file && errno != EROFS);  // the path may be in another granted folder
 }
 
 int set_read_only(const std::string& path) {
@@ -174,7 +176,7 @@ int set_read_only(const std::string& path) {
 
 }  // namespace
 
-// Name by name, since a service manager may have taken openat2 away (RestrictSUIDSGID).
+// Opens one path component at a time, since a service manager may have forbidden openat2 (RestrictSUIDSGID).
 Fd open_without_links(const std::string& path) {
   Fd place(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (std::size_t from = 1; place && from < path.size();) {
@@ -204,7 +206,7 @@ int own_network(ChildRun& run) {
 }
 
 // The root is sealed, so each top folder becomes a small file system of its own that holds the mount points and is then
-// sealed as well. The launcher has opened the trees and set what may be done in them.
+// sealed as well. The launcher has opened the trees and set their mount attributes.
 int mount_grants(ChildRun& run) {
   std::vector<std::string> paths = run.request.grants.fs_read;
   paths.insert(paths.end(), run.request.grants.fs_write.begin(), run.request.grants.fs_write.end());
@@ -221,7 +223,7 @@ int mount_grants(ChildRun& run) {
       if (top == "/var" && ::mkdir("/var/tmp", 0755) != 0) return errno;
     }
     if (int error = make_mount_point(paths[i], run.mounts[i]); error != 0) return error;
-    // Within a folder that another job may write, it may have become a link by now, to our own /usr say.
+    // In a folder that another job may write, the path may have been replaced by a link, for example to /usr.
     const Fd place = open_without_links(paths[i]);
     constexpr unsigned kByDescriptors = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     if (!place || ::move_mount(run.mounts[i], "", place.get(), "", kByDescriptors) != 0) return errno;
@@ -232,20 +234,21 @@ int mount_grants(ChildRun& run) {
   return 0;
 }
 
-// Soft and hard alike, or what the hard limit leaves. 0 or errno.
+// Sets the soft and the hard limit, at most to the current hard limit. Returns 0 or errno.
 int limit_resource(int resource, std::uint64_t value) {
   const auto which = static_cast<__rlimit_resource>(resource);
   rlimit now{};
   if (::getrlimit(which, &now) != 0) return errno;
-  const rlim_t wanted = std::min<rlim_t>(value, now.rlim_max);  // no right is needed to go down
+  const rlim_t wanted = std::min<rlim_t>(value, now.rlim_max);  // lowering needs no privilege
   const rlimit both{wanted, wanted};
   return error_if(::setrlimit(which, &both) != 0);
 }
 
-// The zygote is pid 1 of the namespace around ours: if it is gone, so are we. The signal is one more string.
+// The zygote is pid 1 of the enclosing namespace, so the kernel kills init when the zygote ends. The signal is a second
+// safeguard.
 int die_with_parent(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
-// A script host may have handlers, an alarm and blocked signals; they are its own.
+// A script host may have set handlers, an alarm and blocked signals, which must not apply to init.
 int reset_signals(ChildRun&) {
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
@@ -257,8 +260,9 @@ int reset_signals(ChildRun&) {
   no_stack.ss_flags = SS_DISABLE;
   ::sigaltstack(&no_stack, nullptr);
   ::umask(022);
-  // Init hears of its children from a descriptor. All others have no handler, so that the kernel drops for pid 1 what
-  // comes from inside; what is blocked would be queued, and count against the user's limit for as long as init lives.
+  // Init receives SIGCHLD from a descriptor. All other signals have no handler, so the kernel drops those that are sent
+  // to pid 1 from inside the namespace. Blocked signals would be queued and count against the user's limit while init
+  // lives.
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
@@ -267,8 +271,8 @@ int reset_signals(ChildRun&) {
 
 int own_session(ChildRun&) { return error_if(::setsid() < 0); }
 
-// First of all that costs memory, so that it is charged to the run. The launcher opened the files and has the right to
-// write them; the kernel asks whoever opened, not whoever writes.
+// Precedes all steps that allocate memory, so that the memory is charged to the run. The kernel checks the privileges
+// of the launcher, which opened the files, and not those of the writing process.
 int join_cgroups(ChildRun& run) {
   for (int fd : run.cgroups) {
     if (::write(fd, "0", 1) != 1) return errno;
@@ -298,8 +302,8 @@ int arrange_descriptors(ChildRun& run) {
   return error_if(::close_range(static_cast<unsigned>(count), ~0U, 0) != 0);
 }
 
-// What is shared with the zygote's other jobs is out of their reach but for calls that no profile has: with such a call
-// granted it is not shared. Network: own_network().
+// Namespaces shared with the zygote's other jobs are accessible only by calls that no profile has. If such a call is
+// granted, the namespaces are not shared. Network: see own_network().
 int own_namespaces(ChildRun& run) {
   const int ipc = run.request.grants.syscalls.empty() ? 0 : CLONE_NEWIPC;
   return error_if(::unshare(CLONE_NEWNS | CLONE_NEWCGROUP | ipc) != 0);
@@ -310,11 +314,11 @@ int own_keyring(ChildRun&) {
   return ring < 0 && errno != ENOSYS ? errno : 0;  // no keys in this kernel: nothing to separate
 }
 
-constexpr std::uint64_t kOfItsUser = 2;  // files, each of less than a page, that count for nobody
+constexpr std::uint64_t kOfItsUser = 2;  // passwd and group, each below one page, not charged to the job
 
 int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   const Fork& r = run.request;
-  // An inode costs kernel memory that the size does not count: about one a page, and never without end.
+  // Inodes use kernel memory that the size does not count, so their number is limited to about one per page.
   const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536) + kOfItsUser;
   char options[160];
   std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
@@ -324,7 +328,7 @@ int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
 }
 
-// A file of the sandbox in front of one of the root's. `own` is covered before a job runs.
+// Mounts a file of the sandbox over a file of the root. A later mount covers `own` before a job runs.
 int put_before(const char* own, const char* path, const std::string& text) {
   const Fd file(::open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
   if (!file) return errno;
@@ -335,7 +339,7 @@ int put_before(const char* own, const char* path, const std::string& text) {
   return error_if(::mount_setattr(AT_FDCWD, path, 0, &attr, sizeof attr) != 0);
 }
 
-// Whoever asks for the job's user by its id, or by its name, finds it; for an ordinary user's agent it is 0.
+// Makes the job's user resolvable by id and by name. The id is 0 if the agent runs as an ordinary user.
 int name_its_user(std::uint32_t uid) {
   const std::string id = std::to_string(uid);
   const std::string root = uid == 0 ? "" : "root:x:0:0:root:/:/usr/sbin/nologin\n";
@@ -367,8 +371,8 @@ int own_folders(ChildRun& run) {
   return mount_tmpfs(run, "/dev/shm", "1777");
 }
 
-// Of the new pid namespace, over the zygote's. Older kernels know neither option in a user namespace: then only the
-// namespace hides.
+// Mounts the proc file system of the new pid namespace over the zygote's. Older kernels support neither option in a
+// user namespace; then only the namespace hides other processes.
 int own_proc(ChildRun&) {
   const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
   if (::mount("proc", "/proc", "proc", flags, "subset=pid,hidepid=invisible") == 0) return 0;
@@ -378,7 +382,8 @@ int own_proc(ChildRun&) {
 int enter_folder(ChildRun&) {
   if (::chdir("/job") != 0) return errno;
   char here[16];
-  // A path that does not start at our root comes back as "(unreachable)...": then this is not the folder we mounted.
+  // getcwd() returns "(unreachable)..." for a path that does not start at the root; then this is not the mounted
+  // folder.
   return ::getcwd(here, sizeof here) != nullptr && std::strcmp(here, "/job") == 0 ? 0 : ENOTDIR;
 }
 
@@ -412,11 +417,11 @@ constexpr Step kInitSteps[] = {
     {"cwd", enter_folder},       {"rlimits", limit_resources},
 };
 
-// The launcher, its zygotes and inits rank higher, so that a job that takes every CPU cannot keep them from ending it.
-// A job has the rank that the agent was started with: down to it takes no right.
+// The launcher, its zygotes and inits have a higher priority, so that a job that uses every CPU cannot prevent them
+// from ending it. A job has the priority that the agent was started with; lowering a priority needs no privilege.
 int ordinary_rank(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
 
-// The host may have to mend its state after the fork (Python: its locks and its ids).
+// The host may have to repair its state after the fork (Python: its locks and its ids).
 int mend_host(ChildRun& run) {
   if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
   return 0;
@@ -428,7 +433,8 @@ int unblock_signals(ChildRun&) {
   return error_if(::sigprocmask(SIG_SETMASK, &none, nullptr) != 0);
 }
 
-// Securebits, bounding set, groups, gid, uid, ambient set, capabilities: each needs a right that a later one takes.
+// Securebits, bounding set, groups, gid, uid, ambient set, capabilities: each step needs a privilege that a later step
+// drops.
 int give_up_rights(ChildRun& run) {
   const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                              SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
@@ -440,7 +446,7 @@ int give_up_rights(ChildRun& run) {
     if (present == 1 && ::prctl(PR_CAPBSET_DROP, cap) != 0) return errno;
   }
   const gid_t id = run.request.uid;
-  // With a single id mapped the kernel forbids setgroups; the layers show what could not be dropped.
+  // With a single mapped id the kernel forbids setgroups; the layer "uid" is then reported as missing.
   if (run.request.own_uid && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
   if (::syscall(SYS_setresgid, id, id, id) != 0) return errno;
   if (::syscall(SYS_setresuid, id, id, id) != 0) return errno;
@@ -450,21 +456,22 @@ int give_up_rights(ChildRun& run) {
   return error_if(::syscall(SYS_capset, &header, none) != 0);
 }
 
-// After the ids: it counts by uid, here and init. Where jobs share a uid it bounds them together. One above the limit
-// of the group, which counts what it refuses.
+// Follows the change of ids, because RLIMIT_NPROC counts by uid, including init. Jobs that share a uid are limited
+// together. The value is one above the limit of the group, because the group counts its refusals.
 int limit_processes(ChildRun& run) {
   return limit_resource(RLIMIT_NPROC, run.request.own_uid ? run.request.limits.pids + 2 : 4096);
 }
 
-// A credential change clears it, so once more. The zygote is outside of our namespace, and pid 1 of one around it; a
-// job needs no such signal, since init is pid 1.
+// A credential change clears the signal, so it is set again. The zygote is pid 1 of the enclosing namespace; a job
+// needs no such signal, since init is pid 1.
 int die_with_zygote(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
-// No ptrace, no core, /proc/self not ours. Lost again at exec, where the filter and the namespace remain.
+// Forbids ptrace and core dumps; root owns /proc/self. The setting is lost at exec, where the filter and the namespace
+// remain.
 int hide_memory(ChildRun&) { return error_if(::prctl(PR_SET_DUMPABLE, 0) != 0); }
 
-// Against reading a sibling's memory by speculation; for good, so that a job cannot take it back. Some processors need
-// none of it, and some do not let a process choose.
+// Prevents speculative reads of a sibling's memory, permanently, so that a job cannot revert the setting. Some
+// processors need no mitigation, and some have no setting per process.
 int mitigate_speculation(ChildRun&) {
   for (const int what : {PR_SPEC_STORE_BYPASS, PR_SPEC_INDIRECT_BRANCH}) {
     const int state = ::prctl(PR_GET_SPECULATION_CTRL, what, 0, 0, 0);
@@ -476,7 +483,7 @@ int mitigate_speculation(ChildRun&) {
 
 int no_new_privileges(ChildRun&) { return error_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0); }
 
-// After the mounts, since it forbids mounting.
+// Follows the mounts, since Landlock forbids mounting.
 int landlock(ChildRun& run) {
   run.landlock_abi = landlock_abi();
   if (run.landlock_abi == 0) return 0;
@@ -500,7 +507,7 @@ int load_filter_with_listener(const std::vector<sock_filter>& program) {
   return fd < 0 ? -errno : static_cast<int>(fd);
 }
 
-// To measure the other layers only: it refuses nothing.
+// Allows all calls; used only to measure the other layers.
 const std::vector<sock_filter>& no_filter() {
   static const std::vector<sock_filter> kProgram{BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   return kProgram;
@@ -517,8 +524,8 @@ std::vector<sock_filter> filter_of(const ChildRun& run) {
 
 int own_domain(ChildRun& run) { return run.job_domain ? restrict_self(run.job_domain.get(), run.landlock_abi) : 0; }
 
-// What the filter leaves to init, a job gives up: more filters, and processes if it may have none. A run that learns
-// has its forks noted by the first filter.
+// Removes calls that the first filter still allows to init: loading filters, and forks if the job may have no
+// processes. In learning mode the first filter reports forks.
 int last_filter(ChildRun& run) {
   if (left_out(run.leave_out, "seccomp")) return 0;
   const Fork& request = run.request;
@@ -539,15 +546,15 @@ constexpr Step kJobSteps[] = {
     {"nproc", limit_processes}, {"domain", own_domain}, {"last_filter", last_filter},
 };
 
-// All rights are given up by now: a child that waits in the pool is no more than a job that sleeps. What it receives
-// becomes its stdout, stderr and channel, and the socket that they came on is gone, but for a warm process.
+// All privileges have been dropped by now: a child that waits in the pool is equivalent to a sleeping job. The received
+// descriptors become stdout, stderr and channel, and replace the socket that delivered them, except in a warm process.
 void wait_for_start(ChildRun& run) {
   RawFrame frame;
   Start start;
   if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != kRequestsFd)
     ::_exit(1);
-  // They have the lowest free numbers, in order, and the first one usually has kRequestsFd. A warm script may have
-  // closed lower ones: what was received in their place is moved out of the way, or it would be overwritten below.
+  // The descriptors have the lowest free numbers, in order; the first usually has kRequestsFd. A warm script may have
+  // closed lower numbers. Descriptors received at those numbers are moved, or they would be overwritten below.
   const bool are_above = frame.fds.front().get() >= kRequestsFd;
   for (Fd& source : frame.fds) {
     if (are_above || source.get() > kRequestsFd) continue;
@@ -561,14 +568,14 @@ void wait_for_start(ChildRun& run) {
   }
 }
 
-// Descriptor, not number: a script may have closed it and opened another in its place.
+// Compares the files, because a script may have closed the descriptor and opened another with the same number.
 bool is_same_socket(int fd, const struct stat& was) {
   struct stat now {};
   return ::fstat(fd, &now) == 0 && now.st_ino == was.st_ino && now.st_dev == was.st_dev;
 }
 
-// Of a warm script: one run after another, stopped in between, until it does not want to or is ended by init. The word
-// comes before the stop: init looks at it when the kernel says that this process has stopped.
+// Serves further runs of a warm script and stops the process between them, until the script declines or init ends it.
+// The result is stored before the stop, because init reads it when the kernel reports that the process has stopped.
 int serve_more(ChildRun& run, int code) {
   struct stat start {};
   if (::fstat(run.start, &start) != 0) return code;
@@ -589,8 +596,8 @@ std::span<const Step> init_steps() { return kInitSteps; }
 
 std::span<const Step> confine_steps() { return kConfineSteps; }
 
-// Last: from here on only what a job needs is allowed, and what init needs to fork one. Sending the listener away and
-// closing it is part of that.
+// Must be the last step: afterwards only the calls of a job are allowed, and the calls of init to fork a job. They
+// include sending and closing the listener.
 int load_first_filter(ChildRun& run) {
   const std::uint64_t before = monotonic_us();
   const Fd listener(load_filter_with_listener(filter_of(run)));
@@ -605,7 +612,7 @@ void run_job(ChildRun& run) {
   ::prctl(PR_SET_NAME, run.host->name);
   take_steps(run, kJobSteps, nullptr);
   ::close_range(kStatusFd, ~0U, 0);  // init's: its status, its clock, the lock that says that a job lives
-  // Its own, since locks and flags belong to an open file, and would outlive the job in init's.
+  // A new open file, since locks and flags belong to an open file, and would outlive the job in the file of init.
   ::close(STDIN_FILENO);
   if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(1);
   if (run.warm != nullptr && (run.start = ::dup3(run.start, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);

@@ -14,7 +14,7 @@
 
 namespace mycojobs::sandbox {
 
-inline constexpr int kAgentSocket = 3;    // of the launcher; when it is closed, everything ends
+inline constexpr int kAgentSocket = 3;    // socket of the launcher; everything ends when it is closed
 inline constexpr int kGuardianAlive = 4;  // copy of alive_fd, if the agent has one
 inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (idmap.h), if any
 

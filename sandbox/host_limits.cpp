@@ -15,7 +15,7 @@ namespace {
 // Maximum number of the agent's own descriptors and tasks, including connections, threads and zygotes of one context,
 // and the number per slot.
 constexpr std::uint64_t kAgentDescriptors = 64, kSlotDescriptors = 4;
-constexpr std::uint64_t kPrewarmedDescriptors = 8 * kRunDescriptors;  // of prewarmed sandboxes
+constexpr std::uint64_t kPrewarmedDescriptors = 8 * kRunDescriptors;  // descriptors of prewarmed sandboxes
 constexpr std::uint64_t kAgentTasks = 32, kSlotTasks = 2;
 
 std::uint64_t fitting(std::uint64_t limit, std::uint64_t fixed, std::uint64_t per_slot) {

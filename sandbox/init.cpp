@@ -180,7 +180,7 @@ struct InitState {
   bool main_ended = false, alone = false;
   bool term_wanted = false;
   MainEnded end = {};
-  std::uint64_t user_us = 0, system_us = 0;  // of all runs
+  std::uint64_t user_us = 0, system_us = 0;  // CPU time of all runs
   // Warm process only: it is stopped until Start arrives; CPU time that it had used at the end of its last run.
   bool resting = false;
   std::uint64_t job_user_us = 0, job_system_us = 0;
@@ -276,7 +276,7 @@ bool fence_has_passed(const InitState& state) {
 // in between.
 [[gnu::noinline]] void finish(InitState& state, bool fenced, bool aborted) {
   constexpr std::uint64_t kPatienceUs = 200000;
-  reap_ended(state);  // processes that ended by themselves are no stragglers
+  reap_ended(state);  // processes that have exited are not stragglers
   const std::uint64_t start = monotonic_us();
   while (!state.alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
     pollfd children{state.children, POLLIN, 0};

@@ -319,7 +319,7 @@ void fields(A& a, CountLocks& m) {
 // Reply to MakeListen and CountLocks.
 struct CallHelped {
   static constexpr Kind kKind = Kind::call_helped;
-  std::int32_t error = 0;   // of listen(2); 0: success
+  std::int32_t error = 0;   // errno of listen(2); 0: success
   std::uint32_t locks = 0;  // number of held locks
 };
 template <class A>
@@ -364,7 +364,7 @@ struct Reaped {
   static constexpr Kind kKind = Kind::reaped;
   std::uint64_t run = 0;
   std::int32_t wait_status = 0;
-  std::uint64_t user_us = 0, system_us = 0;  // of the whole process tree
+  std::uint64_t user_us = 0, system_us = 0;  // CPU time of the whole process tree
 };
 template <class A>
 void fields(A& a, Reaped& m) {

@@ -25,8 +25,8 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// Files, memory, threads, time: a process on its own. What reaches out is checked by its arguments below, or is
-// missing.
+// Calls on files, memory, threads and time of a single process. Calls with effects outside are checked by their
+// arguments below, or are missing.
 // clang-format off
 constexpr const char* kAllowed[] = {
     // descriptors and data
@@ -63,12 +63,12 @@ constexpr const char* kAllowed[] = {
 };
 // clang-format on
 
-// Of sockets whose family socket() has let pass.
+// Calls on sockets of a family that the rules for socket() allow.
 constexpr const char* kAllowedWithSockets[] = {"bind", "connect", "accept", "accept4"};
 
 constexpr const char* kAllowedWithExec[] = {"fork", "vfork", "execve", "execveat"};
 
-// No script that means well makes these calls: the attempt itself is the finding.
+// No legitimate script makes these calls: the attempt itself is a violation.
 // clang-format off
 constexpr const char* kNeverInnocent[] = {
     "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "bpf", "keyctl",
@@ -79,9 +79,9 @@ constexpr const char* kNeverInnocent[] = {
 };
 // clang-format on
 
-// Harmless, or with a fallback in libc or the language. All that no table names is EPERM.
+// Calls that are harmless, or have a fallback in libc or the language. Calls that are in no table fail with EPERM.
 constexpr RefusedCall kRefused[] = {
-    {"clone3", ENOSYS},          // its flags are behind a pointer; libc falls back to clone
+    {"clone3", ENOSYS},          // the flags are behind a pointer; libc falls back to clone
     {"io_uring_setup", ENOSYS},  // would open sockets behind the filter's back
     {"io_uring_enter", ENOSYS},
     {"io_uring_register", ENOSYS},
@@ -106,13 +106,13 @@ constexpr RefusedCall kRefused[] = {
     {"lremovexattr", EOPNOTSUPP},
     {"fremovexattr", EOPNOTSUPP},
     {"name_to_handle_at", EOPNOTSUPP},
-    // As kernels without NUMA or asynchronous I/O: databases and Java have another way then.
+    // The answer of kernels without NUMA or asynchronous I/O, for which databases and Java have a fallback.
     {"io_setup", ENOSYS},
     {"move_pages", ENOSYS},
     {"migrate_pages", ENOSYS},
     {"mbind", ENOSYS},
     {"set_mempolicy", ENOSYS},
-    // flush the host's disks; a job's own files are in memory: pretend
+    // flush the host's disks; a job's own files are in memory, so the calls pretend success
     {"sync", 0},
     {"syncfs", 0},
     {"fsync", 0},
@@ -120,10 +120,11 @@ constexpr RefusedCall kRefused[] = {
     {"sync_file_range", 0},
 };
 
-// Calls whose arguments decide. Every rule is (argument & mask) == value; what no rule of a call matches is EPERM.
+// Calls that depend on their arguments. Every rule is (argument & mask) == value; a call that matches no rule fails
+// with EPERM.
 
 constexpr std::uint64_t kAll = ~0ULL;
-constexpr std::uint64_t kLow32 = 0xffffffffULL;  // of an int argument the kernel ignores the upper half: so must we
+constexpr std::uint64_t kLow32 = 0xffffffffULL;  // the kernel ignores the upper half of an int; so must the filter
 
 constexpr ArgumentRule allow_value(const char* name, unsigned index, std::uint64_t value) {
   return {name, {index, kLow32, value & kLow32}};
@@ -137,7 +138,7 @@ constexpr ArgumentRule set_option(std::uint64_t level, std::uint64_t option) {
   return {"setsockopt", {1, kLow32, level}, {2, kLow32, option}};
 }
 
-// Of one's own; a pid of another is refused.
+// Allows a process to set its own limit; the pid of another process is refused.
 constexpr ArgumentRule set_limit(std::uint64_t resource) {
   return {"prlimit64", {0, kLow32, 0}, {1, kLow32, resource}};
 }
@@ -178,7 +179,7 @@ constexpr ArgumentRule kRules[] = {
     // a stream pair for asyncio
     {"socketpair", {0, kLow32, AF_UNIX}, {1, kLow32 & ~kStreamFlags, SOCK_STREAM}},
 
-    // device nodes: no
+    // device nodes are not allowed
     {"mknod", {1, S_IFMT, S_IFREG}},
     {"mknod", {1, S_IFMT, 0}},
     {"mknod", {1, S_IFMT, S_IFIFO}},
@@ -186,8 +187,8 @@ constexpr ArgumentRule kRules[] = {
     {"mknodat", {2, S_IFMT, 0}},
     {"mknodat", {2, S_IFMT, S_IFIFO}},
 
-    // One's own limits, place and rank. Init has the same uid: slowed down or moved to a busy CPU it could not end the
-    // job.
+    // A process may set only its own limits, CPU affinity and priority. Init has the same uid: slowed down or moved to
+    // a busy CPU, init could not end the job.
     {"prlimit64", {0, kLow32, 0}, {2, kAll, 0}},  // asks
     // RLIMIT_CORE stays 1, because 0 would start the host's core_pattern program when a program that the job has
     // executed crashes. Setting it pretends success: gpg and programs with -fsanitize=address end at an error. The
@@ -298,14 +299,14 @@ constexpr ArgumentRule kWithExec[] = {
     {"clone", {0, kCloneChecked, CLONE_VM}},  // vfork, posix_spawn
 };
 
-// What init needs to have the next job: a process, the last filter in it, and to report its end.
+// Calls of init for the next job: fork, load the last filter, and report the end of the job.
 constexpr ArgumentRule kOfInit[] = {
     {"clone", {0, kCloneChecked, 0}},
     {"seccomp", {0, kLow32, SECCOMP_SET_MODE_FILTER}, {1, kAll, 0}},
     {"sendmsg", {0, kLow32, kStatusFd}},  // to the launcher; a job may have another socket by that number
 };
 
-// No socket but the pair.
+// Stream pairs are the only sockets.
 constexpr ArgumentRule kWithoutSockets[] = {
     {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
     {"sendto", {4, kAll, 0}, {3, MSG_OOB | MSG_MORE, 0}},  // no address, nothing urgent; MSG_MORE: below
@@ -326,13 +327,13 @@ constexpr ArgumentRule kWithoutSockets[] = {
 };
 
 // Internet sockets in a network that is the job's alone: plain TCP and UDP, and the options of those that programs set.
-// A family more, a protocol more or an option more is kernel code more within reach.
+// Every further family, protocol or option exposes more kernel code.
 #define MJ_SOCKET(family, type, protocol)                                                     \
   {                                                                                           \
     "socket", {0, kLow32, family}, {1, kLow32 & ~kStreamFlags, type}, { 2, kLow32, protocol } \
   }
 constexpr ArgumentRule kWithSockets[] = {
-    // A datagram that waits for more of it (MSG_MORE, UDP_CORK) is charged to no group.
+    // A datagram that waits for more data (MSG_MORE, UDP_CORK) is charged to no group.
     {"sendto", {3, MSG_MORE, 0}},
     {"sendmsg", {2, MSG_MORE, 0}},
     {"sendmmsg", {3, MSG_MORE, 0}},
@@ -357,8 +358,8 @@ constexpr ArgumentRule kWithSockets[] = {
     set_option(SOL_SOCKET, SO_BROADCAST),
     set_option(SOL_SOCKET, SO_OOBINLINE),
     set_option(SOL_SOCKET, SO_SNDBUF),
-    // What a connection holds that nobody has accepted is charged to nobody: pretend, it stays as confine.cpp has set
-    // it.
+    // Data of a connection that is not accepted yet is charged to no group. The call pretends success; the buffer size
+    // stays as set in confine.cpp.
     {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}, {}, Answer::refuse, 0},
     set_option(SOL_SOCKET, SO_SNDTIMEO),
     set_option(SOL_SOCKET, SO_RCVTIMEO),

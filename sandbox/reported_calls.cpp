@@ -31,7 +31,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-// The caller as its own namespace numbers it: the last of "NStgid: 3412 57 7".
+// Returns the pid of the caller in its own namespace, which is the last number of "NStgid: 3412 57 7".
 std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(file, line);) {
@@ -40,7 +40,7 @@ std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
   return 0;
 }
 
-// A job chooses its name: only what is plain text goes on.
+// A job chooses the name, so characters other than printable ASCII are replaced.
 std::string comm_of(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
@@ -67,7 +67,7 @@ Violation describe_call(int listener, const std::optional<seccomp_notif>& call) 
   for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
   violation.pid = pid_as_the_job_sees_it(call->pid);
   violation.comm = comm_of(call->pid);
-  // Still waiting: then the number was its own all the while, and not that of a later process.
+  // If the call is still pending, the pid was that of the caller throughout, and not that of a later process.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
   return violation;
 }
@@ -81,8 +81,8 @@ std::string describe(const Violation& violation) {
 
 namespace {
 
-// Of the process and all below it, those waiting for one too. Source: proc(5), locks: number: [->] type mode access pid
-// device:inode from to.
+// Counts the locks of the process and its descendants, including requests that wait for a lock. Source: proc(5), locks:
+// number: [->] type mode access pid device:inode from to.
 std::uint32_t count_locks(pid_t init) {
   const auto tree = tree_of(init);
   const std::unordered_set<pid_t> own(tree.begin(), tree.end());
@@ -100,8 +100,8 @@ std::uint32_t count_locks(pid_t init) {
   return count;
 }
 
-// In the network of the process. The kernel lists sockets that listen before all others (tcp_get_idx in
-// net/ipv4/tcp_ipv4.c), so that the connections of a job are not read.
+// Counts listening sockets in the network namespace of the process. The kernel lists sockets that listen before all
+// others (tcp_get_idx in net/ipv4/tcp_ipv4.c), so that the connections of a job are not read.
 std::uint32_t count_listeners(pid_t pid) {
   std::uint32_t count = 0;
   for (const std::string name : {"tcp", "tcp6"}) {
@@ -224,7 +224,7 @@ void CountedCalls::answer(const seccomp_notif& call, int error) {
   ::ioctl(listener_, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
 }
 
-// Counting takes its time: so it is worth half of the number at least, used or refused.
+// Counting is expensive, so it happens only after at least half of the limit was used or refused.
 bool CountedCalls::answer_lock(const seccomp_notif& call) {
   if (locks_.left == 0 && locks_.refused % (kMostLocks / 2) == 0) {
     locks_.refused = 1;
@@ -241,8 +241,8 @@ bool CountedCalls::answer_lock(const seccomp_notif& call) {
   return true;
 }
 
-// The pidfd is of the caller's process if the caller still waits when it is open; a thread's descriptors are those of
-// its process.
+// If the caller still waits after the pidfd was opened, the pidfd refers to the caller's process. Threads share the
+// descriptors of their process.
 void CountedCalls::begin_listen(const seccomp_notif& call) {
   const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
   const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
@@ -269,7 +269,7 @@ int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<
   return child_ == 0 ? errno : children_.send(child_, frame, fds);
 }
 
-// Null: the child has ended. Then the first that waits is refused, and the next has another child.
+// Null: the child has ended. The first waiting call is refused, and the next call starts another child.
 void CountedCalls::on_frame(const RawFrame* frame) {
   CallHelped helped{ENOBUFS, kMostLocks};
   if (frame == nullptr) child_ = 0;
@@ -286,11 +286,11 @@ void CountedCalls::on_frame(const RawFrame* frame) {
 
 namespace {
 
-constexpr std::size_t kMostBytes = 8192;         // of all lines: they travel in one frame
+constexpr std::size_t kMostBytes = 8192;         // limit for all lines, which are sent in one frame
 constexpr std::size_t kMostBytesOfFiles = 6144;  // the rest is left for calls, programs and sockets
 constexpr const char* kMore = "there was more than can be shown";
-// What every root has, and what is a job's own: no policy is needed there, and an `import` alone opens hundreds of
-// them.
+// Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
+// files.
 constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
                                        "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
 
@@ -308,10 +308,11 @@ const Opening* opening_of(const std::string& name) {
   return found == std::end(kOpenings) ? nullptr : found;
 }
 
-// Text of the caller's. Nothing: we may not look, or it is no text.
+// Reads a string from the caller's memory. Returns nothing if the memory is unreadable or has no NUL.
 std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
   const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
-  // Still waiting: then what we have opened is its memory, and not that of a later process with its number.
+  // If the call is still pending, the opened memory is that of the caller, and not that of a later process with the
+  // same pid.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
   char text[4096];
   std::size_t got = 0;
@@ -327,7 +328,8 @@ std::optional<std::string> text_at(int listener, const seccomp_notif& call, std:
   return {};
 }
 
-// Nothing that speaks to a terminal or turns the order of what is shown: C0, C1, marks of direction and of no width.
+// Returns false if the text has characters that control a terminal or reorder displayed text: C0, C1, direction marks
+// and zero-width marks.
 bool is_plain(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto at = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
@@ -378,7 +380,7 @@ int Learning::judge(int listener, const seccomp_notif& call) {
     if (path.starts_with('/') && !is_of_every_job(path)) note((writes ? "write " : "read ") + path);
     return 0;
   }
-  // Before it there is no job that could have made the call, and what it asks for is in registers.
+  // The first fork is that of init: no job exists yet that could have made the call, and the flags are in a register.
   if (name == "clone" && (call.data.args[0] & ~std::uint64_t{0xff}) == (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID) &&
       !std::exchange(forked_, true)) {
     return 0;
@@ -403,7 +405,7 @@ bool Learning::answer(int listener) {
   seccomp_notif_resp response{};
   response.id = call.id;
   const int error = judge(listener, call);
-  // What was read may be another text by the time that the call goes on: that is a wrong line in a list, no more.
+  // The job may change the path before the call continues. The only effect is a wrong line in the list.
   const std::string name = syscall_name(call.data.arch, call.data.nr);
   if (error == 0 && (is_observed(name.c_str()) || name == "clone")) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;

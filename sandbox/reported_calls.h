@@ -1,5 +1,5 @@
-// Calls that a run's filter reports to the launcher, which answers them: forbidden ones, counted ones, and what a run
-// uses that learns.
+// Calls that a run's filter reports to the launcher, which answers them: forbidden calls, counted calls, and all calls
+// beyond the profile in learning mode.
 #pragma once
 
 #include <linux/seccomp.h>
@@ -19,13 +19,11 @@
 
 namespace mycojobs::sandbox {
 
-// What seccomp's user notification says about a call.
-//
-// Called when the listener is readable: somebody did call. Nothing: the caller was interrupted or died meanwhile, and
-// which call it was is not known any more.
+// Receives the seccomp notification of a call. Requires that the listener is readable. Returns nothing if the caller
+// was interrupted or has died; the call is then unknown.
 std::optional<seccomp_notif> receive_call(int listener);
 
-// Of a call that is never innocent. There is no answer to it: whoever made it is killed, it never continues.
+// Describes a call that is never innocent. The call is not answered and never continues: the caller is killed.
 Violation describe_call(int listener, const std::optional<seccomp_notif>&);
 
 // "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
@@ -33,18 +31,18 @@ std::string describe(const Violation&);
 
 inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
 
-// Calls for which the kernel keeps memory that no group is charged for. The filter reports them, and the launcher lets
-// a run have so many at a time:
+// Calls for which the kernel allocates memory that is charged to no group. The filter reports them, and the launcher
+// limits the number of concurrent locks and listeners of a run:
 //
-//   fcntl(F_SETLK, F_SETLKW)  goes on. Each call counts as one lock: which one it asks for is behind a pointer, and
-//                             may change until the kernel reads it. Too many: ENOLCK
+//   fcntl(F_SETLK, F_SETLKW)  continues. Each call counts as one lock, because the requested lock is behind a pointer
+//                             and may change until the kernel reads it. Too many: ENOLCK
 //   listen                    is made on the caller's own socket, with a short queue. Too many: ENOBUFS
 //
-// When the number is used up, what the run still holds is counted.
+// When the limit is reached, the locks or listeners that the run still holds are counted.
 //
 // The launcher itself never holds a socket of a job: its last close may block (SO_LINGER), and so may any call that
-// takes the socket's lock. A child of the launcher makes the calls to listen, and it counts. Each run that needs one
-// has a child of its own, so that a run can block only itself.
+// takes the socket's lock. A child of the launcher makes the calls to listen and does the counting. Each run that needs
+// one has a child of its own, so that a run can block only itself.
 class CountedCalls {
  public:
   static constexpr std::uint32_t kMostLocks = 8192, kMostListeners = 16;  // at a time
@@ -90,18 +88,18 @@ class CountedCalls {
 // Calls that are reported though they are allowed.
 bool is_observed(const char* syscall);
 
-// What a run uses beyond its profile, for `policy learn`. Its filter reports what it would refuse, and files that are
-// opened. Here each report is noted and answered as the filter would have answered. Nothing more is allowed: of the
-// reported calls only the opening of files goes on, which every job may try.
+// Records the calls of a run beyond its profile, for `policy learn`. The filter reports calls that it would refuse, and
+// opened files. Each report is recorded and answered as the filter would have answered. Nothing more is allowed: of the
+// reported calls only the opening of files continues, which every job may try.
 class Learning {
  public:
-  // One call, if there is one. False: the listener has nothing more to say.
+  // Answers one pending call. Returns false if no call is pending.
   bool answer(int listener);
   // "read /srv/data", "write /srv/out", "exec /bin/ls", "socket inet", "syscall keyctl"; sorted, without repetition.
   std::vector<std::string> lines() const;
 
  private:
-  int judge(int listener, const seccomp_notif&);  // errno to answer with; 0: it goes on
+  int judge(int listener, const seccomp_notif&);  // errno of the answer; 0: the call continues
   void note(std::string line);
 
   std::set<std::string> lines_;

@@ -126,7 +126,7 @@ bool is_child_of(pid_t zygote, int pidfd) {
   if (!pid || *pid == 0) return false;
   if (*pid < 0) return true;
   if (number_after(fmt::format("/proc/{}/status", *pid), "PPid:").value_or(zygote) == zygote) return true;
-  return pid_of(pidfd).value_or(0) < 0;  // it was reaped during the check: the PPid of a reaped process reads as 0
+  return pid_of(pidfd).value_or(0) < 0;  // reaped during the check: the PPid of a reaped process reads as 0
 }
 
 // Limits the untrusted list of step times of a child, which is forwarded in one frame with other data.

@@ -29,7 +29,7 @@ class Loaded {
   struct File {
     std::string path;
     struct stat was {};
-    bool in_doubt = false;  // it changed while the zygote was started
+    bool in_doubt = false;  // the file changed while the zygote was started
   };
   timespec since_{};
   std::vector<File> files_;

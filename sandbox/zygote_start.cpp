@@ -249,7 +249,7 @@ int bind_device(const Device& device) {
   if (!S_ISCHR(info.st_mode) || info.st_rdev != ::makedev(device.major_number, device.minor_number)) return ENODEV;
   if (int error = make_file(device.path, {}); error != 0) return error;
   if (::mount(device.path, at(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0) return errno;
-  // its times are those of the host's node
+  // the file times are those of the host's node
   return seal(at(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 

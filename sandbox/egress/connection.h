@@ -63,7 +63,7 @@ class Connection {
     Fd fd;
     std::uint32_t waits_for = 0;
   };
-  struct Lane {              // one direction
+  struct Lane {              // state of one direction
     std::string pending;     // read but not yet written; no further reads while it is not empty
     bool ended = false;      // end of the source was read
     bool passed_on = false;  // the end was forwarded to the destination

@@ -84,7 +84,7 @@ struct Range {
 };
 struct Special {
   std::string kind;
-  std::optional<Range> block;  // none: only a single address allows it
+  std::optional<Range> block;  // empty: only a single address allows it
 };
 
 struct ParsedTables {
