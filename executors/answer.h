@@ -28,7 +28,7 @@ struct ScriptError {
 struct Answer {
   bool done = false;  // the `done` frame was received
   TextMap result;
-  std::vector<std::string> result_json;  // keys of `result` whose text is JSON
+  std::vector<std::string> result_json;  // keys of `result` with JSON text
   std::optional<ScriptError> error;
   std::string too_large;  // why the result was dropped; empty: the result was kept
   std::string problem;    // the first violation of the protocol; frames after it are ignored
@@ -44,7 +44,7 @@ class AnswerReader {
   static constexpr std::size_t kMaxResultKeys = 10000;
   static constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // longer pauses are reduced to this
 
-  static constexpr std::size_t kMaxPendingCalls = 16;              // calls whose reply was not yet sent
+  static constexpr std::size_t kMaxPendingCalls = 16;              // calls without a sent reply
   static constexpr std::size_t kMaxPendingReplyBytes = 32U << 20;  // larger replies are replaced by an error
 
   explicit AnswerReader(std::uint64_t max_result_bytes, ArtifactSink* sink = nullptr);

@@ -110,7 +110,7 @@ class FrameReader {
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
   bool inside_frame() const { return !header_.empty(); }  // the stream is incomplete if it ends here
-  std::uint64_t frames() const { return frames_; }        // number of frames whose header is complete
+  std::uint64_t frames() const { return frames_; }        // number of frames with a complete header
 
  private:
   void open_frame(const std::function<void(Frame&&)>& sink);

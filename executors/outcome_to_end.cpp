@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxErrorLine = 1000;  // bytes
 
-// One printable line of valid UTF-8, cut between characters.
+// Returns a printable line of valid UTF-8, cut between characters.
 std::string line_of(std::string_view text) {
   std::string out;
   for (char c : to_utf8(text)) {

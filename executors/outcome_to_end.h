@@ -1,5 +1,5 @@
 // Computes the stored end of a job from the sandbox's outcome and the script's answer: the table "What the words carry"
-// of the data model. Used by all executors whose scripts use a channel.
+// of the data model. Used by all executors with a script channel.
 #pragma once
 
 #include <memory>

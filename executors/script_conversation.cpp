@@ -81,7 +81,7 @@ void append_granted(std::string& out, const Policy& policy) {
   granted.end();
 }
 
-// Maps id to name, for the jobs whose results are keyed by name.
+// Maps id to name, for the jobs with results keyed by name.
 TextMap input_names(const SeenInputs& seen) {
   TextMap names;
   for (const auto& [name, input] : seen.single) {

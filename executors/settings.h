@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-// [executors.<name>]: a script type whose scripts are run by a program of this host. A name of a built-in executor
+// [executors.<name>]: a script type for scripts that a program of this host runs. A name of a built-in executor
 // replaces that executor.
 struct CommandSettings {
   std::string name;                  // name of the executor and of its script type

@@ -119,7 +119,7 @@ struct PluginOptions {
   bool rests = true;  // false: no pauses after faults
 };
 
-// Identifies the caller whose script a call is about.
+// Identifies the owner of the script that a call concerns.
 struct PluginUser {
   Id context = 0, caller = 0;  // 0: no script
   auto operator<=>(const PluginUser&) const = default;
@@ -137,7 +137,7 @@ class PluginClient {
   const Policy& profile() const { return profile_; }
   const std::string& file() const { return options_.file; }
 
-  Result<std::string> probe();  // one line that names the program that runs the scripts
+  Result<std::string> probe();  // returns a line with the name of the program that runs the scripts
   Result<Prepared> prepare(PluginUser, std::string_view job_json);
   // Returns an empty value if the plugin has no interpret function.
   Result<Interpreted> interpret(PluginUser, std::string_view outcome_json);

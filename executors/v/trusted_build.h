@@ -21,7 +21,7 @@ inline constexpr const char* kModuleCacheFolder = ".vcache";  // below /job: VCA
 inline std::string trusted_folder(const std::string& state_dir) { return state_dir + "/v-trusted"; }
 
 // Compiles and runs a program of one line. Success is cached for this version and file of the compiler, this C compiler
-// and these flags, so that not every start of an agent compiles. Error unsupported: says what failed.
+// and these flags, so that not every start of an agent compiles. Error unsupported: names the failed step.
 Result<void> try_compiler(const Compiler&, const std::string& version, const std::vector<std::string>& flags,
                           const std::string& state_dir);
 

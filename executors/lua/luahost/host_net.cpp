@@ -154,7 +154,7 @@ namespace {
 
 struct Transfer {
   std::string body, status_line;
-  std::vector<std::pair<std::string, std::string>> headers;  // of the last response
+  std::vector<std::pair<std::string, std::string>> headers;  // headers of the last response
   std::size_t max_bytes = 0;
   Fd file;  // if open, receives the body
   std::string problem;

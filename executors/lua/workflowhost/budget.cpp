@@ -5,8 +5,8 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kTick = 1000;              // instructions between two looks
-constexpr std::uint64_t kCollected = 3;  // instructions in the time that a collection takes for a block
+constexpr int kTick = 1000;              // instructions between two checks
+constexpr std::uint64_t kCollected = 3;  // cost of a garbage collection per block, in instructions
 
 void tick(lua_State* state, lua_Debug*) { charge(state, kTick); }
 
@@ -24,7 +24,7 @@ void note_work(lua_State* state, std::uint64_t work) {
 
 void end_step(lua_State* state, Ended why) {
   if (budget().ended == Ended::no) budget().ended = why;
-  lua_sethook(state, tick, LUA_MASKCOUNT, 1);  // what still runs (closing of variables) ends at once
+  lua_sethook(state, tick, LUA_MASKCOUNT, 1);  // remaining code (closing of variables) ends at once
   luaL_error(state, "the step has ended");
   __builtin_unreachable();
 }
@@ -36,15 +36,15 @@ bool is_no_memory(lua_State* state, int status) {
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
-  // For a new block the old size is its kind.
+  // For a new block, Lua passes the type of the object as the old size.
   const std::size_t held = block == nullptr ? 0 : old_size;
   Budget& left = budget();
   const bool grows = new_size > held;
   if (grows && left.refuses_memory) return nullptr;
   void* const made = heap().reallocate(block, held, new_size, left.allocated);
   if (made != nullptr || !grows || left.counting < 2) return made;
-  // Lua now collects all garbage, which takes a look at all that is alive, and asks again. Without work left it is
-  // refused again, and the step ends.
+  // Lua now runs a full garbage collection, which visits every live object, and repeats the request. If no work is
+  // left, the second request fails too, and the step ends.
   left.charged += heap().blocks() * kCollected;
   left.refuses_memory = left.spent() > left.limit;
   if (left.refuses_memory && left.ended == Ended::no) left.ended = Ended::by_work;

@@ -1,9 +1,10 @@
-// What a step may take: work, counted in instructions of Lua's machine, and memory. Work is what Lua's hook counts,
-// what our functions charge for the bytes and rows that they look at, and one for each 16 bytes that are allocated: so
-// what takes long counts much, and counts the same wherever it runs. One step at a time; one thread.
+// Limits of a step: work, measured in instructions of the Lua virtual machine, and memory. Work is the sum of the
+// instructions counted by the Lua hook, the charges of library functions for the bytes and rows that they process, and
+// one unit for each 16 allocated bytes. The sum approximates the CPU time and is equal on all machines. A process runs
+// one step at a time, on one thread.
 //
-// There are two ways to count (domain/workflow_step.h). The second charges all that the first charges, and more; the
-// first is kept as it was, to the unit, because journals hold failures of steps that were counted so.
+// There are two counting versions (domain/workflow_step.h). Version 2 adds charges to those of version 1. Version 1
+// must not change by a single unit, because journals contain failures of steps that were counted with it.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +14,40 @@
 
 namespace mycojobs::workflow {
 
-// Why a step was ended; no pcall of a script keeps it from ending.
+// Reason why a step was ended. A pcall in the script cannot prevent the end.
 enum class Ended : std::uint8_t { no, by_work, by_memory };
 
 struct Budget {
   std::uint64_t limit = 0;
-  std::uint32_t counting = 2;   // which way, 1 or 2
+  std::uint32_t counting = 2;   // counting version, 1 or 2
   std::uint64_t source = 0;     // bytes of the program's source
-  std::uint64_t charged = 0;    // instructions and charges
-  std::uint64_t allocated = 0;  // bytes, ever
-  std::uint64_t beside = 0;     // bytes that are held outside of the heap now
+  std::uint64_t charged = 0;    // executed instructions and charges
+  std::uint64_t allocated = 0;  // total bytes, including freed blocks
+  std::uint64_t beside = 0;     // bytes currently allocated outside the heap
   Ended ended = Ended::no;
-  bool refuses_memory = false;  // a collection of garbage has used up the work
+  bool refuses_memory = false;  // a garbage collection has used up the work
   std::uint64_t spent() const { return charged + allocated / 16; }
 };
 
-inline Budget& budget() {  // of this process
+inline Budget& budget() {  // one object per process
   static constinit Budget the_budget;
   return the_budget;
 }
 Heap& heap();
 
-// Error of Lua: the work is used up. What a pcall catches is raised again.
+// Raises a Lua error if the work is used up. If a pcall catches the error, the error is raised again.
 inline void charge(lua_State*, std::uint64_t work);
-// The same where only the second way to count charges.
+// Same as charge(), but only in counting version 2.
 inline void charge_more(lua_State*, std::uint64_t work);
-// Charges in the second way where no error of Lua may be raised: a step without work left ends at its next instruction.
+// Charges in counting version 2 where raising a Lua error is not allowed. If the work is used up, the step ends at its
+// next instruction.
 void note_work(lua_State*, std::uint64_t work);
-inline void note_work(std::uint64_t work);  // without a state: the step ends at the next check of the count
+inline void note_work(std::uint64_t work);  // without a state: the step ends at the next check
 [[noreturn]] void end_step(lua_State*, Ended);
-// Whether this end of a lua_pcall (its status, its error on top of the stack) is that of memory. Buffers of Lua's
-// library say so by an error of their own; std::bad_alloc is a status below 0.
+// Returns whether a lua_pcall with this status, and its error on top of the stack, failed because memory ran out.
+// Buffers of the Lua library raise a separate error message in this case; std::bad_alloc is a status below 0.
 bool is_no_memory(lua_State*, int status);
-// For lua_newstate(), and the state's hook.
+// Allocator for lua_newstate(), and the function that installs the counting hook of the state.
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size);
 void count_instructions(lua_State*);
 

@@ -1,18 +1,19 @@
-// Where Lua's library would ask the machine, it is answered here. The library is linked into the program, and the
-// linker (--wrap, CMakeLists.txt) sends these calls of it to us:
+// Deterministic replacements for calls with machine-dependent results. The Lua library is linked statically, and
+// the linker option --wrap (CMakeLists.txt) redirects these calls of the library to this file:
 //
-//   luaS_hash in lua_newstate   the seed of the hashes of strings: made of addresses and the time; a constant here
-//   time, clock                 the choice of pivots, the first random number: 0
-//   snprintf "%.14g", "%p"      how a number and an address become text
-//   strcoll                     the order of texts: the locale's; of their bytes here
-//   memcmp                      whether long texts are the same: as it is, and counted
-//   pow                         what the C library computes differs in the last bit between processors (FMA): numbers.h
-//   luaT_gettm                  weak tables and finalizers, through which the collector would show: there are none
+//   luaS_hash in lua_newstate   seed of string hashes: derived from addresses and the time; here a constant
+//   time, clock                 choice of pivots and first random number: 0
+//   snprintf "%.14g", "%p"      conversion of numbers and addresses to text
+//   strcoll                     order of strings: by locale; here by bytes
+//   memcmp                      equality of long strings: unchanged, but charged
+//   pow                         the C library's result differs in the last bit between processors (FMA); see numbers.h
+//   luaT_gettm                  disables weak tables and finalizers, which would make the garbage collector visible
 //
-// Other calls are wrapped to count work that no instruction of Lua's machine stands for: fmod, numbers in texts, the
-// values of varargs and returns, chains of metamethods, captured variables; tables.cpp has those of tables.
+// Other calls are wrapped to charge work that the instruction count does not include: fmod, conversion of numbers in
+// strings, values of varargs and returns, chains of metamethods, and captured variables. tables.cpp does this for
+// tables.
 //
-// tests/workflow holds each of them: a library that is built in another way fails there.
+// tests/workflow checks each wrapper and fails if the Lua library is built in a different way.
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,7 @@
 #include "executors/lua/workflowhost/budget.h"
 #include "executors/lua/workflowhost/numbers.h"
 
-// Names of Lua's own, as its build in C++ has them.
+// Internal types of Lua; their names are part of the mangled symbols, because Lua is compiled as C++.
 struct Table;
 struct TString;
 struct TValue;
@@ -39,9 +40,9 @@ using mycojobs::workflow::note_work;
 
 namespace {
 
-constexpr std::uint64_t kWorkOfText = 16;     // of a number that becomes text
-constexpr std::uint64_t kWorkOfVariable = 4;  // of a variable that a closure captures: it is searched for
-constexpr int kValues = 4;                    // that are copied in the time of an instruction
+constexpr std::uint64_t kWorkOfText = 16;     // cost of converting a number to text
+constexpr std::uint64_t kWorkOfVariable = 4;  // cost of a captured variable, which Lua searches in a list
+constexpr int kValues = 4;                    // values copied per instruction
 
 }  // namespace
 
@@ -57,7 +58,7 @@ time_t __wrap_time(time_t* out) {
 clock_t __wrap_clock() { return 0; }
 
 double __wrap_pow(double base, double exponent) {
-  mycojobs::workflow::budget().charged += mycojobs::workflow::kWorkOfPower;  // looked at by the next tick
+  mycojobs::workflow::budget().charged += mycojobs::workflow::kWorkOfPower;  // checked by the next tick()
   return mycojobs::workflow::power(base, exponent);
 }
 
@@ -68,8 +69,8 @@ int __wrap_strcoll(const char* a, const char* b) {
 }
 
 int __real_memcmp(const void*, const void*, std::size_t);
-// Short texts are free: how often Lua compares them depends on the addresses of the program's literals, by which
-// lua_pushstring() and lua_getfield() cache their strings, and so on the build and on the process.
+// Short strings are not charged: the number of comparisons depends on the addresses of C literals, which are the keys
+// of the string cache of lua_pushstring() and lua_getfield(), and therefore on the build and the process.
 int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
   constexpr std::size_t kLongestShortText = 40;  // LUAI_MAXSHORTLEN
   if (size > kLongestShortText) {
@@ -80,7 +81,7 @@ int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
 }
 
 double __real_fmod(double, double);
-// The C library divides bit by bit.
+// Charges fmod by the difference of the exponents, because the C library divides bit by bit.
 double __wrap_fmod(double value, double divisor) {
   int of_value = 0, of_divisor = 0;
   if (std::isfinite(value) && std::isfinite(divisor)) {
@@ -97,7 +98,7 @@ std::size_t __wrap__Z12luaO_str2numPKcP6TValue(const char* text, TValue* out) {
   return __real__Z12luaO_str2numPKcP6TValue(text, out);
 }
 
-// The values of `...`.
+// Charges the values of `...`.
 void __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State*, CallInfo*, StackValue*, int);
 void __wrap__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State* state, CallInfo* call, StackValue* to,
                                                                    int wanted) {
@@ -119,7 +120,7 @@ UpVal* __wrap__Z14luaF_findupvalP9lua_StateP10StackValue(lua_State* state, Stack
 }
 
 const TValue* __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State*, const TValue*, TMS);
-// A value that is called leads to another one, and that again: no instruction is counted, and all arguments are moved.
+// Charges chains of __call metamethods: each link moves all arguments, but executes no counted instruction.
 const TValue* __wrap__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State* state, const TValue* of, TMS event) {
   constexpr int kCall = 23;
   if (event == kCall) charge_more(state, static_cast<std::uint64_t>(2 + lua_gettop(state) / kValues));
@@ -127,8 +128,8 @@ const TValue* __wrap__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State* stat
   return __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(state, of, event);
 }
 
-// Lua's own formats: of a number, an address that becomes text. What string.format is given comes here too, with more
-// room.
+// Replaces the formats that Lua uses to convert numbers and addresses to text. string.format() calls this function too,
+// but with a larger buffer.
 int __wrap___snprintf_chk(char* out, std::size_t size, int, std::size_t, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -13,14 +13,14 @@ namespace mycojobs::workflow {
 namespace {
 
 constexpr std::size_t kStep = 16, kSmall = 1024, kSmallClasses = kSmall / kStep;
-constexpr std::size_t kAlignment = std::size_t{1} << 32;  // Lua looks at the low 32 bits of an address
-constexpr std::size_t kKept = 1U << 20;                   // of a step that took more the rest goes back to the system
+constexpr std::size_t kAlignment = std::size_t{1} << 32;  // Lua hashes the low 32 bits of an address
+constexpr std::size_t kKept = 1U << 20;                   // used memory above this is returned to the kernel
 
 }  // namespace
 
 Result<void> Heap::reserve(std::size_t limit) {
   limit_ = limit;
-  room_ = (4 * limit + (std::size_t{16} << 20)) & ~std::size_t{4095};  // blocks of one size are not made into others
+  room_ = (4 * limit + (std::size_t{16} << 20)) & ~std::size_t{4095};  // blocks never change their size class
   const std::size_t asked = room_ + kAlignment;
   void* const found = ::mmap(nullptr, asked, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED) return fail(Code::io, "cannot reserve memory: " + errno_text(errno));
@@ -34,7 +34,7 @@ Result<void> Heap::reserve(std::size_t limit) {
   return {};
 }
 
-// Steps of 16 bytes up to 1 KiB, then four classes for each power of two.
+// Size classes are multiples of 16 bytes up to 1 KiB; above, there are four classes for each power of two.
 std::size_t Heap::class_of(std::size_t size) {
   if (size <= kSmall) return (size - 1) / kStep;
   const auto power = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;
@@ -58,7 +58,7 @@ void* Heap::reallocate(void* block, std::size_t old_size, std::size_t new_size, 
     const std::size_t size_class = class_of(new_size);
     if (had && size_class == old_class) return block;
     const std::size_t bytes = bytes_of(size_class);
-    // Growing takes both blocks for a moment; what only shrinks is never refused.
+    // While a block grows, both blocks exist for a short time. Shrinking a block never fails.
     if (used_ + bytes > limit_ && new_size > old_size) return nullptr;
     if (free_[size_class] != nullptr) {
       made = free_[size_class];

@@ -1,7 +1,7 @@
-// The memory of one state of Lua: a region whose blocks lie at the same places whenever the same is asked of it, so
-// that nothing that Lua derives from an address (the place of a function or table as a key, and with it the moment when
-// a table grows) differs between processes. It is copied out and back as a whole: that is how a step begins from the
-// very state in which its program was left when it had been loaded.
+// Memory of one Lua state: a region that places blocks at the same addresses for the same sequence of requests.
+// Therefore values that Lua derives from an address (the node of a function or table used as a key, and with it the
+// time when a table grows) are equal in all processes. The whole region is copied to an image and back, so that each
+// step starts from exactly the state that loading the program produced.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,13 @@ namespace mycojobs::workflow {
 
 class Heap {
  public:
-  // limit: bytes that blocks may take. Reserves addresses, takes memory when it is written to. Error io.
+  // limit: maximum bytes of all blocks. Reserves addresses; the kernel allocates memory on the first write. Error: io.
   Result<void> reserve(std::size_t limit);
   std::size_t limit() const { return limit_; }
   std::size_t blocks() const { return blocks_; }
 
-  // As a lua_Alloc: exact old sizes, size 0 frees. nullptr: over the limit. `grown` counts what new blocks took.
+  // Same contract as lua_Alloc: old sizes are exact, size 0 frees. Returns nullptr if the limit is exceeded. Adds the
+  // bytes of new blocks to `grown`.
   void* reallocate(void* block, std::size_t old_size, std::size_t new_size, std::uint64_t& grown);
 
   void clear();
@@ -38,11 +39,11 @@ class Heap {
 
   char* base_ = nullptr;
   std::size_t limit_ = 0, room_ = 0;
-  std::size_t used_ = 0;  // by blocks
+  std::size_t used_ = 0;  // bytes of all blocks
   std::size_t blocks_ = 0;
-  std::size_t top_ = 0;  // end of the memory that was ever allocated
+  std::size_t top_ = 0;  // highest end of all blocks allocated so far
   std::size_t dirty_ = 0;
-  void* free_[192] = {};  // of each class a list through the blocks themselves
+  void* free_[192] = {};  // per size class: list of free blocks, linked through the blocks
 };
 
 }  // namespace mycojobs::workflow

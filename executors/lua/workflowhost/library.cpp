@@ -16,7 +16,7 @@
 namespace mycojobs::workflow {
 namespace {
 
-// What is not there, and the error for it. library: "" is the globals.
+// A removed function and the error for its use. library: "" for the globals.
 struct Refused {
   const char* library;
   const char* name;
@@ -58,7 +58,7 @@ constexpr Refused kRefused[] = {
     {"string", "packsize", kNoBits},
 };
 
-// Upvalues: the library's name. Called for a name that the table has not.
+// Metamethod __index: called for a name that is missing in the library's table. Upvalue: the name of the library.
 int refuse_name(lua_State* state) {
   const char* const library = lua_tostring(state, lua_upvalueindex(1));
   const char* const name = lua_type(state, 2) == LUA_TSTRING ? lua_tostring(state, 2) : "";
@@ -77,8 +77,8 @@ std::uint64_t bytes_of_arguments(lua_State* state) {
   return bytes;
 }
 
-// A function of Lua's library in a closure: charged for the texts that it is given, and, as a value of the heap, with
-// an address that is the same everywhere. Upvalue: the function.
+// Closure around a function of the Lua library. It charges the function's string arguments. A closure is allocated on
+// the heap, so its address is equal in all processes. Upvalue: the function.
 int metered(lua_State* state) {
   charge(state, bytes_of_arguments(state) / 64);
   const int results = lua_tocfunction(state, lua_upvalueindex(1))(state);
@@ -98,7 +98,8 @@ void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
   const auto count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
   charge(state, count / 4 + 1);
 }
-// Of a table: each of its values is read, and perhaps written, by a function; of more than `most` none is.
+// Charges a function that reads, and may write, each value of the range in a table. If the range has more than `most`
+// values, the function fails before it reads any, and the values are not charged.
 void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t most = UINT64_MAX) {
   charge_span(state, first, last);
   if (last < first) return;
@@ -106,7 +107,7 @@ void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::u
   if (count < most) charge_more(state, count + 1);
 }
 
-// Those whose work is in no text: charged first, then Lua's own (the upvalue).
+// Calls the original function (the upvalue). Used by wrappers that charge work that does not depend on string sizes.
 int then_own(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
 
 int repeat(lua_State* state) {
@@ -132,7 +133,7 @@ int span_of_table(lua_State* state, int first_index, int last_index, std::uint64
   charge_values(state, first, last, most);
   return then_own(state);
 }
-constexpr std::uint64_t kMostResults = 1'000'000;  // Lua's stack has no more places
+constexpr std::uint64_t kMostResults = 1'000'000;  // maximum size of the Lua stack
 int unpack(lua_State* state) { return span_of_table(state, 2, 3, kMostResults); }
 int concat(lua_State* state) { return span_of_table(state, 3, 4); }
 
@@ -141,7 +142,7 @@ int shift(lua_State* state) {  // insert and remove
   if (lua_isinteger(state, 2) != 0 && lua_gettop(state) != 1) {
     const lua_Integer place = lua_tointeger(state, 2), size = luaL_len(state, 1);
     if (place > 0) charge_values(state, place, size);
-  } else if (lua_gettop(state) != 1 && budget().counting > 1) {  // a float or a text that stands for an integer
+  } else if (lua_gettop(state) != 1 && budget().counting > 1) {  // a float or a string that converts to an integer
     int is_place = 0;
     const lua_Integer place = lua_tointegerx(state, 2, &is_place);
     if (is_place != 0 && place > 0) charge_values(state, place, luaL_len(state, 1));
@@ -149,9 +150,9 @@ int shift(lua_State* state) {  // insert and remove
   return then_own(state);
 }
 
-constexpr std::uint64_t kWorkOfFormat = 1000;  // of a number with 99 digits behind the point
+constexpr std::uint64_t kWorkOfFormat = 1000;  // cost of formatting a number with 99 decimals
 
-// string.format: no addresses, and the one NaN.
+// string.format without %p; every NaN is replaced by the canonical NaN.
 int format(lua_State* state) {
   charge(state, bytes_of_arguments(state) / 64);
   std::size_t size = 0;
@@ -173,7 +174,7 @@ int format(lua_State* state) {
   return then_own(state);
 }
 
-// Upvalues: the table, its keys in order, which of them was the last.
+// Iterator of pairs(). Upvalues: the table, its ordered keys, the index of the last returned key.
 int next_pair(lua_State* state) {
   charge_more(state, 4);
   for (lua_Integer i = lua_tointeger(state, lua_upvalueindex(3)) + 1;; ++i) {
@@ -187,7 +188,7 @@ int next_pair(lua_State* state) {
   }
 }
 
-// The keys of this moment: what is set to nil meanwhile is passed over, what is new is not met.
+// Iterates over the keys that exist at the call. Keys set to nil during the loop are skipped; new keys are not visited.
 int pairs(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   lua_settop(state, 1);
@@ -205,8 +206,8 @@ int pairs(lua_State* state) {
   return 2;
 }
 
-// next(t) and next(t, key): the least key of all, or of those behind `key`, which need not be there. Each call looks at
-// every key.
+// next(t) returns the smallest key; next(t, key) returns the smallest key after `key`, which may be missing in the
+// table. Each call reads every key.
 int next(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   lua_settop(state, 2);
@@ -229,7 +230,7 @@ int next(lua_State* state) {
   return 2;
 }
 
-// Whether the row at stack place `right` goes before that at `left`.
+// Returns whether the value at stack index `right` sorts before the value at `left`.
 bool goes_before(lua_State* state, int right, int left) {
   charge(state, 2);
   if (lua_isnil(state, 2)) return lua_compare(state, right, left, LUA_OPLT) != 0;
@@ -258,8 +259,8 @@ void merge(lua_State* state, int from, int to, lua_Integer low, lua_Integer midd
   }
 }
 
-// table.sort, stable: a merge sort that asks the same questions in the same order everywhere, and ends whatever it
-// gets.
+// Stable table.sort: a merge sort that makes the same comparisons in the same order on every machine, and terminates
+// for any comparison function.
 int sort(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   if (!lua_isnoneornil(state, 2)) luaL_checktype(state, 2, LUA_TFUNCTION);
@@ -296,10 +297,10 @@ int set_metatable(lua_State* state) {
   return 1;
 }
 
-constexpr std::uint64_t kCaught = 1000;  // an error that is caught takes as long as so many instructions
+constexpr std::uint64_t kCaught = 1000;  // cost of a caught error, in instructions
 
-// Lua describes an error: it searches the instructions of the function for the name of a value, and the tables of the
-// library, to which a program can add, for the name of a function.
+// Charges the work of building an error message: Lua searches the instructions of the function for the name of a value,
+// and the tables of the library, which a program can extend, for the name of a function.
 void charge_error(lua_State* state) {
   charge(state, kCaught);
   if (budget().counting < 2) return;
@@ -313,7 +314,7 @@ void charge_error(lua_State* state) {
   charge(state, budget().source / 16 + places);
 }
 
-// What a script may not catch: the end of its step.
+// Raises the end of the step again, because a script must not catch it.
 void pass_end_on(lua_State* state, int status) {
   if (budget().ended != Ended::no) end_step(state, budget().ended);
   if (is_no_memory(state, status)) end_step(state, Ended::by_memory);
@@ -332,10 +333,10 @@ int protected_call(lua_State* state) {
   return 2;
 }
 
-// Upvalue: the script's handler.
+// Message handler for xpcall. Upvalue: the handler of the script.
 int handle_error(lua_State* state) {
   if (budget().ended != Ended::no) return 1;
-  charge_error(state);  // one that fails is called for its own error
+  charge_error(state);  // also charged when the handler fails, since Lua then calls it again
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_insert(state, 1);
   lua_call(state, 1, 1);
@@ -370,7 +371,7 @@ int logarithm_of(lua_State* state) {
   return 1;
 }
 
-// Each function in the table on top of the stack becomes a metered closure.
+// Replaces each function in the table on top of the stack by a metered closure.
 void meter(lua_State* state) {
   for (lua_pushnil(state); lua_next(state, -2) != 0;) {
     if (lua_iscfunction(state, -1) == 0) {
@@ -389,7 +390,7 @@ struct Wrapped {
   lua_CFunction function;
 };
 
-// Our function in front of Lua's own of that name. Before meter(): the own one is the upvalue.
+// Replaces Lua functions by wrappers of the same name, with the original as the upvalue. Must run before meter().
 void put_in_front(lua_State* state, std::initializer_list<Wrapped> rows) {
   for (const Wrapped& row : rows) {
     lua_getfield(state, -1, row.name);
@@ -408,15 +409,14 @@ void put(lua_State* state, std::initializer_list<Wrapped> rows) {
   }
 }
 
-// Cost of a call of a library function, in addition to the work that the function charges itself (second way to count).
-// values: the work of its arguments and results, which are moved, is charged for all. docs/workflows/lua.md has the
-// same table.
+// Cost of a call of a library function in counting version 2, in addition to the work that the function charges itself.
+// Moving the arguments and results is charged for all functions. docs/workflows/lua.md has the same table.
 struct Cost {
   const char* library;  // "": the globals
   const char* name;
   std::uint16_t flat;
-  std::uint16_t bytes;  // of texts that it is given, in the time of an instruction; 0: it does not look at them
-  std::uint16_t level;  // != 0: the argument that says how many calls it walks up
+  std::uint16_t bytes;  // string bytes processed per instruction; 0: strings are not read
+  std::uint16_t level;  // != 0: index of the argument with the number of stack levels to walk
 };
 constexpr Cost kCosts[] = {
     {"", "array", 4, 0, 0},         {"", "assert", 2, 0, 0},        {"", "bytes", 8, 0, 0},
@@ -442,7 +442,7 @@ constexpr Cost kCosts[] = {
     {"math", "sinh", 32, 0, 0},     {"math", "sqrt", 8, 0, 0},      {"math", "tanh", 32, 0, 0},
     {"math", "tointeger", 4, 8, 0}, {"math", "type", 4, 0, 0},      {"math", "ult", 4, 0, 0},
 };
-constexpr std::uint64_t kValuesMoved = 4;  // in the time of an instruction
+constexpr std::uint64_t kValuesMoved = 4;  // values moved per instruction
 lua_CFunction costed_functions[std::size(kCosts)];
 
 std::uint64_t work_of_call(lua_State* state, const Cost& cost) {
@@ -455,7 +455,7 @@ std::uint64_t work_of_call(lua_State* state, const Cost& cost) {
   return work;
 }
 
-// A function of the library in the second way to count. Upvalues: that of the function, its place in kCosts.
+// Wrapper of a library function in counting version 2. Upvalues: the upvalue of the function, its index in kCosts.
 int costed(lua_State* state) {
   const lua_Integer place = lua_tointeger(state, lua_upvalueindex(2));
   charge(state, work_of_call(state, kCosts[place]));
@@ -464,7 +464,7 @@ int costed(lua_State* state) {
   return results;
 }
 
-// Each function of the table on top of the stack is charged for by its row. One without a row is not to be had.
+// Wraps each function of the table on top of the stack with the cost from its row. Functions without a row are removed.
 void add_costs(lua_State* state, const char* library) {
   if (budget().counting < 2) return;
   for (lua_pushnil(state); lua_next(state, -2) != 0;) {
@@ -490,7 +490,7 @@ void add_costs(lua_State* state, const char* library) {
   }
 }
 
-// The table on top of the stack loses what is refused, says why when it is asked for, and goes.
+// Removes the refused functions from the table on top of the stack, installs refuse_name() as its __index, and pops it.
 void close_library(lua_State* state, const char* library) {
   for (const Refused& row : kRefused) {
     if (std::strcmp(row.library, library) != 0) continue;
@@ -526,7 +526,7 @@ int open_library(lua_State* state) {
   add_patterns(state);
   close_library(state, "string");
   lua_pushliteral(state, "");
-  lua_getmetatable(state, -1);  // of all strings
+  lua_getmetatable(state, -1);  // the metatable shared by all strings
   lua_pushliteral(state, "string");
   lua_setfield(state, -2, "__metatable");
   lua_pop(state, 2);

@@ -1,6 +1,6 @@
 // mycojobs-workflowhost INSTRUCTIONS BYTES COUNTING: started by the engine of workflows (agent/workflow), with a socket
-// as descriptor 3 and an empty environment. Not for people. It runs steps, one after another, and nothing else: before
-// it reads the first program it has given up all that a step could reach.
+// as descriptor 3 and an empty environment. It is not a command for users. It runs one step after another. Before it
+// reads the first program, it drops all rights that a step could use.
 #include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -24,12 +24,12 @@ namespace {
 
 constexpr int kSocketGone = 70, kConfused = 71;  // exit codes
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // needs terabytes of addresses
+constexpr bool kSanitized = true;  // sanitizers need terabytes of address space
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// All that a step needs: its socket, memory, the way out.
+// System calls that a step needs: socket, memory, exit.
 constexpr const char* kAllowed[] = {
     "read",        "write",       "mmap",         "munmap",        "mremap",         "mprotect",        "madvise",
     "brk",         "exit",        "exit_group",   "rt_sigreturn",  "rt_sigprocmask", "restart_syscall", "alarm",
@@ -40,8 +40,9 @@ constexpr const char* kAllowed[] = {
 #endif
 };
 
-// In this order. What the kernel has not (namespaces, Landlock) is passed over: the filter, without which it does not
-// run, leaves no call that could reach what they hide.
+// The order matters: later calls remove rights and system calls that earlier calls need. Namespaces and Landlock are
+// skipped if the kernel lacks them, because the system call filter, which is mandatory, blocks every call that could
+// reach the resources they hide.
 Result<void> give_up_rights(std::size_t memory) {
   if (!kSanitized) MJ_CHECK(sandbox::limit_resource(RLIMIT_AS, "RLIMIT_AS", 8 * memory + (rlim_t{256} << 20)));
   MJ_CHECK(sandbox::limit_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
@@ -68,7 +69,7 @@ void send(WireKind kind, std::uint32_t call, std::string_view payload) {
 void receive(char* to, std::size_t size) {
   while (size > 0) {
     const ssize_t got = ::read(kSocketFd, to, size);
-    if (got == 0) ::_exit(0);  // the engine is gone, or needs this process no more
+    if (got == 0) ::_exit(0);  // the engine has exited or has released this process
     if (got < 0 && errno != EINTR) ::_exit(kSocketGone);
     if (got < 0) continue;
     to += got;
@@ -94,7 +95,7 @@ void step(Programs& programs, std::uint32_t call, std::string_view payload) {
   if (payload.size() < kHashBytes) ::_exit(kConfused);
   std::string answer;
   const auto known = programs.step(payload.substr(0, kHashBytes), payload.substr(kHashBytes), answer);
-  if (!known) ::_exit(kConfused);  // what the engine sends is right, or it is not the engine
+  if (!known) ::_exit(kConfused);  // only a defective peer sends an invalid request
   send(*known ? WireKind::answer : WireKind::unknown, call, answer);
 }
 
@@ -131,7 +132,7 @@ int main(int argc, char** argv) try {
     std::fputs("mycojobs-workflowhost is started by the engine of workflows\n", stderr);
     return 64;
   }
-  // A service manager's signals are for the engine; this ends when its socket does.
+  // Signals of a service manager are handled by the engine. This process exits when its socket is closed.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kSocketFd + 1, ~0U, 0);
   Programs programs(std::strtoull(argv[1], nullptr, 10), static_cast<std::uint32_t>(std::atoi(argv[3])));

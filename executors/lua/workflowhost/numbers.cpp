@@ -25,7 +25,7 @@ Wide scaled(std::uint64_t bits, int exponent) {
 // The natural logarithm of 2: 0.B17217F7D1CF79AB C9E3B39803F2F6AF in base 16.
 Wide ln2() { return scaled(0xB17217F7D1CF79ABU, -64) + scaled(0xC9E3B39803F2F6AFU, -128); }
 
-// 1/i: a division takes several times as long as a multiplication.
+// Returns 1/i from a table, because a division takes several times as long as a multiplication.
 Wide part(int i) {
   struct Parts {
     Wide of[64];
@@ -37,7 +37,8 @@ Wide part(int i) {
   return kParts.of[i];
 }
 
-// Of a finite number above 0: the exponent aside, and the rest by the series of (m - 1) / (m + 1).
+// Logarithm of a finite number above 0. The exponent is handled separately; the logarithm of the mantissa m is computed
+// with the series in (m - 1) / (m + 1).
 Wide wide_log(double value) {
   int exponent = 0;
   double rest = std::frexp(value, &exponent);
@@ -71,7 +72,7 @@ double wide_exp(Wide value) {
 bool is_integer(double value) { return std::floor(value) == value; }
 bool is_odd(double value) { return is_integer(value) && !is_integer(value / 2); }
 
-// One of them is 0 or infinite.
+// Power for a base or exponent that is 0 or infinite.
 double special_power(double base, double exponent) {
   if (std::isinf(exponent)) {
     const double size = std::fabs(base);

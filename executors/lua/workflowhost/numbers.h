@@ -1,19 +1,20 @@
-// Numbers, the same to the last bit on every machine: computed with 113 bits by +, -, * and / alone, which IEEE 754
-// leaves no choice in, and rounded to a double at the end.
+// Mathematical functions with bit-identical results on all machines. They compute with 113 bits, use only +, -, * and
+// /, for which IEEE 754 defines exact results, and round the final result to a double.
 #pragma once
 
 #include <cstddef>
 
 namespace mycojobs::workflow {
 
-// In instructions of Lua's machine, what one of the three takes.
+// Cost of one call of power(), exponential() or logarithm(), in instructions of the Lua virtual machine.
 inline constexpr unsigned kWorkOfPower = 300;
 double power(double base, double exponent);  // special cases as C has them (C17, F.10.4.4)
 double exponential(double);
 double logarithm(double);
 double logarithm(double, double base);
 
-// The shortest text that is read as this number again: 0.1, 1e+100, inf, nan. Returns its length. size: 32 at least.
+// Writes the shortest text that parses to the same number: 0.1, 1e+100, inf, nan. Returns the length of the text.
+// size: at least 32.
 int shortest(double, char* out, std::size_t size);
 
 }  // namespace mycojobs::workflow

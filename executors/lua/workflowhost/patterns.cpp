@@ -52,7 +52,7 @@ bool in_class(unsigned char c, unsigned char name) {
   return found != (std::isupper(name) != 0);
 }
 
-// One attempt after another to match a pattern at a place of a subject. Places are indexes; kNone: no match.
+// Matches a pattern at given positions of a subject. Positions are indexes; kNone: no match.
 class Matching {
  public:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -60,13 +60,13 @@ class Matching {
   Matching(lua_State* state, std::string_view subject, std::string_view pattern)
       : state_(state), subject_(subject), pattern_(pattern) {}
 
-  // Where the match that begins at `at` ends.
+  // Returns the end of the match that starts at `at`.
   std::size_t attempt(std::size_t at, std::size_t pattern_at) {
     captures_ = depth_ = 0;
     return match(at, pattern_at);
   }
   int captures() const { return captures_; }
-  // The capture, or the whole match where the pattern has none.
+  // Pushes the capture, or the whole match if the pattern has no captures.
   void push(int i, std::size_t begin, std::size_t end) const {
     if (i >= captures_) {
       if (i != 0) luaL_error(state_, "invalid capture index %%%d", i + 1);
@@ -97,7 +97,7 @@ class Matching {
   unsigned char item(std::size_t i) const { return static_cast<unsigned char>(pattern_[i]); }
   bool ends(std::size_t pattern_at) const { return pattern_at >= pattern_.size(); }
 
-  // Behind the single item (a character, a class, a set) that begins here.
+  // Returns the position after the single item (character, class or set) that starts at `i`.
   std::size_t item_end(std::size_t i) const {
     const unsigned char first = item(i++);
     if (first == '%') {
@@ -106,13 +106,13 @@ class Matching {
     }
     if (first != '[') return i;
     if (!ends(i) && item(i) == '^') ++i;
-    do {  // a ] at the front stands for itself
+    do {  // a leading ] is a literal
       if (ends(i)) luaL_error(state_, "malformed pattern (missing ']')");
       if (item(i++) == '%') ++i;
     } while (ends(i) || item(i) != ']');
     return i + 1;
   }
-  // The set from [ to ], whose places these are.
+  // Returns whether `c` is in the set from the [ at `i` to the ] at `last`.
   bool in_set(unsigned char c, std::size_t i, std::size_t last) const {
     const bool negated = item(++i) == '^';
     if (negated) ++i;
@@ -151,7 +151,7 @@ class Matching {
     return end;
   }
 
-  // Goes on while there is one way only; where there are several it calls match() for each.
+  // Advances while the next item has only one possible match; for several alternatives, calls match() for each.
   std::size_t forward(std::size_t place, std::size_t i) {  // NOLINT(misc-no-recursion): depth is bounded
     while (!ends(i)) {
       charge(state_, 1);
@@ -227,7 +227,7 @@ class Matching {
     return end;
   }
 
-  // %bxy, %f[set] and %1: where they end, and `i` behind them.
+  // Matches %bxy, %f[set] and %1. Returns the end of the match and sets `i` after the pattern item.
   std::size_t balanced(std::size_t place, std::size_t& i) const {
     if (i + 3 >= pattern_.size()) luaL_error(state_, "malformed pattern (missing arguments to '%%b')");
     const unsigned char opens = item(i + 2), closes = item(i + 3);
@@ -274,7 +274,8 @@ std::string_view argument(lua_State* state, int index) {
   return {text, size};
 }
 
-// Where a search begins: from 1, or from the end if it is negative. False: behind the end.
+// Computes the start of a search: an argument from 1, or counted from the end if negative. Returns false if the start
+// is after the end of the subject.
 bool begin_of(lua_State* state, int index, std::size_t size, std::size_t& out) {
   const lua_Integer asked = luaL_optinteger(state, index, 1);
   const auto length = static_cast<lua_Integer>(size);
@@ -283,7 +284,7 @@ bool begin_of(lua_State* state, int index, std::size_t size, std::size_t& out) {
   return begin <= length + 1;
 }
 
-// In time that is proportional to both; where work is counted in the first way, as it was counted then.
+// Searches in linear time. Counting version 1 keeps the original search, so that its charges stay the same.
 std::size_t find_text(std::string_view subject, std::string_view pattern, std::size_t at) {
   if (budget().counting < 2) return subject.find(pattern, at);
   const void* const found = ::memmem(subject.data() + at, subject.size() - at, pattern.data(), pattern.size());
@@ -324,7 +325,7 @@ int search(lua_State* state, bool find) {
 int find(lua_State* state) { return search(state, true); }
 int match(lua_State* state) { return search(state, false); }
 
-// Upvalues: subject, pattern, where to go on, where the last match ended (-1: none was).
+// Iterator of gmatch(). Upvalues: subject, pattern, position of the next search, end of the last match (-1: no match).
 int next_match(lua_State* state) {
   const std::string_view subject = argument(state, lua_upvalueindex(1)), pattern = argument(state, lua_upvalueindex(2));
   auto at = static_cast<std::size_t>(lua_tointeger(state, lua_upvalueindex(3)));
@@ -355,7 +356,7 @@ int gmatch(lua_State* state) {
   return 1;
 }
 
-// The text of a replacement: %0 to %9 are captures.
+// Appends the replacement text, with %0 to %9 replaced by captures.
 void append_text(lua_State* state, const Matching& matching, std::size_t begin, std::size_t end, std::string& out) {
   const std::string_view text = argument(state, 3);
   charge_more(state, text.size() / 8);
@@ -400,8 +401,8 @@ void append_replacement(lua_State* state, const Matching& matching, std::size_t 
   lua_pop(state, 1);
 }
 
-// What is being made lies beside Lua's memory until it is whole: it counts as if it lay there, all of those that are
-// being made at once together.
+// A string under construction. It is allocated outside the Lua heap until it is complete, but its bytes are charged to
+// the budget. The limit applies to the sum of all strings that are under construction at the same time.
 class Made {
  public:
   explicit Made(lua_State* state) : state_(state) {}

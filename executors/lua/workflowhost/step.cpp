@@ -25,7 +25,7 @@ struct Request {
   std::string_view schema, value;
 };
 
-// Bytes, or null where that may be.
+// Parses a byte string or null.
 Result<std::optional<std::string_view>> optional_bytes(CborItems& items) {
   MJ_TRY(item, items.next());
   if (item.kind == CborItem::Kind::null) return std::nullopt;
@@ -106,19 +106,19 @@ std::string failure(std::string_view kind, std::string_view message, int line) {
   return out;
 }
 
-// What is being done, for the functions that Lua calls in protected mode, with it as their argument.
+// Current request and its results, for the functions that Lua calls in protected mode.
 struct Doing {
   const Request* request = nullptr;
   const std::string* entrypoint = nullptr;
   std::string_view source;
-  std::string name;  // of the chunk
+  std::string name;  // name of the chunk
   std::string answer;
-  int line = 0;                 // of an error
-  std::size_t state_bytes = 0;  // of the answer, those of the state
+  int line = 0;                 // line of the error
+  std::size_t state_bytes = 0;  // bytes of the state in the answer
 };
-Doing* doing = nullptr;  // one at a time
+Doing* doing = nullptr;  // a process runs one step at a time
 
-// The error becomes a text; the line is that of the innermost function of the program.
+// Converts the error to a text and records the line of the innermost function of the program.
 int describe_error(lua_State* state) {
   lua_Debug frame;
   for (int level = 0; doing->line == 0 && lua_getstack(state, level, &frame) != 0; ++level) {
@@ -134,7 +134,7 @@ int describe_error(lua_State* state) {
   return 1;
 }
 
-// Pushes the table's field; it goes nowhere but into the answer.
+// Pushes the field of the table. The value is only used for the answer.
 void push_field(lua_State* state, int table, const char* name) {
   lua_pushstring(state, name);
   lua_rawget(state, table);
@@ -151,7 +151,7 @@ constexpr const char* kStateOver = "the state is over 10 MiB: keep less, or keep
 constexpr const char* kOutputOver =
     "the step's output is over 1 MiB beside its state: keep less, or keep it elsewhere and a name of it here";
 
-// Of all of the answer but its state.
+// Returns the size of the answer without the state.
 std::size_t output_of(const std::string& out) { return out.size() - doing->state_bytes; }
 
 void append_bytes(lua_State* state, int index, std::string path, std::string& out, Room room) {
@@ -165,11 +165,11 @@ void append_bytes(lua_State* state, int index, std::string path, std::string& ou
 }
 
 struct RowShape {
-  const char* list;   // as messages name it
-  const char* kind;   // the field that names it
-  const char* value;  // the field that is encoded
+  const char* list;   // name in messages
+  const char* kind;   // field that contains the name
+  const char* value;  // field that is encoded
   std::size_t most;
-  const char* note;  // a text that may be there, too; such rows get their index. nullptr: none
+  const char* note;  // optional text field; rows of this shape also get their index. nullptr: none
 };
 constexpr RowShape kEvents{"events", "schema", "value", kMaxEvents, nullptr};
 constexpr RowShape kEffects{"effects", "kind", "params", kMaxEffects, "ref"};
@@ -203,7 +203,7 @@ void check_fields(lua_State* state, int row, const RowShape& shape, const std::s
     refuse_shape(state, path + "." + shape.note + ": is no text");
 }
 
-// A list that the step returned, nil or an array of rows. The fields stand in the order of deterministic CBOR.
+// Appends a list that the step returned (nil or an array of rows). Fields have the order of deterministic CBOR.
 void append_rows(lua_State* state, int index, const RowShape& shape, std::string& out) {
   const bool none = lua_isnoneornil(state, index);
   if (!none && !lua_istable(state, index)) refuse_shape(state, std::string(shape.list) + ": is no array");
@@ -253,7 +253,7 @@ void append_rows(lua_State* state, int index, const RowShape& shape, std::string
   }
 }
 
-// state, events, effects and annotations stand at 1 to 4.
+// Appends the answer. Stack indexes 1 to 4 are the state, the events, the effects and the annotations.
 void append_answer(lua_State* state, std::string& out) {
   const bool annotated = !lua_isnil(state, 4);
   put_cbor_head(out, CborMajor::map, annotated ? 4 : 3);
@@ -307,10 +307,10 @@ bool is_word_at(std::string_view source, std::size_t at, std::size_t size) {
   const auto is_part = [&](std::size_t i) {
     return i < source.size() && (std::isalnum(static_cast<unsigned char>(source[i])) != 0 || source[i] == '_');
   };
-  return !is_part(at - 1) && !is_part(at + size);  // at 0 the place before is none
+  return !is_part(at - 1) && !is_part(at + size);  // at == 0: at - 1 wraps and is outside the source
 }
 
-// Jumps take longest in reading a program: pending jumps are kept in lists, and each further jump walks a list.
+// Estimates the work of compiling a source. Jumps dominate, because each jump walks the list of the pending jumps.
 std::uint64_t work_of_source(std::string_view source) {
   std::uint64_t jumps = 0;
   for (const std::string_view word : {"::", "goto", "break", "and", "or", "elseif"}) {
@@ -336,12 +336,12 @@ int load_program(lua_State* state) {
   return 0;
 }
 
-// Runs it in protected mode. Empty: it worked; else the failure.
+// Runs the function in protected mode. Returns an empty string, or the failure.
 std::string run(lua_State* state, lua_CFunction function, Doing& what, bool loading) {
   refusal() = Refusal::none;
   doing = &what;
   lua_settop(state, 0);
-  lua_pushcfunction(state, describe_error);  // no memory is asked for here, outside of protected mode
+  lua_pushcfunction(state, describe_error);  // allocates no memory, so it is safe outside protected mode
   lua_pushcfunction(state, function);
   const int status = lua_pcall(state, 0, 0, 1);
   if (status == LUA_OK && budget().ended == Ended::no) {
@@ -375,7 +375,7 @@ std::string run(lua_State* state, lua_CFunction function, Doing& what, bool load
 std::string Programs::load_into(Program& program, const std::string& name, std::string_view source) const {
   heap().clear();
   budget() = {.limit = instructions_, .counting = counting_, .source = source.size()};
-  // A file of bytecode begins so: what is in it could not be checked.
+  // Bytecode starts with this signature and is rejected, because Lua does not verify it.
   if (!source.empty() && source[0] == LUA_SIGNATURE[0]) return failure("load", "it is bytecode: give its source", 0);
   program.state = lua_newstate(allocate, nullptr);
   if (program.state == nullptr) return failure("memory", "no memory for a state of Lua", 0);

@@ -1,10 +1,11 @@
-// One step: (state, event, ctx) to (state, events, effects), by the code of a program.
+// Runs one step of a workflow program: (state, event, ctx) to (state, events, effects).
 //
-//   load    a new state of Lua, our library, the program's top level; then the heap is copied out: the program's image
-//   step    the image is copied back, so that every step begins from the same bytes, wherever and after whatever it
-//           runs; the request becomes values, the entrypoint is called, what it returns becomes the answer
+//   load    creates a Lua state, opens the library, runs the top level of the program, and copies the heap to the
+//           program's image
+//   step    restores the image, so that every step starts from the same bytes on every machine, independent of
+//           previous steps; decodes the request, calls the entrypoint, and encodes the returned values as the answer
 //
-// Nothing of a step is left: what it made lies in the heap, which the next image overwrites.
+// A step leaves no data behind, because all its objects are in the heap, which the next image overwrites.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,18 @@ namespace mycojobs::workflow {
 
 class Programs {
  public:
-  // instructions: what a step may take, and the loading of a program. counting: in which way (budget.h).
+  // instructions: limit for a step, and for loading a program. counting: the counting version (budget.h).
   Programs(std::uint64_t instructions, std::uint32_t counting) : instructions_(instructions), counting_(counting) {}
 
-  // What is wrong with it (its top level fails) is the answer of each of its steps.
+  // If loading fails, for example in the top level of the program, every step of the program answers with that error.
   void load(std::string_view hash, const std::string& entrypoint, const std::string& name, std::string_view source);
-  // The answer in CBOR (wire.h); false: there is no such program here, load it again. Error invalid: the request is
-  // none.
+  // Writes the answer as CBOR (wire.h). Returns false if the program is not loaded; load it again. Error invalid: the
+  // request is malformed.
   Result<bool> step(std::string_view hash, std::string_view request, std::string& answer);
 
  private:
   struct Program {
-    std::string hash, entrypoint, failure;  // failure: the answer, if it could not be loaded
+    std::string hash, entrypoint, failure;  // failure: the answer if loading failed
     Heap::Image image;
     Budget budget;
     lua_State* state = nullptr;
@@ -41,9 +42,9 @@ class Programs {
 
   std::uint64_t instructions_;
   std::uint32_t counting_;
-  std::list<Program> programs_;  // the last used first
+  std::list<Program> programs_;  // ordered by last use, newest first
 };
 
-std::string engine_name();  // "lua-5.4.4/3": the same name, the same answers
+std::string engine_name();  // "lua-5.4.4/3"; engines with equal names give equal answers
 
 }  // namespace mycojobs::workflow

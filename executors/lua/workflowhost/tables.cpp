@@ -1,10 +1,10 @@
-// Counts the work of tables that no instruction of Lua's machine stands for. Keys whose hashes collide form a chain
-// that each access walks, and a program can choose its keys so; a table that grows or shrinks looks at all of its
-// places. The linker sends the calls of Lua's library here, as those in fixed.cpp. Small tables have short chains and
-// are left out.
+// Charges the work of table accesses that the instruction count does not include. Keys with colliding hashes form a
+// chain that each access walks, and a program can choose such keys. A table that grows or shrinks visits all its slots.
+// The linker redirects the calls of the Lua library to this file, as for fixed.cpp. Small tables have short chains and
+// are not charged.
 //
-// The layout of tables is that of Lua 5.4 (lobject.h). tests/workflow holds it: the attacks of hostile_test.cpp end
-// by the count alone.
+// The layout of tables is that of Lua 5.4 (lobject.h). tests/workflow checks the layout: only the charges of this file
+// end the attacks of hostile_test.cpp.
 #include "executors/lua/workflowhost/tables.h"
 
 #include <algorithm>
@@ -54,13 +54,13 @@ static_assert(sizeof(TValue) == 16 && sizeof(Node) == 24);
 namespace mycojobs::workflow {
 namespace {
 
-// Tags of values, with the bit of what the collector owns.
+// Type tags of values, including the bit for collectable objects.
 constexpr unsigned char kFalse = 1, kInteger = 3, kTrue = 17, kFloat = 19, kShortText = 68, kLongText = 84;
 constexpr unsigned char kTagOfLongText = 20;
 constexpr unsigned char kLargeTable = 6;  // 64 nodes: log_of_nodes
 constexpr unsigned kShortChain = 4;
-constexpr unsigned kSteps = 4;   // along a chain in the time of an instruction
-constexpr unsigned kPlaces = 8;  // that are looked at in that time
+constexpr unsigned kSteps = 4;   // nodes of a chain visited per instruction
+constexpr unsigned kPlaces = 8;  // slots visited per instruction
 
 bool is_large(const Table* table) { return budget().counting > 1 && table->log_of_nodes >= kLargeTable; }
 bool is_empty(const TValue* value) { return (value->tag & 0x0F) == 0; }
@@ -77,7 +77,7 @@ Node* node_by_remainder(const Table* table, T hash) {
   return table->nodes + hash % static_cast<T>((node_count(table) - 1) | 1);
 }
 
-// Where the chain of a key begins.
+// Returns the first node of the chain of a key.
 Node* chain_of_integer(const Table* table, lua_Integer key) {
   const auto hash = static_cast<lua_Unsigned>(key);
   return hash <= INT_MAX ? node_by_remainder(table, static_cast<int>(hash)) : node_by_remainder(table, hash);
@@ -130,7 +130,7 @@ Node* chain_of(const Table* table, const TValue* key) {
   }
 }
 
-// The steps from the beginning of a chain to what was found, or to its end.
+// Charges the steps from the start of a chain to the found node, or to the end of the chain.
 void note_chain(const Node* node, const TValue* found) {
   unsigned steps = 0;
   for (; static_cast<const void*>(node) != found && node->next != 0; node += node->next) ++steps;
@@ -141,11 +141,11 @@ bool in_array(const Table* table, const TValue* found) {
   return found >= table->array && found < table->array + array_size(table);
 }
 
-// A table has looked at all of its places, and walked the chains of all of its keys.
+// Charges a rehash, which visits all slots of the table and walks the chains of all its keys.
 void note_growth(lua_State* state, const Table* table) {
   std::uint64_t work = array_size(table) / kPlaces;
   if (table->log_of_nodes >= kLargeTable) {
-    static std::vector<bool> follows;  // another node of a chain
+    static std::vector<bool> follows;  // the node is not the first of a chain
     const auto count = static_cast<std::ptrdiff_t>(node_count(table));
     follows.assign(static_cast<std::size_t>(count), false);
     for (std::ptrdiff_t i = 0; i < count; ++i)
@@ -196,7 +196,7 @@ const TValue* __wrap__Z8luaH_getP5TablePK6TValue(Table* table, const TValue* key
   return found;
 }
 
-// The length: Lua looks for the last key behind the array by halves.
+// Table length: Lua finds the last key after the array part by binary search.
 lua_Unsigned __real__Z9luaH_getnP5Table(Table*);
 lua_Unsigned __wrap__Z9luaH_getnP5Table(Table* table) {
   const lua_Unsigned length = __real__Z9luaH_getnP5Table(table);

@@ -1,4 +1,4 @@
-// Tables of Lua, as far as the count of work needs to know how they are made.
+// Access to the layout of Lua tables, for the counting of work.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace mycojobs::workflow {
 
-// Places for values that a walk over the table passes, the empty ones too. index: of a table.
+// Returns the number of slots that a traversal of the table visits, including empty slots. index: stack index of a
+// table.
 std::size_t table_places(lua_State*, int index);
 
 }  // namespace mycojobs::workflow

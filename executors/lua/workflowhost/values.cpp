@@ -73,7 +73,7 @@ int same_bytes(lua_State* state) {
   return 1;
 }
 
-// array{...}: marks the table.
+// Implements array{...}: marks the table as an array.
 int make_array(lua_State* state) {
   if (lua_isnoneornil(state, 1)) {
     lua_settop(state, 0);
@@ -93,7 +93,7 @@ int text_of_null(lua_State* state) {
 }
 
 void set_closures(lua_State* state, const luaL_Reg* rows) {
-  lua_pushnil(state);  // an upvalue makes them values of the heap, whose addresses are the same everywhere
+  lua_pushnil(state);  // with an upvalue, they are closures on the heap, with equal addresses everywhere
   luaL_setfuncs(state, rows, 1);
 }
 
@@ -150,7 +150,7 @@ class Pushing {
   }
   void table(const CborItem& item, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
     const bool map = item.kind == CborItem::Kind::map;
-    const int size = static_cast<int>(item.argument);  // no more than bytes follow
+    const int size = static_cast<int>(item.argument);  // at most the number of remaining bytes
     lua_createtable(state_, map ? 0 : size, map ? size : 0);
     std::string_view last;
     for (int i = 1; i <= size; ++i) {
@@ -237,7 +237,7 @@ class Appending {
     if ((numbers > 0 && !whole) || (marked && numbers < keys.count))
       wrong("is no array: its keys are not 1 to " + std::to_string(keys.count));
     const bool array = marked || numbers > 0;
-    // Deterministic CBOR: a shorter key comes first.
+    // Deterministic CBOR orders shorter keys before longer keys.
     if (!array)
       std::stable_sort(keys.rows, keys.rows + keys.count, [](const Key& a, const Key& b) { return a.size < b.size; });
     put_cbor_head(out_, array ? CborMajor::array : CborMajor::map, keys.count);

@@ -1,15 +1,14 @@
-// Values between CBOR and Lua, without loss in both directions:
+// Lossless conversion of values between CBOR and Lua:
 //
-//   null              the constant null (nil is nothing: a field that is not there)
-//   integer, float    integer, float: 1 and 1.0 stay what they are; a NaN becomes the one NaN of CBOR
+//   null              the constant null (nil is a missing field)
+//   integer, float    integer, float: 1 and 1.0 keep their types; every NaN becomes the canonical NaN of CBOR
 //   text              string, which is UTF-8
-//   byte string       bytes(string): a value of its own; #b, b:string(), ==
+//   byte string       bytes(string): a separate type; supports #b, b:string(), ==
 //   map               table with strings as keys; an empty table is an empty map
-//   array             table with the keys 1 to n; array{} is an empty one. What arrives as an array stays one, also
-//   when
-//                     it becomes empty: its metatable says so
+//   array             table with the keys 1 to n; array{} is empty. A decoded array has a metatable that marks it as an
+//                     array, so it remains an array when it becomes empty
 //
-// Functions here raise errors of Lua; those that a script's values cause are marked first (Refusal).
+// These functions raise Lua errors. Before an error caused by a value of the script, they set Refusal.
 #pragma once
 
 #include <cstddef>
@@ -20,25 +19,26 @@
 
 namespace mycojobs::workflow {
 
-// What an error that is raised next is about, if it is not a script's own.
+// Cause of the next raised error, unless the script raises the error itself.
 enum class Refusal : unsigned char { none, value, output, load };
 Refusal& refusal();
 
 // Adds null, array and bytes to the table on top of the stack, and their metatables to the registry.
 void add_values(lua_State*);
-// Pushes what deterministic CBOR says. what: for messages ("state").
+// Decodes deterministic CBOR and pushes the value. `what` names the value in messages ("state").
 void push_cbor(lua_State*, std::string_view cbor, const char* what);
-// What a value may have.
+// Size limit of an encoded value.
 struct Room {
   std::size_t bytes = 0;
-  const char* over = "";  // the error for more
+  const char* over = "";  // error message if the limit is exceeded
 };
-// Appends the value at this place, in deterministic CBOR, without metamethods. path: where it stands ("state").
+// Appends the value at the stack index as deterministic CBOR, without metamethods. path: path of the value for messages
+// ("state").
 void append_cbor(lua_State*, int index, std::string path, std::string& out, Room room);
 
-// For what the library does itself. A key of a table, as the order of keys has them: integers, then strings by bytes.
+// Key of a table, for functions of the library. Order of keys: integers first, then strings by bytes.
 struct Key {
-  const char* text = nullptr;  // nullptr: an integer
+  const char* text = nullptr;  // nullptr: the key is an integer
   std::size_t size = 0;
   lua_Integer number = 0;
 };
@@ -47,7 +47,8 @@ struct Keys {
   Key* rows = nullptr;
   std::size_t count = 0;
 };
-// In order, in a block on top of the stack. Error: a key that is neither; what: who asks.
+// Returns the ordered keys of the table, stored in a block on top of the stack. Raises an error for a key that is
+// neither an integer nor a string. what: name of the caller, for the message.
 Keys push_keys(lua_State*, int table, const char* what);
 void push_key(lua_State*, const Key&);
 

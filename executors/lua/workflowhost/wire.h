@@ -1,20 +1,20 @@
-// What the engine (agent/workflow) and mycojobs-workflowhost say to each other on its socket, one call at a time:
+// Protocol between the engine (agent/workflow) and mycojobs-workflowhost on the host's socket, one call at a time:
 //
 //   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
 //
-//   host     ready (call 0: the engine's name) or refused (why), once, when it has given up its rights
-//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer: its error comes
-//   by
-//            its steps
+//   host     ready (call 0: the engine's name) or refused (the reason), once, after the host has dropped its rights
+//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer; a load
+//            error is the answer to the steps of the program
 //            step: hash of the program, 32 bytes | request, CBOR
-//   host     answer (CBOR), or unknown: it does not have that program, any more
+//   host     answer (CBOR), or unknown: the program is not loaded (any more)
 //
 //   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
 //   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
 //             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message,
 //             line?}}
 //
-// All of it is deterministic CBOR (domain/cbor.h). The host has run the code of strangers: the engine believes nothing.
+// Requests and answers are deterministic CBOR (domain/cbor.h). The host runs untrusted code, so the engine validates
+// every frame.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,14 @@ namespace mycojobs::workflow {
 enum class WireKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
 
 inline constexpr const char* kHostProgram = "mycojobs-workflowhost";
-inline constexpr int kSocketFd = 3;  // of the host, at its start
+inline constexpr int kSocketFd = 3;  // descriptor of the socket when the host starts
 inline constexpr std::size_t kHeaderBytes = 9, kHashBytes = 32;
 inline constexpr std::uint32_t kMaxFrameBytes = 16U << 20;
-// The host ends itself if one step takes so long: whoever waited for it is gone.
+// The host exits if one step takes this long; the client no longer waits for the answer.
 inline constexpr unsigned kAbandonedSeconds = 900;
 
-// What one step may answer, and be asked. The output: beside its state, which has kMaxStateBytes; the request: with it.
+// Limits of an answer and a request. kMaxOutputBytes excludes the state, which is limited by kMaxStateBytes;
+// kMaxRequestBytes includes the state.
 inline constexpr std::size_t kMaxEffects = kMaxStepEffects, kMaxEvents = kMaxStepEvents,
                              kMaxOutputBytes = kMaxStepBytes;
 inline constexpr std::size_t kMaxRequestBytes = kMaxStateBytes + (4U << 20), kMaxSourceBytes = 1U << 20;
@@ -60,7 +61,7 @@ inline void put_header(std::string& out, WireKind kind, std::uint32_t call, std:
   out.push_back(static_cast<char>(kind));
   put_u32(out, call);
 }
-// bytes: kHeaderBytes of them.
+// bytes: at least kHeaderBytes bytes.
 inline WireHeader get_header(const char* bytes) {
   return {get_u32(bytes), static_cast<std::uint8_t>(bytes[4]), get_u32(bytes + 5)};
 }

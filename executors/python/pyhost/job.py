@@ -60,7 +60,7 @@ MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
 MOST_LINKED = 20  # maximum number of linked exceptions that are examined
 FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
-MAX_DEPTH = 48  # of a result value; replies that contain it may have depth 64
+MAX_DEPTH = 48  # limit for a result value; replies that contain the value may have depth 64
 MAX_BITS = 1023  # of an integer; larger ones are rejected
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
 

@@ -56,7 +56,7 @@ function kit.need_net(what, name, port)
   return net ~= "loopback" and not own
 end
 
--- Folders of the host whose files can be granted. All other files belong to the system or to the job.
+-- Folders of the host with files that can be granted. All other files belong to the system or to the job.
 local kGrantable = {"/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data"}
 
 local function below(path, folder)
@@ -122,7 +122,7 @@ function kit.need_read(what, path)
   if field then kit.denied(format("%s: %s", what, path), format("%s = [%q]", field, folder_of(full))) end
 end
 
--- Argument checks. what: name of the function, for the message.
+-- Argument checks. `what` is the name of the function, for the message.
 local function wrong(what, position, expected, value)
   local got = value == nil and "nothing" or type(value)
   kit.fail("invalid", "%s: argument %d must be %s, not %s", what, position, expected, got)

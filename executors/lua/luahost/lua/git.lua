@@ -116,7 +116,7 @@ function Tree:list()
   return list
 end
 
--- Returns the repositories whose relative path or name matches the pattern.
+-- Returns the repositories with a relative path or name that matches the pattern.
 function Tree:find(pattern)
   local wanted, found = kit.matcher(kit.text("find", 1, pattern)), {}
   for _, path in ipairs(Tree.list(self)) do

@@ -5,8 +5,8 @@ local find, format, gsub, match = string.find, string.format, string.gsub, strin
 local concat = table.concat
 local process = {}
 
--- words: the command and its arguments. what: name of the calling function, for messages. Raises an error if the
--- program cannot be started.
+-- words: the command and its arguments. Parameter `what` is the name of the calling function, for messages. Raises an
+-- error if the program cannot be started.
 function kit.run_words(what, words, options)
   kit.need_exec(what)
   local request = {input = options.input, folder = options.folder, echo = options.echo}
