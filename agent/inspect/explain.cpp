@@ -61,7 +61,7 @@ constexpr std::uint64_t kDeepest = 1000000;  // maximum position that is searche
 // Maximum number of list entries that one step of the server searches. A search of a longer list would block all other
 // clients.
 constexpr std::uint64_t kMaxSearched = 20000;
-constexpr std::size_t kPlacesBatch = 100;  // jobs whose places are read in one step
+constexpr std::size_t kPlacesBatch = 100;  // jobs read in one step
 constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed to find a cycle
 constexpr std::size_t kMaxDead = 10000;    // the newest; a longer answer would block Redis
 constexpr std::size_t kMaxAnomalies = 1000;
@@ -301,7 +301,7 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
   if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
 }
 
-// Explains a queue whose runners are all on hosts that lack a resource.
+// Explains a queue if all its runners are on hosts that lack a resource.
 void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
   out.reason =

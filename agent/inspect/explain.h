@@ -57,8 +57,8 @@ Result<Situation> look_at(Store&, Id context, const std::string& job_key);
 Explanation explain(const Situation&);
 Result<Explanation> explain(Store&, Id context, const std::string& job_key);
 
-// Jobs and the jobs that each of them waits for. find_cycle() returns the path from `start` into the first cycle: a, b,
-// c, b. Empty: there is no cycle.
+// Pairs of a job and the jobs that it waits for. find_cycle() returns the path from `start` into the first cycle: a, b,
+// c, b. The result is empty without a cycle.
 using Waits = std::vector<std::pair<std::string, std::vector<std::string>>>;
 std::vector<std::string> find_cycle(const Waits&, const std::string& start);
 

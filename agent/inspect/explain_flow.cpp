@@ -21,7 +21,7 @@ namespace {
 struct Known {
   Id context = 1;
   FlowView view;
-  std::uint32_t max_parallel = 0;  // of the definition
+  std::uint32_t max_parallel = 0;  // limit in the definition
   bool undone = false;             // a compensation was called, so that the flow cannot be retried
   bool has_mark = true;            // also true if no mark is needed because another client wrote the flow
   bool is_listed = true;
@@ -38,7 +38,7 @@ struct JobReason {
 std::vector<FlowReason> of_flow(const Known&);   // reasons that hold or advance the flow as a whole
 std::vector<FlowReason> of_nodes(const Known&);  // approvals, pauses, gates, waits, child flows, a reached limit
 FlowReason of_job(const Known&, const JobReason&);
-// Returns the nodes whose jobs should be explained, the most informative first, and only a few nodes of the same state.
+// Selects nodes for which the job is explained, the most informative first, with only a few nodes per state.
 std::vector<std::uint32_t> jobs_to_ask(const FlowView&, std::size_t max);
 
 // For example "`mycojobs flow approve 12 ok --context 3`".

@@ -30,7 +30,7 @@ Result<std::vector<CatalogEntry>> read_catalog(FlowStore& flows, Id context, con
   }
 }
 
-// One pass over all indexes.
+// Scans all indexes once.
 class IndexLook {
  public:
   IndexLook(FlowStore& flows, Store& store, Id context, const std::set<Id>& all)
@@ -155,7 +155,8 @@ Result<std::uint64_t> catalog_row_of(FlowStore& flows, Id context, const std::st
   return std::uint64_t{0};
 }
 
-// Returns the ids of the caller's jobs whose claims name the flow. A flow that is being created does not list its jobs.
+// Returns the ids of the caller's jobs with claims that name the flow. A flow that is being created does not list its
+// jobs.
 Result<std::set<Id>> jobs_of(Store& store, const FlowSight& sight, Id caller) {
   static constexpr std::array<std::string_view, 1> kAsked{"flow"};
   const std::string prefix = "mj:claim:job:" + std::to_string(caller) + ':';

@@ -322,7 +322,7 @@ Result<std::optional<Orphan>> orphan_of(FlowStore& flows, Store& store, Id conte
   auto mark = store.load_fields(context, "mj:message:" + job.claim.message, kAsked);
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
-  if (state == "away") return std::optional<Orphan>();  // its answer ends the job
+  if (state == "away") return std::optional<Orphan>();  // the answer to the message ends the job
   orphan.is_over = !state.empty();
   return std::optional(std::move(orphan));
 }
@@ -431,7 +431,7 @@ Result<void> FlowsRebuild::mend_indexes(const std::set<Id>& all) {
   return {};
 }
 
-// Keeps a planned job whose flow or message cannot be found, since its key may be restored from a backup.
+// Retains a planned job if its flow or message is missing, since the key may be restored from a backup.
 Result<void> FlowsRebuild::mend_orphans() {
   MJ_TRY(lost, orphans(flows_, store_, context_, known_));
   for (const Orphan& orphan : lost) {

@@ -14,7 +14,7 @@ namespace mycojobs {
 
 Result<std::vector<Finding>> verify_flows(FlowStore&, Store&, Id context);
 struct FlowRebuildReport {
-  std::vector<std::string> differences;  // one line each
+  std::vector<std::string> differences;  // a line per difference
   bool is_complete = true;               // false: some data cannot be repaired
 };
 // Rebuilds marks, records, indexes and checkpoints from the journals. dry_run: only reports. A planned job is cancelled

@@ -258,7 +258,7 @@ Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, Fl
 namespace {
 
 constexpr std::size_t kViewChunk = 200;  // places read in one call
-constexpr std::size_t kSettled = 500;    // settled nodes whose jobs are read for their times
+constexpr std::size_t kSettled = 500;    // settled nodes for which the job is read for its times
 
 std::string field(const JobPlaces& job, std::string_view name) {
   for (const auto& [key, value] : job.record) {
@@ -636,7 +636,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kLongest = 300;  // bytes of one value
-constexpr std::size_t kJobs = 500;     // jobs whose attempts are shown
+constexpr std::size_t kJobs = 500;     // jobs with displayed attempts
 constexpr std::size_t kChunk = 200;    // places read in one call
 
 std::string text_of(const json& value) {

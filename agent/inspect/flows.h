@@ -35,10 +35,10 @@ std::vector<FlowWord> flow_words();
 // of the jobs (look_at_flow()); without it, such a flow is running.
 std::string flow_word(FlowStatus, std::string_view detail);
 
-// Returns whether a flow whose record says running may have this displayed state.
+// Returns whether a flow with a running record may have this displayed state.
 bool is_under_way(std::string_view word);
 
-// Same as flow_word(), but reads the jobs of a flow whose record says running, at the cost of a look_at_flow().
+// Same as flow_word(), but reads the jobs of a flow with a running record, at the cost of a look_at_flow().
 Result<std::string> look_at_word(FlowStore&, Store&, Id context, const Flow&);
 
 // Returns the past form of a verb: "approved" for "approve".
@@ -88,7 +88,7 @@ struct FlowView {
 
 // Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
 Result<FlowView> look_at_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
-FlowView view_of_plan(const FlowPlan&);  // of a definition that does not run: all nodes pending, no times
+FlowView view_of_plan(const FlowPlan&);  // view of a definition without a run: all nodes pending, no times
 nlohmann::json to_json(const FlowView&);
 nlohmann::json to_json(const NodeView&);
 
@@ -103,7 +103,7 @@ struct FlowCauseRow {
   std::string_view cause, meaning;
 };
 std::vector<FlowCauseRow> flow_causes();
-// Explains why a flow does not advance, or what advances it: the most important reason first, then other reasons (at
+// Explains why a flow does not advance, or how it will advance: the most important reason first, then other reasons (at
 // most 20). For a node that waits for its job, the reason is the explanation of the job (inspect/explain.h).
 Result<std::vector<FlowReason>> explain_flow(FlowStore&, Store&, Id context, Id flow);
 
@@ -135,7 +135,7 @@ struct FlowReading {
   RunState state;            // folded up to `revision`; without a plan: initial state
   std::uint64_t revision = 0, checkpoint_at = 0, now_ms = 0;
   std::vector<FlowEventText> events;
-  std::vector<std::string> anomalies;  // of record, journal and folding; at most kMaxAnomalies
+  std::vector<std::string> anomalies;  // anomalies of record, journal and folding; at most kMaxAnomalies
 };
 inline constexpr std::size_t kMaxAnomalies = 100;
 

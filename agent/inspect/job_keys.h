@@ -16,7 +16,7 @@ struct JobKeyTrouble {
   std::string index;  // "mj:idempotency:12"
   std::string idempotency_key, job_key;
 };
-// Returns the claims whose key is missing in the index. A key that maps to another job is not reported.
+// Returns the claims without a key in the index. A key that maps to another job is not reported.
 Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store&, Id context);
 Result<void> mend_job_key(Store&, Id context, const JobKeyTrouble&);
 

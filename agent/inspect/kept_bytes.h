@@ -15,7 +15,7 @@ namespace mycojobs {
 
 struct KeptTrouble {
   Finding finding;
-  std::string field;             // of mj:kept: a caller, or "all"
+  std::string field;             // field of mj:kept: a caller, or "all"
   bool is_over = false;          // the counter is larger than the sum of the claims
   std::uint64_t difference = 0;  // in bytes
 };

@@ -14,7 +14,7 @@
 namespace mycojobs {
 
 struct RebuildReport {
-  std::vector<std::string> differences;  // one line each, as in verify
+  std::vector<std::string> differences;  // a line per difference, as in verify
   std::uint64_t jobs = 0;
 };
 

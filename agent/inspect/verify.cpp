@@ -569,10 +569,10 @@ Result<void> Verification::look_again() {
       jobs.push_back(job);
       entries = entries || suspect.positions;
     }
-    // One step reads the queue of a job; other queues that may contain the job are read completely.
+    // Each step reads the queue of a job; other queues that may contain the job are read completely.
     if (entries) MJ_CHECK(read_entries(store_, context_, census_, progress_));
     for (std::size_t from = 0; from < jobs.size();) {
-      const bool positions = suspects_[jobs[from]].positions;  // one step for jobs of the same kind
+      const bool positions = suspects_[jobs[from]].positions;  // each step reads jobs of the same kind
       std::vector<std::string> some;
       for (; from < jobs.size() && some.size() < (positions ? kPositionsBatch : kBatch); ++from) {
         if (suspects_[jobs[from]].positions != positions) break;

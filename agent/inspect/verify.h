@@ -38,7 +38,7 @@ struct Census {
 
   std::string queue_name(std::uint32_t queue) const;                // "" for kNoQueue
   std::uint32_t queue_index(const std::string& name) const;         // kNoQueue if the queue was not listed
-  std::string queue_of(const JobHistory&, const JobPlaces&) const;  // the queue whose journal has the facts of the job
+  std::string queue_of(const JobHistory&, const JobPlaces&) const;  // queue with the facts of the job in its journal
   // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
   JobSight sight(const JobPlaces&, const JobHistory&, const Listing&, bool whole) const;
 };
@@ -99,7 +99,7 @@ class JobGroups {
   std::map<std::string, std::vector<std::string>> messages_;  // by message: its jobs that have not ended
 };
 
-// A message whose place differs from its mark, read in one step.
+// A message that is not at the place stored in its mark; read in one step.
 struct MessageTrouble {
   MessagePlaces places;
   std::vector<MessageFinding> findings;

@@ -23,7 +23,7 @@ class FileLooks {
   bool take_seen();      // true: a check has completed, call ask() again
 
  private:
-  struct Answers;  // of the threads, which outlive this object if their disk hangs
+  struct Answers;  // results of the threads, which outlive this object if a disk hangs
   bool hangs(std::uint64_t since_boot_ms) const;
 
   const Clock& clock_;

@@ -90,7 +90,7 @@ class PrerequisiteLook {
   FileLooks files_;
   std::unique_ptr<Probes> probes_;                                   // created for the first job that needs it
   std::map<Id, std::uint32_t> again_ms_;                             // interval between two checks of a job
-  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs whose conditions are being checked
+  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs with pending checks
 };
 
 }  // namespace mycojobs

@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-constexpr std::uint64_t kLookMs = 3000;  // time limit of a check, after which the result is no
+constexpr std::uint64_t kLookMs = 3000;  // time limit of a check; after it, the result is negative
 
 class SeenLately {
  public:

@@ -1,6 +1,6 @@
 // JSON with exact integers. A JavaScript number holds integers exactly only up to 2^53 - 1, so larger integers are BigInt.
 
-// The position after the closing quote of the string whose content includes `from`.
+// Returns the position after the closing quote of the string that contains position `from`.
 function endOfString(text, from) {
   for (;;) {
     const end = text.indexOf('"', from);

@@ -133,7 +133,7 @@ function checkOptions(what, options, known) {
   return options;
 }
 const LIMITS = ["timeout", "signal"];
-// Parameters of job.start; type, env and depends stand for script_type, env_vars and dependends.
+// Parameters of job.start; type, env and depends are short forms of script_type, env_vars and dependends.
 const SUBMIT_OPTIONS = (
   "type env depends script_type env_vars dependends id context_id caller_id name timeout retries prerequisites run_at_ms priority " +
   "queue_timeout_ms idempotency_key concurrency_key concurrency_limit inputs notify policy traceparent"
