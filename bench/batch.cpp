@@ -1,5 +1,5 @@
-// What submitting many jobs costs: one after the other, and a batch at a time; jobs a second, and CPU of redis-server
-// and of the client. As tables.
+// Measures the submission of many jobs, singly and in batches: jobs per second, and CPU time of redis-server and the
+// client. Prints tables.
 //   ninja -C build batch_bench && build/bin/batch_bench > bench/batch.md
 #include <time.h>
 
@@ -30,7 +30,7 @@ double own_cpu_us() {
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
-double cpu_us_of(pid_t pid) {  // its main thread, which runs the scripts
+double cpu_us_of(pid_t pid) {  // CPU time of the main thread, which runs the scripts
   double ns = 0;
   std::ifstream("/proc/" + std::to_string(pid) + "/schedstat") >> ns;
   return ns / 1e3;
@@ -49,10 +49,10 @@ class BatchBench {
     store_ = must(stores_->open());
   }
 
-  // What one job takes; `add` has added `count` jobs.
+  // Measures the cost of one job. `add` submits `count` jobs.
   double measure(const char* what, std::size_t count, const std::function<void(std::vector<Job>)>& add) {
     std::vector<double> rate, server, client, cpu;
-    for (int round = -1; round < kRounds; ++round) {  // the first one warms up
+    for (int round = -1; round < kRounds; ++round) {  // round -1 is a warm-up
       std::vector<Job> all = jobs(count);
       const double began = seconds(), own = own_cpu_us(), its = cpu_us_of(redis_->pid());
       add(std::move(all));
@@ -81,7 +81,7 @@ class BatchBench {
     }
   }
 
-  // A flow of so many jobs that all begin at once: written, then dispatched by commits of kOfCommit.
+  // Measures a flow in which all jobs start at once: the write, then the dispatch in commits of kOfCommit jobs.
   void measure_flow() {
     std::vector<double> put, commit;
     for (int round = -1; round < kRounds; ++round) {

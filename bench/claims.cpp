@@ -1,5 +1,5 @@
-// What a job costs in the store without any sandbox: CPU of redis-server and of the client, by step and by how many
-// jobs are claimed and reported in one trip; then a claim by the length of the queue. As tables.
+// Measures the cost of a job in the store, without a sandbox: CPU time of redis-server and the client, by step and by
+// the number of jobs claimed and reported in one round trip; then the cost of a claim by queue length. Prints tables.
 //   ninja -C build claims_bench && build/bin/claims_bench > bench/claims.md
 #include <time.h>
 
@@ -20,7 +20,7 @@ using namespace mycojobs;
 
 namespace {
 
-constexpr std::uint32_t kJobs = 1600;  // of one round; a multiple of each batch
+constexpr std::uint32_t kJobs = 1600;  // jobs of one round; a multiple of each batch size
 constexpr int kRounds = 5;
 constexpr const char* kReceipt =
     R"({"job":"job:1:1","layers":["userns","pidns","netns","ipcns","utsns","mntns","cgroupns","landlock","seccomp"],)"
@@ -33,7 +33,7 @@ double own_cpu_us() {
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
-double cpu_us_of(pid_t pid) {  // all its threads
+double cpu_us_of(pid_t pid) {  // CPU time of all threads
   double ns = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
     double ran = 0;
@@ -43,7 +43,7 @@ double cpu_us_of(pid_t pid) {  // all its threads
 }
 
 struct Cost {
-  std::vector<double> server, client;  // us a job, of each round
+  std::vector<double> server, client;  // us per job, for each round
 };
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -62,7 +62,7 @@ class Run {
 
   void measure(std::uint32_t batch) {
     Cost submit, push, claim, log, end;
-    for (int round = -1; round < kRounds; ++round) {  // the first one warms up
+    for (int round = -1; round < kRounds; ++round) {  // round -1 is a warm-up
       const bool count = round >= 0;
       const auto step = [&](Cost& cost, const auto& work) {
         Cost ignored;
@@ -97,7 +97,8 @@ class Run {
     std::fflush(stdout);
   }
 
-  // One claim of one job and its end, with so many queued behind it. Jobs without records: nobody gets that far.
+  // Measures the claim and the end of one job with `queued` jobs behind it. The queued jobs have no records, because
+  // they are never claimed.
   void measure_queue(std::uint64_t queued) {
     const std::uint64_t have = must(store_->queue_length(1, kQueue));
     for (std::uint64_t i = have; i < queued; i += 1000) {
@@ -112,7 +113,7 @@ class Run {
       Cost ignored;
       constexpr std::uint32_t kSome = 400;
       std::vector<Claimed> taken;
-      for (std::uint32_t i = 0; i < kSome; ++i) {  // at the end that is taken from
+      for (std::uint32_t i = 0; i < kSome; ++i) {  // RPUSH: the end from which jobs are claimed
         push_jobs(1, "RPUSH");
         timed(round < 0 ? ignored : claim, 1, [&] { taken = must(store_->claim(request(1))).jobs; });
         report(taken, 1, [](const Claimed& each) { return Report(EndReport{each.ref, ending()}); });

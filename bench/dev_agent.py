@@ -8,7 +8,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MYCOJOBS = os.environ.get("MYCOJOBS") or os.path.join(ROOT, "build/bin/mycojobs")  # another build may be named
+MYCOJOBS = os.environ.get("MYCOJOBS") or os.path.join(ROOT, "build/bin/mycojobs")  # MYCOJOBS selects another build
 
 
 class Redis:
@@ -56,7 +56,7 @@ def descendants(pid):
                 for child in children.read().split():
                     found += descendants(int(child))
     except (FileNotFoundError, ProcessLookupError):
-        pass  # it has just ended
+        pass  # the process has just exited
     return found
 
 
@@ -94,7 +94,7 @@ class Agent:
                     raise
                 time.sleep(0.01)
         self.next = 1
-        self.one()  # the agent is up when a job has gone through
+        self.one()  # the agent is ready when a job has finished
 
     def commands(self, number):
         return submit_commands(number)

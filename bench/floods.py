@@ -21,7 +21,7 @@ import time
 from dev_agent import MYCOJOBS, ROOT, Agent, Redis, comm_of, descendants
 
 SECRET = "hunter2-of-the-bench"
-PAUSE_S = 0.02  # between two no-ops, so that the tenant that is measured is no load of its own
+PAUSE_S = 0.02  # pause between two no-op jobs, so that the measured tenant causes little load
 FLOODER, VICTIM = 2, 1  # contexts
 
 BURN = "while True: pass"
@@ -38,7 +38,8 @@ JOBS = {
     "artifacts": ("import mycojobs\nwhile True:\n  for i in range(200): (mycojobs.artifacts / f'f{i}').write_bytes(b'x' * 200000)"),
 }
 POLICIES = {"redactor": {"secrets": ["token"]}, "listen": {"net": "loopback"}}
-# Its clients of the JSON-RPC, outside of any sandbox: at nice 19, one of each kind, beside jobs that burn CPU. They are compared with clients that burn CPU.
+# JSON-RPC clients of the flooding tenant. They run outside the sandbox at nice 19, one of each kind, beside
+# jobs that use CPU time. The baseline is a client that uses CPU time.
 BURN_CLIENT = "def flood(port):\n  while True: pass"
 CLIENTS = {
     "connections": "def flood(port):\n  held = []\n  while True:\n    s = socket.create_connection(('127.0.0.1', port))\n    s.sendall(b'POST /rpc HTTP/1.1\\r\\n')\n"

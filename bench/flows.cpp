@@ -1,5 +1,5 @@
-// What a flow's step costs: from a job's end to its successor's dispatch, by the size of the flow and of the context,
-// on a real Redis, with the coordinator as a process of its own. As tables.
+// Measures a step of a flow, from the end of a job to the dispatch of its successor, by the size of the flow and of the
+// context. Uses a real Redis server and a separate coordinator process. Prints tables.
 //   ninja -C build programs flows_bench && build/bin/flows_bench > bench/flows.md
 #include <algorithm>
 #include <chrono>
@@ -31,7 +31,7 @@ FlowPlan plan_of(const nlohmann::json& definition) {
   return std::move(*read.plan);
 }
 
-// So many chains of so many jobs.
+// Builds a flow of `count` chains, each of `length` jobs.
 FlowPlan chains(int count, int length, const std::string& type, int max_parallel = 0) {
   nlohmann::json jobs;
   for (int chain = 0; chain < count; ++chain) {
@@ -53,7 +53,7 @@ class Bench {
     stores_ = make_redis_stores(config);
     flows_ = must(stores_->open_flows());
     store_ = must(stores_->open());
-    must(store_->save(1, "context:1", {{"id", "1"}}));  // a context is where there are keys
+    must(store_->save(1, "context:1", {{"id", "1"}}));  // a context exists if it has keys
   }
   std::string url() const { return EmbeddedRedis::url(folder_); }
   const std::string& folder() const { return folder_; }
@@ -81,8 +81,8 @@ class Bench {
     while (!ended(flow)) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 
-  // Ends jobs of queue:bench as a runner would, at most `slots` at a time. Of each: how long after the end of a job the
-  // next one could be claimed. Until so many have ended.
+  // Ends `count` jobs of queue:bench like a runner, at most `slots` at a time. Returns, for each job, the time from the
+  // end of a job until the next job can be claimed.
   std::vector<double> drain(std::size_t count, std::uint32_t slots) {
     auto waiter = must(stores_->open_waiter({{1, "queue:bench"}}, ""));
     std::vector<double> steps;
@@ -113,7 +113,7 @@ class Bench {
     }
     return steps;
   }
-  // From the end of each job to the dispatch of the next in the chain, by the stamps on their records.
+  // Returns the times from the end of each job to the dispatch of its successor, from the time stamps of the records.
   std::vector<double> stamps(Id flow, int length) {
     std::vector<double> steps;
     const auto record = decode<Flow>(must(store_->load(1, "flow:" + std::to_string(flow)))).record;

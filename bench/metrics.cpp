@@ -1,4 +1,4 @@
-// What counting costs: ns of CPU of a call, with the series there already, from one thread and from four.
+// Measures the cost of a metric update: CPU time per call in ns, with existing series, from one thread and from four.
 //   cmake --build build --target metrics_bench && build/bin/metrics_bench
 #include <fmt/core.h>
 

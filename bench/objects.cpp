@@ -1,4 +1,4 @@
-// What a call on the object store costs with 1 000, 10 000 and 100 000 objects in a real Redis: medians, as a table.
+// Measures calls of the object store with 1,000, 10,000 and 100,000 objects in a real Redis. Prints a table of medians.
 //   ninja -C build objects_bench && build/bin/objects_bench > bench/objects.md
 
 #include <algorithm>

@@ -38,7 +38,7 @@ def measure(folder, jobs):
     agent = dev_agent.Agent(2, "--libexec-dir", folder)
     try:
         for _ in range(50):
-            agent.one()  # what comes first finds nothing warm
+            agent.one()  # warm-up: the first jobs run with cold caches
         first, agent.next = agent.next, agent.next + jobs
         before, began = cpu_ms(agent.process.pid), time.monotonic()
         agent.redis.pipeline([command for number in range(first, agent.next) for command in dev_agent.submit_commands(number)])

@@ -19,11 +19,12 @@ from soak_jobs import CONFIGURATION, Flows, Load
 from soak_verdict import judge, shown, table
 from soak_watch import Watch
 
-# Steady state: so many ended jobs are kept, and none longer than that, in any case not for longer than the first quarter of the run, in which
-# nothing is judged. Every job must be seen to have ended before it goes.
+# Limits of the steady state: maximum number of retained ended jobs, and their maximum age in seconds. The age is
+# limited to the first quarter of the run, which is not evaluated. The benchmark must observe the end of each job before
+# the job is removed.
 KEPT, KEPT_S = 4000, 60
 LOOK_S = 0.1
-FLOW_EVERY_S = 7  # no multiple of the time between samples, or each would fall on a flow's client, or none
+FLOW_EVERY_S = 7  # not a multiple of the sampling interval, so that some samples include a flow's client
 
 
 def drive(agent, load, flows, watch, seconds, every):

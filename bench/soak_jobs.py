@@ -7,7 +7,7 @@ import time
 
 from dev_agent import MYCOJOBS, ROOT
 
-# name, how many in a thousand, type, script, timeout in s, how it must end
+# name, jobs per thousand, type, script, time-out in s, expected end
 KINDS = [
     ("no-op", 460, "python", "pass", 60, "finished ok"),
     ("warm", 100, "python", "def main(job):\n    open('/tmp/x', 'w').write('y')\n    result['n'] = job.id", 60, "finished ok"),
@@ -24,7 +24,7 @@ POLICIES = {"warm": '{"warm": {"runs": 100000}}'}
 CONFIGURATION = '[executors.bash]\ncommand = ["/bin/bash", "{script}"]\n[ceiling]\nwarm.runs = 100000\n'
 FLOW = os.path.join(ROOT, "examples/flow/pipeline.yaml")
 CALLER = 9
-PART = 200  # records asked for at once
+PART = 200  # records per request
 
 
 class Load:
@@ -37,7 +37,7 @@ class Load:
         self.submitted, self.ended = collections.Counter(), collections.Counter()
         self.wrong, self.unlike, self.whole_due = [], collections.Counter(), 0
         self.started = time.monotonic()
-        self.lately = collections.deque()  # (moment, how many ended)
+        self.lately = collections.deque()  # (time, number of ended jobs)
 
     def ahead(self):
         """Jobs under way that keep every slot busy until the next look, and so few that an end is seen before it is retired."""

@@ -11,14 +11,15 @@ it: allowed, divided by the jobs between the two quarters.
 """
 import statistics
 
-# By what the name of a series ends with: the least rise that counts, and the share of the value that a rise must pass. Anything else is a
-# count of things that do not come and go: one more is too many.
+# Suffix of the name of a series, minimum rise that counts, and minimum rise as a share of the value. All other series
+# count objects that must stay constant, so a rise by one is a failure.
 LEAST = [("MiB", 0.25, 0.03), ("bytes a job kept", 64, 0.03), ("keys a job kept", 0.05, 0.03), ("keys", 50, 0.03),
          ("ended jobs kept", 100, 0.03), ("processes below zygotes", 8, 0.03), ("cgroups of the launcher", 16, 0.03),
-         # Each call of the command has some connections; Redis' allocator starts threads of its own when it first has much to give back.
+         # Each call of the command opens some connections. The allocator of Redis starts background threads when it
+         # first releases much memory.
          ("redis clients", 5, 0), ("redis descriptors", 5, 0), ("redis threads", 4, 0), ("", 0.9, 0)]
 SHOWN_ONLY = ("private, MiB", "pss, MiB")
-FEWEST = 3  # samples in a quarter
+FEWEST = 3  # minimum number of samples in a quarter
 
 
 def least(name, before):

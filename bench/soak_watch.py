@@ -2,7 +2,7 @@
 import os
 
 NAMES = {"mycojobs": "agent", "mycojobs-guard": "guardian", "mycojobs-launch": "launcher", "redis-server": "redis"}
-ZYGOTE = "mj-"  # how the names of script hosts begin
+ZYGOTE = "mj-"  # prefix of the names of script hosts
 MIB = 1 << 20
 
 
@@ -86,14 +86,14 @@ class Watch:
                 continue
             values = {"anonymous, MiB": rollup["Anonymous"], "private, MiB": rollup["Private_Clean"] + rollup["Private_Dirty"], "pss, MiB": rollup["Pss"],
                       "descriptors": count(f"/proc/{pid}/fd"), "threads": len(tasks(pid))}
-            if name != "redis":  # its memory is told by itself: copies while it rewrites its file are no growth
+            if name != "redis":  # Redis reports its memory itself; copies during a rewrite of its file are not growth
                 values["mounts"] = len(read(f"/proc/{pid}/mountinfo").splitlines())
             else:
                 del values["anonymous, MiB"], values["private, MiB"], values["pss, MiB"]
             series["zygotes"] += name.startswith("zygote")
             if name == "launcher":
                 series["cgroups of the launcher"] = self.cgroup_folders(pid)
-            for what, value in values.items():  # of two zygotes of a name, while one follows the other, the larger
+            for what, value in values.items():  # the larger value of a zygote and its successor
                 series[f"{name} {what}"] = max(value, series.get(f"{name} {what}", 0))
         series["files in the state folder"] = sum(len(files) for _, _, files in os.walk(self.agent.state))
         self.redis(series)

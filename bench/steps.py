@@ -14,7 +14,7 @@ def receipts(jobs, *arguments):
         found = []
         for number in range(jobs + 20):
             agent.one()
-            if number >= 20:  # the first ones find nothing warm
+            if number >= 20:  # warm-up: the first jobs run with cold caches
                 found.append(json.loads(agent.redis.call("HGET", f"job:9:{agent.next - 1}", "receipt")))
         return found
     finally:

@@ -1,4 +1,4 @@
-// What the benches against a real Redis have in common: programs beside them, a runner that ends jobs at once, times.
+// Shared code of the benchmarks with a real Redis server: child programs, a runner that ends jobs at once, and times.
 #pragma once
 
 #include <signal.h>
@@ -24,15 +24,15 @@ using Moment = std::chrono::steady_clock;
 inline double ms_since(Moment::time_point begin) {
   return std::chrono::duration<double, std::milli>(Moment::now() - begin).count();
 }
-// at(values, 0.99): what 99 of 100 are at most.
+// Returns a quantile: at(values, 0.99) is the 99th percentile.
 inline double at(std::vector<double> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(static_cast<double>(values.size() - 1) * part)];
 }
 
-// A program beside the bench. Whoever stops the bench (Ctrl-C) stops the bench alone: its children go with it, before
-// they miss their Redis.
+// A child program of the benchmark. Ctrl-C stops the benchmark process only; the child programs are killed with it,
+// before they report a lost connection to Redis.
 class BenchProgram {
  public:
   explicit BenchProgram(std::vector<std::string> argv) : pid_(::fork()) {
@@ -51,7 +51,7 @@ class BenchProgram {
   }
   BenchProgram(const BenchProgram&) = delete;
   BenchProgram& operator=(const BenchProgram&) = delete;
-  double cpu_ms() const {  // all its threads
+  double cpu_ms() const {  // CPU time of all threads
     double ns = 0;
     for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/task")) {
       double ran = 0;

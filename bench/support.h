@@ -1,4 +1,4 @@
-// What the bench programs have in common.
+// Shared code of the benchmark programs.
 #pragma once
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 
 namespace mycojobs {
 
-// The value; an error ends the program with its message.
+// Returns the value. An error prints its message and ends the program.
 template <class T>
 T must(Result<T> result) {
   if (!result) {
@@ -22,7 +22,7 @@ T must(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// A folder of its own, removed with all that is in it.
+// A temporary folder, which is removed with its content.
 class ScratchFolder {
  public:
   explicit ScratchFolder(const std::string& name)

@@ -1,6 +1,6 @@
-// What a message between two tenants costs: messages a second through the whole pipeline, time from sending to the
-// result, commands of Redis, CPU time of the coordinators; and what signatures cost. One job a message, which a runner
-// ends at once. As table rows; another build's program may be named, and http alone be asked for.
+// Measures a message between two tenants: messages per second through the whole pipeline, time from sending to the
+// result, Redis commands, CPU time of the coordinators, and the cost of signatures. Each message starts one job, which
+// a runner ends at once. Prints table rows. Options: the program of another build, and http only.
 //   ninja -C build programs tenants_bench && build/bin/tenants_bench [PROGRAM [http]]
 #include <algorithm>
 #include <atomic>
@@ -42,7 +42,7 @@ class Server {
   const std::string& folder() const { return folder_; }
   Store& store() { return *store_; }
   StoreFactory& stores() { return *stores_; }
-  // Calls of clients (each a trip), and commands, those of scripts included.
+  // Number of client calls (one round trip each), and number of commands, including commands of scripts.
   double trips() { return info("total_reads_processed:"); }
   double commands() { return info("total_commands_processed:"); }
 
@@ -80,7 +80,7 @@ Message message_of(Id id, const std::string& to, const std::string& its_key) {
 
 class Pair {
  public:
-  // Over http two servers and two coordinators, else one of each.
+  // http: two servers and two coordinators; otherwise one of each.
   Pair(const std::string& folder, const std::string& program, bool http)
       : here_(folder + "/a"), own_(http ? std::make_unique<Server>(folder + "/b") : nullptr), http_(http) {
     const SigningKey of_here = SigningKey::make(), of_there = SigningKey::make();
@@ -103,7 +103,7 @@ class Pair {
     start(here_, "here.key", kPortHere);
     if (http_) start(there(), "there.key", kPortThere);
     runner_ = std::thread([this] { end_jobs(there().stores(), kThere, kRunner, stop_); });
-    must_end(send(1));  // both are there
+    must_end(send(1));  // waits until both coordinators run
   }
   ~Pair() {
     stop_ = true;
@@ -134,7 +134,7 @@ class Pair {
                 (cpu_ms() - cpu_before) / kMany);
     std::fflush(stdout);
   }
-  // Records that are none of ours: a context that is in use has them.
+  // Adds unrelated records, as in a context that is in use.
   void fill(int count) {
     for (Id i = 1; i <= static_cast<Id>(count); ++i)
       must(
@@ -151,7 +151,7 @@ class Pair {
     RedisStoreConfig config;
     config.default_url = server.url();
     RedisConnection::Options options = must(connection_options(config, kHere));
-    options.database = 0;  // where actors live
+    options.database = 0;  // database of the actors
     RedisConnection all(std::move(options));
     const Fields fields = encode(made);
     Arguments set{"HSET", redis_key(made)};
@@ -172,7 +172,7 @@ class Pair {
     made.pubkey = pubkey;
     must(server.store().save(context, redis_key(made), encode(made)));
   }
-  // Signed; not on its way yet.
+  // Stores a signed message without sending it.
   std::string write() {
     Message message = message_of(++last_, http_ ? address(kPortThere) : "", http_ ? key_of_there_ : "");
     must(sign(message, key_));

@@ -18,7 +18,7 @@ from soak_verdict import judge, table
 from soak_watch import Watch
 
 SAMPLES = 120
-AHEAD = 200  # calls under way
+AHEAD = 200  # maximum number of pending calls
 CONFIGURATION = "[ceiling]\nwarm.runs = 1000000\n"
 POLICY = '{"warm": {"runs": 1000000, "idle": "10m"}}'
 SCRIPTS = {
@@ -54,7 +54,7 @@ class Calls:
         self.redis, self.first, self.type = agent.redis, agent.next, script_type
         self.sent = self.ended = 0
         self.wrong, self.said = [], {}
-        self.had = collections.Counter()  # calls by how many their process had served before
+        self.had = collections.Counter()  # number of calls, by the number of earlier calls of the same process
 
     def send(self, until):
         commands = []

@@ -1,6 +1,6 @@
-// What a step of a workflow costs, from request to answer, through the socket of a process without rights.
+// Measures a workflow step, from request to answer, through the socket of the unprivileged workflow host.
 //   ninja -C build workflow_engine_bench && build/bin/workflow_engine_bench [--steps N] [--threads N]
-// One thread and one process by default; the request is an order's event on its state.
+// Default: one thread and one process. The request is an event for the state of an order.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// What live workflows cost: events a second on one coordinator, time from an event to its committed step, with 10 and
-// 10,000 instances, with an effect, beside one instance that is busy, beside busy deployments of another owner; and
-// what a replay takes. Real Redis, the real engine; a runner ends each job at once. As table rows.
+// Measures live workflows: events per second on one coordinator, and the time from an event to its committed step, with
+// 10 and 10,000 instances, with an effect, with one busy instance, and with busy deployments of another owner; also the
+// time of a replay. Uses a real Redis server and the real engine; a runner ends each job at once. Prints table rows.
 //   ninja -C build programs workflows_bench && build/bin/workflows_bench [EVENTS [FACTS]]
 #include <algorithm>
 #include <atomic>
@@ -80,7 +80,7 @@ class Bench {
     thread_.reset();
   }
 
-  // A world of its own for each row.
+  // Applies a separate deployment for each table row.
   std::string apply(const std::string& name) {
     json manifest = json::parse(kManifest);
     manifest["name"] = "bench/" + name + "@1";
@@ -88,7 +88,7 @@ class Bench {
     request.code = {{"count.lua", kCode}};
     return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world;
   }
-  // Deployments of actor 2, with names of its own.
+  // Applies `count` deployments of actor 2 under different names.
   std::vector<std::string> apply_of_another_owner(int count) {
     std::string text = kManifest;
     for (std::size_t at = 0; (at = text.find("bench/", at)) != std::string::npos; at += 6)
@@ -113,13 +113,14 @@ class Bench {
     while (height(world) < wanted) std::this_thread::sleep_for(std::chrono::microseconds(300));
   }
 
-  // Events to so many instances, all at once, then one after the other.
+  // Sends events to `cells` instances, first all at once, then one after the other.
   void measure(const char* label, const std::string& world, int events, int cells, bool pay) {
     const std::uint64_t facts = pay ? 5 : 2;
-    for (int id = 0; id < std::min(events, cells); ++id) send(world, id, pay);  // they are there before
+    for (int id = 0; id < std::min(events, cells); ++id)
+      send(world, id, pay);  // creates the instances before the measurement
     std::uint64_t sent = static_cast<std::uint64_t>(std::min(events, cells));
     settle(world);
-    thread_->set_leads(false);  // what the coordinator takes is measured, not what one sender can
+    thread_->set_leads(false);  // measures the coordinator, not the sender
     for (int i = 0; i < events; ++i) send(world, i % cells, pay);
     const auto begin = Moment::now();
     thread_->set_leads(true);
@@ -139,7 +140,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Others' latency while one instance has all the mail that it may have, all the time, and while it has none.
+  // Measures the latency of other instances while one instance always has `backlog` pending events (0: none).
   void measure_beside_a_busy_one(const std::string& world, int backlog, int others) {
     for (int id = 1; id <= others; ++id) send(world, id);
     settle(world);
@@ -173,7 +174,7 @@ class Bench {
     settle(world);
   }
 
-  // Latency of single events of actor 1, beside deployments of actor 2 that never run out of events.
+  // Measures the latency of single events of actor 1 while deployments of actor 2 always have pending events.
   void measure_beside_another_owner(const std::string& world, const std::vector<std::string>& others) {
     settle(world);
     std::atomic<bool> stop{false};
@@ -201,7 +202,7 @@ class Bench {
     for (const std::string& other : others) settle(other);
   }
 
-  // What a caller of the service waits for, beside so many other manifests in the context.
+  // Measures the latency of send_event() for a caller of the service, with the other manifests in the context.
   void measure_sending(const char* label, bool cached) {
     service::ManifestCache cache;
     const service::WorldStores in{*store_, *worlds_, cached ? &cache : nullptr};
@@ -216,8 +217,8 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // A journal of so many facts, as steps of the code would have made it, with a snapshot at its end; then what single
-  // events take there, and what it takes to load it.
+  // Writes a journal of `entries` facts, equal to the facts of real steps, with a snapshot at its end. Then measures
+  // the loading of the journal and the latency of single events.
   void measure_long_journal(const std::string& world, std::uint64_t entries) {
     thread_->set_leads(false);
     auto loaded = must(LoadedWorld::load(*worlds_, kContext, world));
@@ -281,14 +282,15 @@ class Bench {
     rules.targets = {{store_name({"bench/count@1", must(encode_cbor(json(id)))}), "its instance"}};
     return rules;
   }
-  // Instance 0 never runs out of mail.
+  // Keeps `wanted` events in the inbox of instance 0.
   void feed(const std::string& world, std::uint64_t wanted, const std::atomic<bool>& stop) {
     auto worlds = must(stores_->open_workflows());
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
     while (!stop) {
       const bool enough = must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= wanted;
       const auto posted = enough ? Result<Posted>() : worlds->post(kContext, world, "event", fields, rules_of(0));
-      if (enough || !posted) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it is full: as it should be
+      if (enough || !posted)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the inbox is full, as intended
     }
   }
   void feed_all(const std::vector<std::string>& all, const std::atomic<bool>& stop) {
@@ -301,7 +303,7 @@ class Bench {
       for (const std::string& world : all) {
         if (must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= kWaiting) continue;
         for (std::uint64_t i = 0; i < kWaiting && !stop; ++i)
-          if (!worlds->post(kContext, world, "event", fields, rules)) break;  // it is full
+          if (!worlds->post(kContext, world, "event", fields, rules)) break;  // the inbox is full
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -333,7 +335,7 @@ class Bench {
   StepTaker take_;
   std::unique_ptr<WorldThread> thread_;
   service::Caller by_{kContext, 1, WayIn::command, true};
-  std::string seen_of_;  // a world
+  std::string seen_of_;  // name of a deployment
   WorldState seen_;
   std::atomic<bool> stop_{false};
   std::thread runner_;

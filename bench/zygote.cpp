@@ -1,8 +1,8 @@
-// What the process of a small Python job costs from its fork to its end, without a sandbox: CPU, page faults, memory.
+// Measures the process of a small Python job from fork to exit, without a sandbox: CPU time, page faults, memory.
 //   ninja -C build zygote_bench && build/bin/zygote_bench [--jobs N] [--warm-only | --small-pages] [--script TEXT]
-// This process warms up and freezes as mycojobs-pyhost does; a child of it, where the slot's init would be, forks one
-// job after another and speaks to each as the agent does. --warm-only: without freezing;
-// --small-pages: frozen as on a kernel that has no huge pages.
+// This process warms up and freezes like mycojobs-pyhost. A child process in the role of the slot's init forks one job
+// after another and sends each job its request, like the agent. --warm-only: no freezing. --small-pages: freezes as on
+// a kernel without huge pages.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -98,7 +98,7 @@ void finish_job(const Forked& job, const std::string& request) {
   }
 }
 
-// What is its own alone, KiB; of a job that waits for its request, read by another process.
+// Returns the private dirty memory of a process in KiB. Called by another process while the job waits for its request.
 long private_dirty_of(pid_t pid) {
   std::ifstream rollup("/proc/" + std::to_string(pid) + "/smaps_rollup");
   std::string word;
@@ -109,7 +109,7 @@ long private_dirty_of(pid_t pid) {
   return -1;
 }
 
-// In the slot. The fork is the slot's, the rest the job's.
+// Runs in the process of the slot. The cost of the fork is attributed to the slot, the rest to the job.
 void measure(const char* name, std::string_view script, int jobs) {
   const std::string request = request_of(script);
   for (int i = 0; i < 20; ++i) finish_job(fork_job(), request);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The packages of this tree: make.sh FOLDER [NAME=VALUE...]
-# FOLDER begins anew; the packages lie in it then. NAME=VALUE are variables of the build; MYCOJOBS_BUILT packs a build that
-# stands (debian/rules). The tree is copied to FOLDER/mycojobs and built there, so that nothing of it lies between the sources.
+# Builds the Debian packages of this tree: make.sh FOLDER [NAME=VALUE...]
+# FOLDER is deleted first and receives the packages. NAME=VALUE sets a variable of the build; MYCOJOBS_BUILT packs an
+# existing build (debian/rules). The tree is copied to FOLDER/mycojobs and built there, so that sources stay unchanged.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 into=$(realpath -m "${1:?folder}")
@@ -14,7 +14,7 @@ esac
 
 rm -rf "$into"
 mkdir -p "$tree"
-# What is in the repository, or would be with the next commit; without git, all but builds.
+# Copies tracked and unignored files; without git, all files except ./build.
 if git rev-parse --git-dir >/dev/null 2>&1; then
   git ls-files -z --cached --others --exclude-standard
 else

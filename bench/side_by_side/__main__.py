@@ -41,7 +41,7 @@ def measure(options):
     names = chosen(options.only)
     rounds = options.rounds or (1 if options.quick else 3)
     modes = MODES[options.redis or ("aof" if options.quick else "both")]
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.CPUS])  # and all that is started from here
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.CPUS])  # inherited by all child processes
     data = {"machine": host.facts(), "versions": host.versions()}
     if data["machine"]["load_at_start"] > 0.5:
         print(
@@ -63,7 +63,7 @@ def measure(options):
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is taken away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the clean-up
     options = arguments()
     if options.page:
         made, path = results.load(options.page), os.path.abspath(options.page)

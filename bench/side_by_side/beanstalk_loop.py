@@ -71,7 +71,7 @@ def work(port):
         client.delete(number)
         if not then:
             continue
-        left = int(then[0])  # the rest of a chain; 0: say that it has ended
+        left = int(then[0])  # remaining jobs of the chain; 0: report the end
         tube = b"jobs" if left else b"replies"
         if tube != using:
             client.use(tube)

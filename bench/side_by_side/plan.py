@@ -5,7 +5,7 @@ from typing import Callable
 from .systems.table import SYSTEMS
 from .workloads import alone, own, shared
 
-CPUS = 2  # what everything runs on together, Redis and clients too: the targets are about two
+CPUS = 2  # CPUs shared by all processes, including Redis and clients; the targets are defined for two CPUs
 FULL = ("mycojobs", "celery", "rq", "bullmq-2", "bullmq-sandboxed", "beanstalkd")
 
 
@@ -15,8 +15,8 @@ class Workload:
     run: Callable
     systems: tuple
     shared: bool = True  # runs on a system that other workloads use too; otherwise it starts its own
-    repeats: int = 99  # rounds in which it is measured, at most
-    both_aof: bool = True  # otherwise only with the AOF on, if that is among the run's settings
+    repeats: int = 99  # maximum number of measured rounds
+    both_aof: bool = True  # False: only with the AOF on, if the run includes that setting
 
 
 WORKLOADS = {
@@ -96,10 +96,10 @@ WORKLOADS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    scale: float = 1.0  # of the jobs of a drain
+    scale: float = 1.0  # factor for the number of jobs of a drain
     trips: int = 300
     open_seconds: float = 3
-    slots: tuple = (2, 10, 50, 100)  # of the jobs that sleep
+    slots: tuple = (2, 10, 50, 100)  # numbers of slots for the workload with sleeping jobs
     sleep_seconds: int = 10
     lengths: tuple = (1000, 100_000, 1_000_000)
     taken: int = 2000

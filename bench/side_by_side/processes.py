@@ -97,7 +97,7 @@ def tree(pid):
                 with open(f"/proc/{each}/task/{task}/children", encoding="ascii") as file:
                     pids += [int(child) for child in file.read().split()]
         except OSError:
-            pass  # it has ended since
+            pass  # the process has exited
     return pids
 
 

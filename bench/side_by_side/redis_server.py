@@ -6,7 +6,7 @@ import tempfile
 from .host import BUILD
 from .processes import Process, wait_for
 
-# What differs from redis-server's own defaults. appendonly is the one thing that a run varies.
+# Differences from the defaults of redis-server. A run varies only appendonly.
 SETTINGS = {"port": "0", "save": "", "appendfsync": "everysec", "databases": "16", "daemonize": "no"}
 
 

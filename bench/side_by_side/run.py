@@ -38,7 +38,7 @@ class Run:
         turn = round_ % len(systems) if systems else 0
         for system in systems[turn:] + systems[:turn]:
             wanted = [name for name, each in workloads.items() if system in each.systems]
-            while wanted:  # once more for those behind one that failed
+            while wanted:  # repeats for the workloads after a failed workload
                 wanted = self._session(system, wanted, round_, aof)
 
     def _session(self, name, wanted, round_, aof):
@@ -55,11 +55,11 @@ class Run:
                         self._keep(row | {"others": others.share()}, figures, verdict)
                     except Skipped as why:
                         self.rows.append(row | {"skipped": str(why)})
-                        if why.left:  # the others need a system without them
+                        if why.left:  # the other workloads need a system without the remaining jobs
                             return wanted[done:]
             return []
         except Exception as error:
-            if not done:  # it did not even start, and would not for the others
+            if not done:  # the system did not start, so all workloads fail
                 self._failed(name, wanted, round_, aof, error)
                 return []
             self._failed(name, wanted[done - 1 : done], round_, aof, error)

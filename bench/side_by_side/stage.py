@@ -12,7 +12,7 @@ from .systems.table import SYSTEMS
 class Stage:
     def __init__(self, aof, complaints):
         self.aof = aof
-        self.complaints = complaints  # what audits say, as text
+        self.complaints = complaints  # findings of the audits, as text
 
     @contextlib.contextmanager
     def _made(self, name, slots=None, audit=True):
@@ -35,7 +35,7 @@ class Stage:
                 if redis:
                     redis.stop()
                 if good:
-                    shutil.rmtree(folder, ignore_errors=True)  # otherwise its logs say why
+                    shutil.rmtree(folder, ignore_errors=True)  # after a failure, the logs are kept
 
     @contextlib.contextmanager
     def started(self, name, slots=None):

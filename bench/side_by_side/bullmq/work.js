@@ -1,4 +1,4 @@
-// The job: its ledger line (delivery.Ledger), then what its kind says. Used by both kinds of BullMQ worker.
+// Runs a job: writes the ledger line (delivery.Ledger), then does the work of its kind. Used by both BullMQ workers.
 'use strict';
 const fs = require('fs');
 const {now} = require('./clock');

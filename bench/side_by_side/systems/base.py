@@ -16,7 +16,7 @@ class System:
     uses_redis = True
     title = ""
     isolation = "none"
-    settings = ""  # what a reader must know of how it was run
+    settings = ""  # settings of the run, for the reader of the report
 
     def __init__(self, redis, folder, slots):
         self.redis = redis
@@ -28,7 +28,7 @@ class System:
         self.ledger_path = os.path.join(folder, f"ledger-{type(self).__name__}")
         self.ledger = Ledger(self.ledger_path)
 
-    # What each system has of its own.
+    # Methods that each system implements.
     def connect(self):
         """A client, before there are workers."""
 
@@ -78,7 +78,7 @@ class System:
         self.begun = getattr(self, "begun", []) + [each for each, _ in self.seen()]
         return self.begun.count(ident)
 
-    # What is the same for all.
+    # Methods shared by all systems.
     def numbers(self, count):
         first, self.next = self.next, self.next + count
         return range(first, first + count)

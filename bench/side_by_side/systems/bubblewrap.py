@@ -62,7 +62,7 @@ class Bubblewrap(System):
             count / took,
             None,
             check(idents, ended),
-        )  # who ends last is nobody's child, so its CPU time is in no account
+        )  # no CPU time: the last process of a sandbox is not a child of this process
 
     def round_trip(self, kind, ident):
         pid = os.posix_spawnp(BWRAP[0], BWRAP + self.command, os.environ)

@@ -99,7 +99,7 @@ class Celery(System):
         if hasattr(self, "app"):
             self.app.backend.result_consumer.stop()
             self.app.close()
-            gc.collect()  # results that are waited for say goodbye to Redis while it is there
+            gc.collect()  # pending results unsubscribe while Redis still runs
 
 
 class CeleryFresh(Celery):

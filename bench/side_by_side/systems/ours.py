@@ -36,7 +36,7 @@ class Mycojobs(System):
     title = "mycojobs"
     isolation = "process, namespaces, seccomp, Landlock, cgroups"
     settings = "defaults (lease 30 s, 8 prewarmed), 8 slots"
-    sandbox = ""  # more of the section [sandbox]
+    sandbox = ""  # additional lines of the section [sandbox]
 
     def connect(self):
         self.store = self.redis.client(CONTEXT)
@@ -254,7 +254,7 @@ class Mycojobs(System):
         rows = []
         for key, (status, deliveries, result) in zip(keys, pipe.execute()):
             if status != b"finished" or deliveries != b"1":
-                continue  # so it counts as lost
+                continue  # the job counts as lost
             at = float(json.loads(result).get("at", 0)) if result else 0.0
             rows.append((int(key.rsplit(":", 1)[1]), at))
         return rows

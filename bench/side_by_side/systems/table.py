@@ -6,7 +6,7 @@ from .celery_system import Celery, CeleryFresh, CeleryThreads
 from .ours import Mycojobs, MycojobsAnew, MycojobsWarm
 from .rq_system import RQ
 
-# name: (class, slots where a workload names none, no-op jobs of a drain, title)
+# name: (class, default number of slots, no-op jobs of a drain, title)
 # -again: the killed worker itself is started again.
 SYSTEMS = {
     "mycojobs": (Mycojobs, 8, 5000, "mycojobs"),

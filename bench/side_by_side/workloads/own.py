@@ -5,7 +5,7 @@ from ..delivery import Skipped, check
 from ..processes import wait_for
 
 SLOW_TO_FILL = ("bullmq-2", "celery")
-IN_HAND = 64  # more than any of them takes at one time
+IN_HAND = 64  # upper bound of the jobs that a system claims at once
 
 
 def sleeps(stage, names, sizes):
@@ -53,7 +53,7 @@ def long_queue(stage, names, sizes):
                 for worker in system.workers:
                     worker.stop()
                 system.workers = []
-                # All queues are first in, first out: the first ones must have run, up to what was in hand at the stop.
+                # All queues are FIFO, so the first jobs must have run, except those in progress at the stop.
                 sure = idents[: max(0, system.ended() - IN_HAND)]
                 ran = [ident for ident, _ in system.seen()]
                 expected = set(sure) | {ident for ident in ran if ident in idents}
