@@ -65,7 +65,7 @@ Result<Envelope> read_envelope(const json& sealed) {
   MJ_TRY(sent, number_field(sealed, "sent", UINT32_MAX));
   envelope.sent_s = sent;
   MJ_TRY(signer, text_field(sealed, "signer"));
-  if (!is_public_key(signer)) return fail(Code::invalid, "signer: is no public key of ed25519");
+  if (!is_public_key(signer)) return fail(Code::invalid, "signer: is not an ed25519 public key");
   envelope.signer = std::move(signer);
   MJ_CHECK(field(sealed, "body", json::value_t::object));
   return envelope;

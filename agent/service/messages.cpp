@@ -103,9 +103,9 @@ Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, co
     fields = {{"signature", signature.signature}, {"signer", signature.signer}, {"algorithm", signature.algorithm}};
     if (signature.created_at > 0) fields.emplace_back("created_at", std::to_string(signature.created_at));
   } else if (message.signature.empty()) {
-    return fail(
-        Code::invalid,
-        "signature: " + key + " is not signed, and nobody would believe it: mycojobs message sign " + key.substr(8));
+    return fail(Code::invalid, "signature: " + key +
+                                   " is not signed, and nobody would believe it: run mycojobs message sign " +
+                                   key.substr(8));
   }
   MJ_CHECK(post_message_record(store, by.context, key, fields));
   return read_message(by, store, maker, id);

@@ -171,7 +171,7 @@ class Broker::Lane {
     note.thing = task.refusal()->thing;
     note.list = task.refusal()->list;
     if (auto noted = records_->note_refusal(who.context, note); !noted)
-      log(LogLevel::warn, "worker", "context {}: a refusal is not noted: {}", who.context, noted.error().message);
+      log(LogLevel::warn, "worker", "context {}: a refusal was not recorded: {}", who.context, noted.error().message);
   }
 
   void step(RunNumber number, Run& run) {

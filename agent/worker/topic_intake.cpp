@@ -16,7 +16,7 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
   if (message.message_type != MessageType::job) {
     return fail(Code::invalid,
                 "message_type: a runner's topic takes job messages, not " + std::string(word(message.message_type)));

@@ -21,7 +21,7 @@ class FlowCommands : public Operator {
       return redis_.cli(1, {"EXISTS", "mj:flows:leader"}) == "1" || leads();
     })) << coordinator_.back().err();
   }
-  bool leads() { return coordinator_.back().err().find("we lead") != std::string::npos; }
+  bool leads() { return coordinator_.back().err().find("acquired leadership") != std::string::npos; }
   std::string start(const std::string& yaml, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"flow", "start", write(yaml), "--detach"});
     Finished done = mycojobs_(more);

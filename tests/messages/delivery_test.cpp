@@ -244,7 +244,7 @@ TEST_F(MessageDelivery, WithoutAResultInTimeItIsAnErrorAndALateAnswerChangesNoth
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer came in time"));
+  EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer was received in time"));
   EXPECT_EQ(job_here(1), "error timeout");
   EXPECT_EQ(job_here(2), "error timeout");
   EXPECT_EQ(there("answer", kCameMark), "given") << "late, and taken for known";
@@ -662,7 +662,7 @@ class MessageRecordChanged : public MessageDelivery {
     stage_.there.server.set_faults(nullptr);
     ASSERT_TRUE(stage_.play());
     EXPECT_EQ(here("status"), "error");
-    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it came"));
+    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it was received"));
     EXPECT_THAT(stage_.there.claims, IsEmpty());
   }
 };
@@ -743,7 +743,7 @@ TEST_F(MessageDelivery, AnAnswerThatIsDueLateIsTriedAsLongAsAnyOther) {
 TEST_F(MessageDelivery, AMessageNamesAtMostAWeekToBeDeliveredIn) {
   send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than a message may take, 604800"));
+  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than the limit for a message, 604800"));
   Message wanted = signed_message();
   wanted.timeout = 8 * 24 * 3600;
   ASSERT_TRUE(sign(wanted, stage_.alice));
@@ -788,11 +788,11 @@ TEST_F(MessageDelivery, AnAnswerIsBelievedOfItsPeerAlone) {
     const auto read = read_rpc_answer(answer.value());
     return read ? "" : read.error().message;
   };
-  EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not whom"));
+  EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not the coordinator to which"));
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   json odd = body;
   odd["jobs"][0]["key"] = "job:12:2";
-  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is no job of"));
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is not a job of"));
   odd = body;
   odd["jobs"][0]["status"] = "started";
   EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("has not ended"));
@@ -823,9 +823,9 @@ TEST_F(MessageDelivery, AnAnswerOrLinesAreOfOneJobOfTheMessage) {
   for (const char* none : {"job:12:1 job:12:2", "", " "}) {
     EXPECT_THAT(refusal(EnvelopeKind::answer,
                         {{"status", "processed"}, {"jobs", json::array({{{"key", none}, {"status", "finished"}}})}}),
-                HasSubstr("is no job of"))
+                HasSubstr("is not a job of"))
         << none;
-    EXPECT_THAT(refusal(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is no job of"))
+    EXPECT_THAT(refusal(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is not a job of"))
         << none;
   }
   EXPECT_EQ(here("state", "mj:message:message:12:101"), "away");
@@ -1120,7 +1120,7 @@ TEST_F(MessageFiles, WhoAsksForTheSameFilesForEverIsAnsweredLessAndLess) {
     stage_.steps(700);
     const std::string key = redis_key(wanted);
     EXPECT_EQ(stage_.here.field(key, "status"), "error");
-    EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("asks for the same files again and again"));
+    EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("repeatedly requests the same files"));
     EXPECT_LT(pieces, 60U) << "in two minutes";
     stage_.tell_instead(nullptr);
     ASSERT_TRUE(stage_.play());
@@ -1134,7 +1134,7 @@ TEST_F(MessageFiles, AJobThatRunsHereIsGivenNothing) {
   wanted.target_context = 1;
   stage_.send(wanted);
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("given: is for jobs that run elsewhere"));
+  EXPECT_THAT(here("error"), HasSubstr("given: is only for jobs on another host"));
 }
 
 // ---- nodes, flows, topics ----
@@ -1157,7 +1157,7 @@ TEST_F(MessageDelivery, AnAnswerOfAnotherNodeThanTheRecordNamesIsRefused) {
         read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}}), key));
     return read ? "" : read.error().message;
   };
-  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record here names the node"));
+  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record on this host names the node"));
   EXPECT_THAT(from(""), HasSubstr("comes not over Mycelium"));
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   EXPECT_EQ(from(node), "");

@@ -65,7 +65,7 @@ TEST_F(SealedEnvelope, NamesTheFieldThatIsWrong) {
       {"sent", "0", "sent: is not between"},
       {"sent", "true", "sent: is no whole number"},
       {"signer", "[]", "signer: is no string"},
-      {"signer", "\"abc\"", "signer: is no public key"},
+      {"signer", "\"abc\"", "signer: is not an ed25519 public key"},
       {"body", "[]", "body: is no object"},
       {"body", "\"x\"", "body: is no object"},
       {"body", "null", "body: is no object"},
