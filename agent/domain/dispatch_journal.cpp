@@ -258,11 +258,11 @@ class JobFolding {
 std::optional<FactProblem> JobFolding::run() {
   if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
     return problem(kFactRevision,
-                   "stands after revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
+                   "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
   }
   job_.revisions.push_back(fact_.revision);
   const auto kind = parse_fact_kind(fact_.kind);
-  if (!kind) return problem(kFactKind, "is no kind of fact");
+  if (!kind) return problem(kFactKind, "is not a known kind of fact");
   kind_ = *kind;
   if (kind_ == FactKind::restored) return restore();
   if (is_terminal(kind_)) ++job_.terminals;

@@ -795,7 +795,7 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
     out.next = "put them right, then " + retry;
   } else if (end.detail == "policy_refused") {
     out.cause = "policy_refused";
-    out.reason = "what it asks of its sandbox was refused" + because;
+    out.reason = "policy that the job requests for its sandbox was refused" + because;
     out.next = fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
                            redis_cli(about, "HSET " + about.job.job_key + " policy '{...}'"), retry);
   } else if (end.detail == "timeout" && about.job.claim.state == "ended" && about.job.claim.epoch == 0) {

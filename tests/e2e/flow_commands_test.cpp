@@ -177,7 +177,7 @@ TEST_F(FlowCommands, PeopleStepByStep) {
   EXPECT_EQ(start(kPipeline, {"--key", "one"}), flow) << "the same key, the same flow";
   expect_cause(flow, "approval", "`mycojobs flow approve " + flow + " ok --actor ID`");
   expect_says(mycojobs_({"flow", "result", flow}), 75, "has not ended");
-  expect_says(mycojobs_({"flow", "approve", flow, "ok"}), 77, "no approver of node ok");
+  expect_says(mycojobs_({"flow", "approve", flow, "ok"}), 77, "not an approver of node ok");
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
               "has the approval");
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,

@@ -119,7 +119,7 @@ TEST_F(WarmE2e, IsRefusedForScriptsThatHaveNoWarmProcess) {
   EXPECT_EQ(status_at_end(redis_, job), "error");
   EXPECT_EQ(field(redis_, job, "detail"), "policy_refused");
   EXPECT_EQ(field(redis_, job, "error"),
-            "policy.warm.runs: bash has no warm processes (python, sal, osis have): leave it out");
+            "policy.warm.runs: bash has no warm processes (python, sal, osis have): omit it");
   const Finished here =
       mycojobs_({"job", "submit", "-", "--type", "bash", "--policy", policy_, "--config", with}, "true");
   expect_says(here, 65, "policy.warm.runs: command has no warm processes");

@@ -157,7 +157,7 @@ TEST(ScheduleTurn, WhatItCannotReadIsNamed) {
   EXPECT_EQ(error_of(of).substr(0, 30), "cron: minute: 99 is out of ran");
   of = schedule("skip", "skip");
   of.zone = "Mars/Olympus";
-  EXPECT_EQ(error_of(of).substr(0, 36), "zone: \"Mars/Olympus\" is no time zone");
+  EXPECT_EQ(error_of(of).substr(0, 45), "zone: \"Mars/Olympus\" is not a known time zone");
 }
 
 }  // namespace

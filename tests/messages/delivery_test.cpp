@@ -473,7 +473,7 @@ TEST_F(MessageDelivery, WhatWasChangedOnTheWayIsNotBelieved) {
   };
   EXPECT_THAT(refused([](Message& m) { m.job[0].script = "ok b"; }), HasSubstr("signature"));
   EXPECT_THAT(refused([](Message& m) { m.target_context = 3; }), HasSubstr("target_context"));
-  EXPECT_THAT(refused([](Message& m) { m.signature.clear(); }), HasSubstr("signature: there is none"));
+  EXPECT_THAT(refused([](Message& m) { m.signature.clear(); }), HasSubstr("signature: is missing"));
   EXPECT_THAT(refused([](Message& m) { m.created_at -= 1000; }), HasSubstr("signature"));
   EXPECT_THAT(refused([](Message& m) { m.context_id = 0; }), HasSubstr("context_id"));
   EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
