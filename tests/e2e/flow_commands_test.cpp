@@ -71,7 +71,7 @@ TEST_F(FlowCommands, AWrongDefinitionIsReportedWhole) {
   expect_says(mycojobs_({"flow", "check", folder_ / "gone.yaml"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "start", "abc"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is no flow");
-  expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77: nothing in context 1 knows it");
+  expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77 is unknown in context 1");
   expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "there is none in context 1");
   expect_says(mycojobs_({"flow", "list", "--status", "odd"}), 65, "--status");
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
@@ -204,7 +204,7 @@ TEST_F(FlowCommands, PeopleStepByStep) {
   expect_says(mycojobs_({"flow", "pause", flow}), 65, "ended");
   EXPECT_EQ(mycojobs_.json({"flow", "list"})[0]["status"], "finished");
   expect_says(mycojobs_({"flow", "delete", flow}), 0, "is deleted");
-  expect_says(mycojobs_({"flow", "show", flow}), 66, "nothing in context 1 knows it");
+  expect_says(mycojobs_({"flow", "show", flow}), 66, "is unknown in context 1");
 }
 
 TEST_F(FlowCommands, AFailureIsExplainedRetriedAndReplayed) {

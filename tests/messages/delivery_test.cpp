@@ -496,7 +496,7 @@ TEST_F(MessageDelivery, AKeyOfNobodyIsLookedForOnceASecondAndARecordWrittenByHan
     const auto answer = deliver(sealed(wanted, *stage_.here.key));
     return answer ? "" : std::string(word(answer.error().code));
   };
-  EXPECT_EQ(asked(), "denied") << "all records were looked through";
+  EXPECT_EQ(asked(), "denied") << "all records are scanned";
   EXPECT_EQ(asked(), "unavailable") << "not so soon again";
   stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
   EXPECT_EQ(asked(), "unavailable");

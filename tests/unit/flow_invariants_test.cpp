@@ -126,7 +126,7 @@ std::vector<Broken> rows() {
       {"being created", creating(), not_at_all, ""},
       {"created, and another client wrote its record", creating(), [](Begun& r) { r.say("id", "7"); },
        "flow-record: set_record id=1"},
-      {"its mark says ended", begun(), [](Begun& r) { r.sight.places.state = "ended", r.sight.places.ended = true; },
+      {"its state key says ended", begun(), [](Begun& r) { r.sight.places.state = "ended", r.sight.places.ended = true; },
        "flow-index: set_mark state=active, leave ended"},
       {"no index has it", begun(), [](Begun& r) { r.sight.places.active = r.sight.places.listed = false; },
        "flow-index: enter active, enter catalog"},
