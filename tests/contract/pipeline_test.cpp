@@ -883,7 +883,7 @@ TEST_P(PipelineHostile, AJobEndsThoughTheOutboxIsNone) {
   EXPECT_EQ(status(1), "finished ok");
   EXPECT_EQ(message_status(), "processed");
   EXPECT_EQ(mark("answer"), "due");
-  EXPECT_THAT(last_anomaly(), HasSubstr("mj:outbox is no zset"));
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:outbox is not a sorted set"));
 }
 
 MJ_BOTH_STORES(PipelineHostile);

@@ -318,7 +318,7 @@ TEST_F(MessageDelivery, AMessageThatIsCancelledBeforeItLeavesDoesNotRunThere) {
   EXPECT_EQ(here("error"), "cancelled before it was delivered") << "it waits for no time-out";
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "error cancelled");
-  EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was away");
+  EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was in another context");
   stage_.part(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(stage_.there.claims, IsEmpty());

@@ -50,7 +50,7 @@ local function head_of(key)
   return head < 9007199254740000 and head or nil
 end
 local function strange_head(key)
-  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that is none of ours')
+  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that mycojobs did not write')
 end
 -- Of a run's latest fact. Should its journal have been deleted, it goes on from its checkpoint.
 local function revision_of(flow)
