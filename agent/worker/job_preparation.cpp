@@ -121,7 +121,7 @@ Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
   }
   if (job.context_id != claimed.ref.context) {
     return fail(Code::invalid, "context_id: the record names " + std::to_string(job.context_id) +
-                                   ", it lies in context " + std::to_string(claimed.ref.context));
+                                   ", but the record is stored in context " + std::to_string(claimed.ref.context));
   }
   return std::move(job);
 }

@@ -164,7 +164,7 @@ TEST_F(FlowCommands, AListSaysOfAFlowWhatALookSays) {
   ASSERT_TRUE(becomes(flow, "waiting"));
   expect_says(mycojobs_({"flow", "list"}), 0, "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
-  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "as its record says";
+  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "with the content of its record";
   EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
   for (const FlowWord& row : flow_words())
     EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;

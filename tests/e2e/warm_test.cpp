@@ -293,7 +293,7 @@ TEST_F(WarmE2e, AProcessThatHoldsASecretWhichIsTakenAwayEndsBeforeItsIdleTime) {
   EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 1; }));
   const std::string refused = run();
   result(refused, "error");
-  EXPECT_NE(mycojobs_.field(refused, "error").find("there is no secret"), std::string::npos)
+  EXPECT_NE(mycojobs_.field(refused, "error").find("does not exist on this host"), std::string::npos)
       << mycojobs_.field(refused, "error");
 }
 

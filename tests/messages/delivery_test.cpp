@@ -170,7 +170,7 @@ TEST_F(MessageDelivery, AnswerIsGivenUpAfterItsTime) {
 }
 
 TEST_F(MessageDelivery, MessageOutlivesSettingsThatDoNotAllowIt) {
-  stage_.refuse_requests(Error{Code::unsupported, "there is no node: name its API by mycelium.url"});
+  stage_.refuse_requests(Error{Code::unsupported, "no node is configured: set mycelium.url to its API"});
   send({job(1, "ok a")});
   stage_.steps(100);
   EXPECT_EQ(here("transport_status"), "queued");

@@ -154,7 +154,7 @@ TEST_F(PrerequisiteTest, ImpossibleOnesEndTheJobAtOnce) {
             "prerequisites.allow has no matching prefix");
   EXPECT_NE(error_of(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
   EXPECT_EQ(error_of(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),
-            "prerequisites: 101 are more than the 100 that are looked at");
+            "prerequisites: 101 are more than the 100 that are read");
   EXPECT_EQ(control_.launches, 0U);
 }
 
