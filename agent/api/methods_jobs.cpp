@@ -199,7 +199,7 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"concurrency_limit", "count", "how many with this concurrency_key run at one time (1)"},
       {"inputs", "texts", "artifacts of dependends that it wants: JOB NAME, or JOB NAME/ARTIFACT"},
       {"notify", "any", "who hears of its end: a list of addresses and targets (docs/notify.md)"},
-      {"policy", "object", "what it asks of its sandbox (docs/sandbox.md)"},
+      {"policy", "object", "policy that the job requests for its sandbox (docs/sandbox.md)"},
       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"}};
 }
 

@@ -47,7 +47,7 @@ Result<const Curl*> load_curl() {
   decltype(&::curl_global_init) start = nullptr;
   if (library == nullptr || !find(library, "curl_global_init", start) || !find_all(library, loaded)) return no_curl();
   if (start(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-    return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+    return fail(Code::io, "libcurl does not start: out of memory or descriptors");
   ready = true;
   return &loaded;
 }

@@ -76,11 +76,13 @@ SigningKey SigningKey::make() {
 Result<SigningKey> SigningKey::load(const std::string& file) {
   begin();
   const Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd && errno == ENOENT) return fail(Code::not_found, file + ": there is no key; `mycojobs key new` makes one");
+  if (!fd && errno == ENOENT)
+    return fail(Code::not_found, file + ": the key does not exist; create it with `mycojobs key new`");
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return fail(Code::io, file + ": " + errno_text(errno));
-  if (!S_ISREG(info.st_mode)) return fail(Code::invalid, file + ": is no file");
-  if ((info.st_mode & 077) != 0) return fail(Code::denied, file + ": others may read this key: chmod 600 it");
+  if (!S_ISREG(info.st_mode)) return fail(Code::invalid, file + ": is not a file");
+  if ((info.st_mode & 077) != 0)
+    return fail(Code::denied, file + ": other users can read this key: run chmod 600 on it");
   std::string text(kHead.size() + kSeedHex + 2, '\0');
   const ssize_t read = ::read(fd.get(), text.data(), text.size());
   if (read < 0) return fail(Code::io, file + ": " + errno_text(errno));
@@ -90,7 +92,7 @@ Result<SigningKey> SigningKey::load(const std::string& file) {
   if (text.starts_with(kHead))
     seed = from_hex(std::string_view(text).substr(kHead.size()), crypto_sign_ed25519_SEEDBYTES);
   ::sodium_memzero(text.data(), text.size());
-  if (!seed) return fail(Code::invalid, file + ": is no key that `mycojobs key new` made");
+  if (!seed) return fail(Code::invalid, file + ": is not a key of `mycojobs key new`");
   return SigningKey(std::move(*seed));
 }
 

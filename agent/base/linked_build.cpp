@@ -105,7 +105,7 @@ Build installed_build(const std::string& program) {
                                                          : " is another build than the one that was linked in");
     }
   }
-  if (build.why_not.empty() && build.files.empty()) build.why_not = "its note of what was linked in cannot be read";
+  if (build.why_not.empty() && build.files.empty()) build.why_not = "its note with the linked libraries cannot be read";
   if (build.why_not.empty()) return build;
   build.linked = false;
   if (!other.empty()) build.program = program.substr(0, program.rfind('/') + 1) + other;

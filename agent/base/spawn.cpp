@@ -47,7 +47,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    std::string why = error == EPERM ? ": it may not be run, or may not have a session of its own" : "";
+    std::string why = error == EPERM ? ": it cannot be executed, or cannot create a session" : "";
     if (const Shortage* shortage = find_shortage(error)) why = ": " + describe_shortage(*shortage);
     return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + why);
   }

@@ -578,7 +578,7 @@ void list(const Invocation& call, const FoundArtifacts& found) {
     print(dump_json(array, 2) + "\n");
     return;
   }
-  if (found.all.empty()) return say(found.key + " left no artifacts");
+  if (found.all.empty()) return say(found.key + " stored no artifacts");
   std::vector<std::vector<std::string>> rows{{"NAME", "BYTES", "HERE", "SHA256"}};
   for (const auto& each : found.all)
     rows.push_back({one_line(each.name), std::to_string(each.bytes), is_here(each) ? "yes" : "no", each.sha256});
@@ -623,7 +623,7 @@ Result<int> artifacts(const Invocation& call) {
   if (one) {
     std::erase_if(wanted, [&](const auto& each) { return each.name != call.arguments[1]; });
     if (wanted.empty()) {
-      return fail(Code::not_found, fmt::format("{} left no artifact {}: `mycojobs job artifacts {}` lists them",
+      return fail(Code::not_found, fmt::format("{} stored no artifact {}: `mycojobs job artifacts {}` lists them",
                                                found.key, shown(call.arguments[1], 200), found.key.substr(4)));
     }
   }

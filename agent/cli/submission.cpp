@@ -364,7 +364,7 @@ std::vector<FlagRow> local_run_flags() {
           {"name", "TEXT", "a name for the job (default: the file's)"},
           {"env", "NAME=VALUE", "a variable of the job's environment", true},
           {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
-          {"policy", "FILE", "what it asks of its sandbox, as .toml or .json"}};
+          {"policy", "FILE", "policy that the job requests for its sandbox, as .toml or .json"}};
 }
 
 std::vector<FlagRow> submission_flags() {

@@ -19,7 +19,8 @@ Result<void> Leadership::keep(FlowStore& store) {
   const std::uint64_t now = clock_.boot_ms();
   const bool had = leads();
   if (!had && leads_) {
-    log(LogLevel::warn, "coordinator", "context {}: we have not led for a while: stopped, or the store was away",
+    log(LogLevel::warn, "coordinator",
+        "context {}: lost leadership: the process was stopped or the store was unavailable for a whole lease",
         context_);
     leads_ = false;
     next_boot_ms_ = now;
@@ -35,7 +36,8 @@ Result<void> Leadership::keep(FlowStore& store) {
     next_boot_ms_ = now + lease_ms_ / 3;
   }
   if (*ours != had) {
-    log(LogLevel::info, "coordinator", "context {}: {}", context_, *ours ? "we lead" : "another coordinator leads");
+    log(LogLevel::info, "coordinator", "context {}: {}", context_,
+        *ours ? "acquired leadership" : "another coordinator is the leader");
     newly_ = *ours;
   }
   leads_ = *ours;
@@ -48,7 +50,7 @@ void Leadership::give_back(FlowStore& store) {
   if (!leads()) return;
   leads_ = false;
   if (auto done = store.stop_leading(context_, instance_); !done) {
-    log(LogLevel::info, "coordinator", "context {}: not given back: {}", context_, done.error().message);
+    log(LogLevel::info, "coordinator", "context {}: leadership was not released: {}", context_, done.error().message);
   }
 }
 
@@ -126,7 +128,7 @@ Result<void> ContextRounds::recover_some() {
     const std::uint64_t now = clock_.boot_ms();
     next_recover_ = now + std::max(kRecoverMs, (now - recovering_since_) * kRecoverShare);
     if (ours_newly_ && recovered_ > 0)
-      log(LogLevel::info, "coordinator", "context {}: every flow was looked at", settings_.context);
+      log(LogLevel::info, "coordinator", "context {}: all flows were scanned", settings_.context);
     ours_newly_ = false;
   }
   return {};

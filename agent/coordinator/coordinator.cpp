@@ -235,9 +235,9 @@ class ContextThread final : public ContextTurns {
     if ((error != nullptr) == away_) return;
     away_ = error != nullptr;
     if (error != nullptr) {
-      log(LogLevel::error, "coordinator", "context {}: {} (flows wait; trying again)", context_, error->message);
+      log(LogLevel::error, "coordinator", "context {}: {} (flows wait; retrying)", context_, error->message);
     } else {
-      log(LogLevel::info, "coordinator", "context {}: the store answers again", context_);
+      log(LogLevel::info, "coordinator", "context {}: the store is available again", context_);
     }
   }
 
@@ -268,7 +268,7 @@ class Coordinating final : public Coordinator {
     }
     if (auto found = find(); !found) {
       if (found.error().code != Code::unavailable) return found;
-      log(LogLevel::error, "coordinator", "looking for contexts: {} (trying again)", found.error().message);
+      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", found.error().message);
       blind_ = true;
     }
     begun_ = true;
@@ -304,10 +304,10 @@ class Coordinating final : public Coordinator {
   }
   std::string why_not_ready() const override {
     std::lock_guard lock(mutex_);
-    if (!begun_) return "it starts";
+    if (!begun_) return "it is starting";
     if (blind_) return "the store is away";
     if (!unserved_.empty())
-      return fmt::format("context {} is not served: {}", unserved_.begin()->first, unserved_.begin()->second);
+      return fmt::format("context {} cannot be served: {}", unserved_.begin()->first, unserved_.begin()->second);
     std::string away;
     for (const auto& [context, thread] : threads_) {
       if (thread->away()) away += ' ' + std::to_string(context);
@@ -327,7 +327,7 @@ class Coordinating final : public Coordinator {
     std::string why = served ? "" : std::move(served).error().message;
     const auto before = unserved_.find(context);
     if (!why.empty() && (before == unserved_.end() || before->second != why))
-      log(LogLevel::error, "coordinator", "context {}: is not served: {} (trying again)", context, why);
+      log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, why);
     if (why.empty()) {
       unserved_.erase(context);
     } else {
@@ -380,14 +380,15 @@ class Coordinating final : public Coordinator {
       return;
     }
     if (!std::exchange(no_finder_, true))
-      log(LogLevel::error, "coordinator", "contexts are not looked for: {} (trying again)", thread.error().message);
+      log(LogLevel::error, "coordinator", "the thread that scans for contexts did not start: {} (retrying)",
+          thread.error().message);
   }
   void look_for_contexts() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
       lock.unlock();
       const auto found = find();
-      if (!found) log(LogLevel::warn, "coordinator", "looking for contexts: {}", found.error().message);
+      if (!found) log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", found.error().message);
       lock.lock();
       blind_ = !found;
     }

@@ -71,9 +71,10 @@ Result<std::optional<Flow>> complete(FlowStore& store, Id context, Id flow) {
 
 Result<void> check(const NewFlow& asked) {
   if (asked.context == 0) return fail(Code::invalid, "context_id: is missing or 0: give the context of the flow");
-  if (asked.caller == 0) return fail(Code::invalid, "caller_id: is missing or 0: give the actor who starts it");
+  if (asked.caller == 0)
+    return fail(Code::invalid, "caller_id: is missing or 0: give the id of the actor that starts the flow");
   if (asked.idempotency_key.size() > 255) {
-    return fail(Code::invalid, "idempotency_key: is longer than 255 bytes: give a hash of it");
+    return fail(Code::invalid, "idempotency_key: is longer than 255 bytes: use a hash of the key");
   }
   return {};
 }
@@ -260,7 +261,7 @@ Result<std::string> IrreversibleSearch::find_in_children(const LoadedRun& run, s
 
 Error irreversible_error(const LoadedRun& run, const std::string& found, const char* where) {
   return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
-                              ": allow it (--allow-irreversible) to run it again in " + where};
+                              ": use --allow-irreversible to run the node again in " + where};
 }
 
 }  // namespace
@@ -316,24 +317,26 @@ Result<void> check_flow(const Decoded<Flow>& read, Id context, Id flow) {
     if (is_of_seed(problem.field)) return wrong(name, problem.message);
   }
   if (record.id != 0 && record.id != flow)
-    return wrong(name, "id: is " + std::to_string(record.id) + ", and its key says " + std::to_string(flow));
-  if (record.caller_id == 0) return wrong(name, "caller_id: is missing: set it to the actor whose flow it is");
+    return wrong(
+        name, "id: is " + std::to_string(record.id) + ", but the key of the record has the id " + std::to_string(flow));
+  if (record.caller_id == 0) return wrong(name, "caller_id: is missing: set it to the id of the flow's owner");
   if (record.context_id != 0 && record.context_id != context) {
-    return wrong(name, "context_id: is " + std::to_string(record.context_id) + ", and it stands in context " +
-                           std::to_string(context));
+    return wrong(name, "context_id: is " + std::to_string(record.context_id) +
+                           ", but the record is stored in context " + std::to_string(context));
   }
   if (record.status != FlowStatus::dispatched) {
-    return wrong(name, "status: is " + std::string(word(record.status)) +
-                           ": a flow that is to be started says dispatched; write it anew under another id");
+    return wrong(
+        name, "status: is " + std::string(word(record.status)) +
+                  ": a flow can only be started with the status dispatched; write the record again under another id");
   }
   if (record.jobs.empty()) return wrong(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");
   if (record.jobs.size() > kMaxFlowNodes)
-    return wrong(name, "jobs: are over " + std::to_string(kMaxFlowNodes) + ": make several flows of it");
+    return wrong(name, "jobs: are over " + std::to_string(kMaxFlowNodes) + ": split the flow into several flows");
   if (const auto problems = read_notify(record.notify, "notify").problems; !problems.empty())
     return wrong(name, problems.front().message);
   std::set<Id> seen;
   for (const Id job : record.jobs) {
-    if (!seen.insert(job).second) return wrong(name, "jobs: " + std::to_string(job) + " is named twice");
+    if (!seen.insert(job).second) return wrong(name, "jobs: " + std::to_string(job) + " is listed twice");
   }
   return {};
 }
@@ -343,7 +346,7 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
   auto fields = store.load(flow.context_id, key);
   if (!fields && fields.error().code == Code::not_found) {
     return wrong(redis_key(flow), "jobs[" + std::to_string(index) + "]: there is no record " + key +
-                                      ": write it before the flow is started");
+                                      ": write the record before you start the flow");
   }
   if (!fields) return fail(fields.error(), key);
   auto read = decode<Job>(*fields);
@@ -352,13 +355,14 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
   if (job.id == 0) job.id = flow.jobs[index];
   if (job.caller_id == 0) job.caller_id = flow.caller_id;
   if (job.context_id == 0) job.context_id = flow.context_id;
-  if (redis_key(job) != key) return wrong(key, "id, caller_id: are of " + redis_key(job) + ", and not of its key");
+  if (redis_key(job) != key)
+    return wrong(key, "id, caller_id: name " + redis_key(job) + ", but the record has another key");
   if (job.context_id != flow.context_id) {
-    return wrong(key, "context_id: is " + std::to_string(job.context_id) + ", and its flow stands in context " +
+    return wrong(key, "context_id: is " + std::to_string(job.context_id) + ", but its flow is stored in context " +
                           std::to_string(flow.context_id));
   }
   if (job.flow_id != 0 && job.flow_id != flow.id)
-    return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", of another flow");
+    return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", which is another flow");
   if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
   if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
   // The ceiling of the remote host limits a job that runs there.

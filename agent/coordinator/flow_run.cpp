@@ -31,10 +31,11 @@ Result<Flow> read_record(Id flow, const Fields& fields) {
   }
   if (record.definition_hash.empty()) {
     if (record.detail == "creating") {
-      return fail(Code::conflict, name + " is still being created: its creator has to go on, or create another one");
+      return fail(Code::conflict,
+                  name + " is still being created: repeat the request that creates it, or create another flow");
     }
-    return fail(Code::invalid, name + ": definition_hash: is missing: nothing says what the flow is to do; " +
-                                   "`mycojobs flow delete` it");
+    return fail(Code::invalid, name + ": definition_hash: is missing, so the definition of the flow is unknown; " +
+                                   "delete it with `mycojobs flow delete`");
   }
   strip(record);
   return std::move(record);
@@ -46,13 +47,13 @@ Result<std::shared_ptr<const FlowPlan>> read_plan_of(FlowStore& store, Id contex
   const std::string what = "flow " + std::to_string(record.id) + ": definition " + record.definition_hash.substr(0, 12);
   auto text = store.definition(context, record.definition_hash);
   if (!text && text.error().code == Code::not_found) {
-    return fail(Code::invalid, what + " is missing: create a flow of the same definition, which stores it again");
+    return fail(Code::invalid, what + " is missing: create a flow with the same definition, which stores it again");
   }
   if (!text) return fail(text.error(), what);
   auto plan = plan_of_text(*text, record.definition_hash);
   if (!plan) {
     return fail(Code::invalid, what + " was changed or cannot be read (" + plan.error().message +
-                                   "): create a flow of the same definition, which stores it again");
+                                   "): create a flow with the same definition, which stores it again");
   }
   auto shared = std::make_shared<const FlowPlan>(std::move(*plan));
   cache.keep_plan(context, shared);
@@ -109,8 +110,8 @@ Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cach
   if (run.record.jobs.size() != run.plan->nodes.size()) {
     return fail(Code::invalid, "flow " + std::to_string(flow) + ": jobs: " + std::to_string(run.record.jobs.size()) +
                                    " ids for the " + std::to_string(run.plan->nodes.size()) +
-                                   " nodes of its definition: somebody changed the record; `mycojobs doctor --rebuild` "
-                                   "mends what it can");
+                                   " nodes of its definition: another client changed the record; `mycojobs doctor "
+                                   "--rebuild` repairs records where possible");
   }
   if (auto state = usable(*run.plan, read)) {
     run.state = std::move(*state);

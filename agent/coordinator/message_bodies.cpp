@@ -33,7 +33,7 @@ std::string detail_of_peer(JobStatus status, const std::string& detail) {
 
 Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint64_t room) {
   json out = body.value("jobs", json::array());
-  if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of jobs");
+  if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is not a valid list of jobs");
   for (json& each : out) {
     const auto files = files_of_job(each);
     const std::uint64_t bytes = files ? bytes_of(files->files) : 0, takes = files ? room_of(files->files) : 0;
@@ -42,15 +42,16 @@ Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint
       continue;
     }
     const std::string limit =
-        bytes > max_bytes ? std::string(kCarriedLimit) + " is " + std::to_string(max_bytes) + " here"
-                          : std::string("a sender's share of ") + kIncomingLimit + " here has no room for them as well";
+        bytes > max_bytes
+            ? std::string(kCarriedLimit) + " is " + std::to_string(max_bytes) + " here"
+            : std::string("a sender's share of ") + kIncomingLimit + " at the receiver has no space left for them";
     const std::string ended = each.value("status", json()) == json("finished") ? "finished" : "error";
-    each = {
-        {"key", each["key"]},
-        {"ran_as", each.value("ran_as", json(""))},
-        {"status", "error"},
-        {"detail", "too_large"},
-        {"error", "it ended as " + ended + ", and its artifacts take " + std::to_string(bytes) + " bytes; " + limit}};
+    each = {{"key", each["key"]},
+            {"ran_as", each.value("ran_as", json(""))},
+            {"status", "error"},
+            {"detail", "too_large"},
+            {"error",
+             "the job ended as " + ended + ", but its artifacts have " + std::to_string(bytes) + " bytes; " + limit}};
   }
   return out;
 }
@@ -83,7 +84,7 @@ Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
   if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
   Job& job = decoded.record;
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
-    return fail(Code::invalid, where + ".status: says that it has not ended");
+    return fail(Code::invalid, where + ".status: is not the status of an ended job");
   out.end.status = job.status;
   out.end.detail = detail_of_peer(job.status, job.detail);
   out.end.error = std::move(job.error);
@@ -112,7 +113,7 @@ Result<AnswerBody> read_answer(const json& body, const json& jobs) {
   if (body.value("status", json()) != json(word(MessageStatus::processed))) {
     const json error = body.value("error", json());
     out.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
-                                                                        : "it failed there, without a reason";
+                                                                        : "it failed there without a reason";
   }
   if (body.contains("flow")) {
     auto flow = decode_json<Flow>(body["flow"]);
@@ -124,8 +125,8 @@ Result<AnswerBody> read_answer(const json& body, const json& jobs) {
 
 Result<LogsBody> read_logs(const json& body) {
   const json job = body.value("job", json()), lines = body.value("lines", json());
-  if (!job.is_string()) return fail(Code::invalid, "job: is no key");
-  if (!lines.is_array() || lines.size() > kMaxLines) return fail(Code::invalid, "lines: is no list of lines");
+  if (!job.is_string()) return fail(Code::invalid, "job: is not a job key");
+  if (!lines.is_array() || lines.size() > kMaxLines) return fail(Code::invalid, "lines: is not a valid list of lines");
   LogsBody out{job.get<std::string>(), {}};
   for (const json& each : lines) {
     auto line = decode_json<Log>(each);
@@ -142,7 +143,8 @@ Result<CancelBody> read_cancel(const json& body) {
   const json by = body.value("by", json()), jobs = body.value("jobs", json());
   if (!by.is_string()) return fail(Code::invalid, "by: is missing");
   out.by = by.get<std::string>();
-  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is no list of keys");
+  if (!jobs.is_array() || jobs.size() > kMaxMessageJobs)
+    return fail(Code::invalid, "jobs: is not a valid list of job keys");
   for (const json& each : jobs) {
     if (each.is_string()) out.jobs.insert(each.get<std::string>());
   }

@@ -77,8 +77,9 @@ Result<void> check_files(RecordStore& store, const CarriedFiles& carried, Id con
   MJ_TRY(all, files_of(message));
   const std::uint64_t bytes = bytes_of(all);
   if (bytes > carried.max_bytes)
-    return fail(Code::too_large, "inputs: artifacts of " + std::to_string(bytes) + " bytes go with no message; " +
-                                     kCarriedLimit + " is " + std::to_string(carried.max_bytes) + " here");
+    return fail(Code::too_large, "inputs: artifacts of " + std::to_string(bytes) +
+                                     " bytes are too large for a message; " + kCarriedLimit + " is " +
+                                     std::to_string(carried.max_bytes) + " here");
   for (const FilesOf& each : all) {
     if (each.files.empty()) continue;
     bool here = false;
@@ -87,9 +88,10 @@ Result<void> check_files(RecordStore& store, const CarriedFiles& carried, Id con
       here = found;
     }
     if (!here)
-      return fail(Code::not_found, "inputs: artifacts of " + each.job_key +
-                                       " are not on the host of this coordinator: let it have the state_dir of the "
-                                       "agent that ran the job");
+      return fail(
+          Code::not_found,
+          "inputs: artifacts of " + each.job_key +
+              " are not on the host of this coordinator: give it the same state_dir as the agent that ran the job");
   }
   return {};
 }
@@ -169,9 +171,10 @@ json piece_json(const MessageName& name, const FileContent& file, std::uint64_t 
 Result<FilePiece> read_piece(const json& body) {
   const json sha256 = body.value("sha256", json()), bytes = body.value("bytes", json()),
              offset = body.value("offset", json()), data = body.value("data", json());
-  if (!sha256.is_string() || !is_hex(sha256.get<std::string>(), 64)) return fail(Code::invalid, "sha256: is no hash");
+  if (!sha256.is_string() || !is_hex(sha256.get<std::string>(), 64))
+    return fail(Code::invalid, "sha256: is not a SHA-256 hash of 64 hex digits");
   if (!bytes.is_number_unsigned() || !offset.is_number_unsigned())
-    return fail(Code::invalid, "bytes, offset: are no whole numbers");
+    return fail(Code::invalid, "bytes, offset: are not whole numbers");
   auto piece = data.is_string() ? decode_base64(data.get<std::string>()) : std::nullopt;
   if (!piece) return fail(Code::invalid, "data: is not base64");
   FilePiece out{

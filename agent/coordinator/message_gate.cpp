@@ -18,7 +18,7 @@ Result<void> MessageGate::check(Store& store, Id context) {
     const std::uint64_t now = clock_.boot_ms();
     if (all_ && has_looked_ && now < looked_ms_ + kGateLookMs)
       return fail(Code::unavailable,
-                  "context: " + std::to_string(context) + " is not known here; ask again in some seconds");
+                  "context: " + std::to_string(context) + " is not known here; try again in a few seconds");
     has_looked_ = true;
     looked_ms_ = now;
   }
@@ -29,7 +29,7 @@ Result<void> MessageGate::check(Store& store, Id context) {
     contexts_.insert(facts->used.begin(), facts->used.end());
     if (contexts_.contains(context)) return {};
   }
-  return fail(Code::denied, "context: " + std::to_string(context) + " takes no messages here");
+  return fail(Code::denied, "context: " + std::to_string(context) + " does not accept messages on this host");
 }
 
 std::uint64_t MessageGate::refused(Id context, bool by_known) {

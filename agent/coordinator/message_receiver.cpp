@@ -52,7 +52,7 @@ bool names(const Fields& mark, const std::string& job_key) {
 Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
   constexpr std::size_t kMostAsked = 1000;
   if (!is_public_key(pubkey))
-    return fail(Code::denied, "signer: " + shown(pubkey, 80) + " is no public key of ed25519");
+    return fail(Code::denied, "signer: " + shown(pubkey, 80) + " is not an ed25519 public key");
   MJ_TRY(owner, ours(store.owner_of_key(pubkey)));
   if (owner.actors == 1) {
     Actor actor = decode<Actor>(owner.record).record;
@@ -60,21 +60,23 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
     return actor;
   }
   if (owner.actors > 1)
-    return fail(Code::denied, "signer: more than one actor here has the key " + pubkey +
-                                  ", so that it is nobody's; an operator may change one: mycojobs actor update --key");
+    return fail(
+        Code::denied,
+        "signer: more than one actor here has the key " + pubkey +
+            ", so it identifies no actor; an operator can give one actor another key: mycojobs actor update --key");
   if (asked_.size() >= kMostAsked) asked_.clear();
   const auto asked = asked_.try_emplace(pubkey, now_s).first;
   if (!owner.looked_now && owner.looked_ms / 1000 <= asked->second)
-    return fail(Code::unavailable, "signer: is not known; ask again in a second");
+    return fail(Code::unavailable, "signer: is not known yet; try again in a second");
   asked_.erase(asked);
   return fail(Code::denied, "signer: no actor here has the key " + pubkey +
-                                "; an operator may make one: mycojobs actor create --key");
+                                "; an operator can create an actor with it: mycojobs actor create --key");
 }
 
 Result<void> check_message(const Message& message, const Actor& signer, std::uint64_t now_s) {
   if (message.timeout > kMostDeliverS)
-    return fail(Code::invalid, "timeout: " + std::to_string(message.timeout) + " s is more than a message may take, " +
-                                   std::to_string(kMostDeliverS));
+    return fail(Code::invalid, "timeout: " + std::to_string(message.timeout) +
+                                   " s is more than the limit for a message, " + std::to_string(kMostDeliverS));
   SignatureCheck against{signer.pubkey, now_s, kSignatureWindowS};
   against.window_s = std::max(against.window_s, message.timeout);
   MJ_CHECK(check_signature(message, against));
@@ -104,8 +106,9 @@ Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store
     if (!pubkey.empty()) return std::pair(runner, pubkey);
   }
   return fail(Code::denied, "address: no runner of context " + std::to_string(context) + " has the address " +
-                                shown(address, 120) + " and a key: mycojobs runner create --address " +
-                                shown(address, 120) + " --pubkey KEY, as the coordinator there says it");
+                                shown(address, 120) +
+                                " and a key: register one with mycojobs runner create --address " +
+                                shown(address, 120) + " --pubkey KEY, with the key that the coordinator there reports");
 }
 
 }  // namespace
@@ -141,7 +144,7 @@ std::string MessageReceiver::answer(std::string_view request, const std::string&
   list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
-      return fail(Code::invalid, "method: there is message.deliver alone, not " + shown(method));
+      return fail(Code::invalid, "method: only message.deliver is served, not " + shown(method));
     return deliver(params);
   });
 }
@@ -156,8 +159,9 @@ Result<std::uint64_t> MessageReceiver::now_s() {
 Result<void> MessageReceiver::check_node(const std::string& address, bool may_come_otherwise) const {
   const auto named = parse_mycelium(address);
   if (!named || named->key.empty() || named->key == node_ || (node_.empty() && may_come_otherwise)) return {};
-  return fail(Code::denied, "node: it comes " + (node_.empty() ? "not over Mycelium" : "from the node " + node_) +
-                                ", and the record here names the node " + named->key);
+  return fail(Code::denied, "node: the message was received " +
+                                (node_.empty() ? "not over Mycelium" : "from the node " + node_) +
+                                ", but the record on this host names the node " + named->key);
 }
 
 namespace {
@@ -180,7 +184,7 @@ Result<json> MessageReceiver::take(const Envelope& envelope, const json& sealed)
     case EnvelopeKind::file:
       return take_file(envelope, sealed);
   }
-  return fail(Code::internal, "envelope of no kind");
+  return fail(Code::internal, "the envelope has no kind");
 }
 
 Result<json> MessageReceiver::deliver(const json& params) {
@@ -258,10 +262,10 @@ Result<void> MessageReceiver::check_target(const Envelope& envelope, const Messa
     if (message.target_key == own_key_) return {};
     return fail(Code::denied, "target_key: it is signed for the coordinator " + shown(message.target_key, 80) + " at " +
                                   shown(message.target_address, 120) + ", and this one is " + own_key_ +
-                                  ": mend its runner record there, and sign it again");
+                                  ": correct the runner record at the sender and sign the message again");
   }
   if (envelope.signer == own_key_) return {};
-  return fail(Code::denied, "target_address: is absent, so that it is signed for a context on its sender's host");
+  return fail(Code::denied, "target_address: is missing, so the message is signed for a context on the sender's host");
 }
 
 void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
@@ -269,14 +273,14 @@ void MessageReceiver::note_refused(const Envelope& envelope, const std::string& 
   const std::uint64_t count = gate_ != nullptr ? gate_->refused(envelope.context, by_known_) : 1;
   if (count == 0) return;
   std::string what = std::string(word(envelope.kind)) + " from elsewhere";
-  if (count > 1) what = counted(count, "refusal") + " since the last note, the latest: " + what;
+  if (count > 1) what = counted(count, "refusal") + " since the last record, the latest: " + what;
   what += ": " + std::string(whole_characters(why, kMostNoted));
   log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
   // A note for a context without a record would let unknown peers fill its database.
   auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);
   if (!by_known_ && (!place || !place->record)) return;
   if (auto noted = store_.note_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
-    log(LogLevel::warn, "supervisor", "context {}: a refusal is not noted: {}", envelope.context,
+    log(LogLevel::warn, "supervisor", "context {}: a refusal was not recorded: {}", envelope.context,
         noted.error().message);
 }
 
@@ -303,10 +307,10 @@ Result<Message> read_message(const json& body, Id context) {
     return fail(Code::invalid, "message: id, caller_id or context_id is missing");
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large,
-                "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; a flow more");
+                "job: a message carries at most " + std::to_string(kMaxMessageJobs) + " jobs; send a flow for more");
   if (message.target_context != context)
-    return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context) +
-                                  ", not for " + std::to_string(context));
+    return fail(Code::denied, "target_context: the message is signed for context " +
+                                  std::to_string(message.target_context) + ", not for " + std::to_string(context));
   return std::move(message);
 }
 
@@ -339,7 +343,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   const bool is_local = message.target_address.empty();
   if (!is_local && actor.address.empty())
     return fail(Code::denied, "actor " + std::to_string(actor.id) +
-                                  " has no address here that answers could go to: mycojobs actor update " +
+                                  " has no address on this host for answers; set one: mycojobs actor update " +
                                   std::to_string(actor.id) + " --address http://HOST:PORT");
   // The signature proves the message, regardless of the host that delivers it. However, a Mycelium node other than the
   // sender's is refused.
@@ -357,13 +361,14 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   message.transport_status = "delivered";
   MJ_TRY(arrival, ours(arrive(envelope.context, message, mark)));
   if (arrival == Arrival::other || arrival == Arrival::taken)
-    return fail(Code::conflict, "id: " + redis_key(message) + " is here with other content: send it with another id");
+    return fail(Code::conflict, "id: " + redis_key(message) +
+                                    " exists on this host with other content: send the message with another id");
   if (arrival == Arrival::full)
-    return fail(Code::unavailable, "messages come faster than they are taken: try again later");
+    return fail(Code::unavailable, "messages arrive faster than they are processed: try again later");
   if (arrival == Arrival::sender_full)
     return fail(Code::unavailable, "messages of actor " + std::to_string(actor.id) +
-                                       " come faster than they are taken, and no sender has more than a tenth of the "
-                                       "room: try again later");
+                                       " arrive faster than they are processed, and a sender can use at most a tenth "
+                                       "of the queue: try again later");
   // A repeated message proves nothing about the peer, since any host that has seen it can repeat it.
   if (arrival == Arrival::stored && check_seal(sealed, {envelope.signer, now})) proven_ = message.signer;
   return stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
@@ -375,10 +380,10 @@ Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& en
   const std::uint64_t bytes = bytes_of(files);
   const bool any = std::any_of(files.begin(), files.end(), [](const FilesOf& each) { return !each.files.empty(); });
   if (!any) return std::optional<WantedFile>();
-  if (!files_.store) return fail(Code::invalid, "given: this coordinator has no state_dir to keep files in");
+  if (!files_.store) return fail(Code::invalid, "given: this coordinator has no state_dir for files; set state_dir");
   if (bytes > files_.max_bytes)
-    return fail(Code::too_large, "given: its jobs bring artifacts of " + std::to_string(bytes) + " bytes; " +
-                                     kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
+    return fail(Code::too_large, "given: the jobs of the message bring artifacts of " + std::to_string(bytes) +
+                                     " bytes; " + kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
   return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name, message.signer), files);
 }
 
@@ -407,21 +412,22 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
   MJ_TRY(piece, read_piece(body));
   const bool is_of_message = body.contains("by");
   if (is_of_message) {
-    if (!body["by"].is_string()) return fail(Code::invalid, "by: is no key");
+    if (!body["by"].is_string()) return fail(Code::invalid, "by: is not a key");
     MJ_TRY(now, now_s());
     MJ_TRY(actor, known_.actors.find(store_, body["by"].get<std::string>(), now));
     if (envelope.signer != own_key_ && actor.address.empty())
-      return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address here");
+      return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address on this host");
     const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
-    MJ_CHECK(prove_peer(envelope, sealed, address, "is not the supervisor that the answer goes to", actor.id));
+    MJ_CHECK(prove_peer(envelope, sealed, address, "is not the supervisor that receives the answer", actor.id));
   } else {
     MJ_CHECK(sent(envelope, sealed));
   }
-  if (!files_.store) return fail(Code::not_found, "sha256: nobody here waits for files");
+  if (!files_.store) return fail(Code::not_found, "sha256: this coordinator has no state_dir and accepts no files");
   // A larger file was never requested, so no space was reserved for it.
   if (piece.file.bytes > files_.max_bytes)
-    return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) + " are more than a message brings; " +
-                                     kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
+    return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) +
+                                     " are more than the limit for the files of a message; " + kCarriedLimit + " is " +
+                                     std::to_string(files_.max_bytes) + " there");
   const ParcelName parcel =
       is_of_message ? parcel_of_message(name, body["by"].get<std::string>()) : parcel_of_answer(name, envelope.signer);
   MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
@@ -455,11 +461,11 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
   const std::string_view state = mark ? field_of(*mark, "state") : "";
   if ((state != "away" && state != "over") || field_of(*mark, "content") != out.name.content)
-    return fail(Code::not_found, "of: no such message has left from here");
+    return fail(Code::not_found, "of: no such message was sent from this host");
   out.mark = std::move(*mark);
   // Uses the current record, so that a changed key is accepted and a removed key is refused.
   MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(out.mark, "address")),
-                      envelope.signer + " is not whom " + out.key + " was sent to"));
+                      envelope.signer + " is not the coordinator to which " + out.key + " was sent"));
   return out;
 }
 
@@ -470,7 +476,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
   for (std::size_t i = 0; i < body.jobs.size(); ++i) {
     if (!names(of.mark, body.jobs[i].job_key))
       return fail(Code::denied,
-                  "jobs[" + std::to_string(i) + "].key: " + shown(body.jobs[i].job_key) + " is no job of " + of.key);
+                  "jobs[" + std::to_string(i) + "].key: " + shown(body.jobs[i].job_key) + " is not a job of " + of.key);
   }
   AnswerMessage answer{of.key, of.name.content, body.reason, {}, std::move(body.jobs), body.is_last, ""};
   if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
@@ -483,7 +489,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
     held = std::move(handed);
   }
   MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
-  if (!known) return fail(Code::not_found, "of: no such message has left from here");
+  if (!known) return fail(Code::not_found, "of: no such message was sent from this host");
   // The files of this part are removed, since the next part of the answer needs the space.
   const bool is_over = held != nullptr || answer.is_last;
   if (files_.store && is_over) files_.store->drop(envelope.context, parcel_of_answer(of.name, envelope.signer));
@@ -493,7 +499,7 @@ Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& 
 Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& sealed) {
   MJ_TRY(of, sent(envelope, sealed));
   MJ_TRY(body, read_logs(sealed["body"]));
-  if (!names(of.mark, body.job_key)) return fail(Code::denied, "job: is no job of " + of.key);
+  if (!names(of.mark, body.job_key)) return fail(Code::denied, "job: is not a job of " + of.key);
   auto stored = store_.follow_log(envelope.context, of.key, of.name.content, body.job_key, body.lines);
   // A key of another client has replaced the log. The lines are dropped, so that they do not block the end of the job.
   const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
@@ -508,13 +514,13 @@ Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& 
   MJ_TRY(came, came_before(envelope.context, body.of.content));
   const std::string origin = std::to_string(body.of.caller) + ':' + std::to_string(body.of.id);
   if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != body.by)
-    return fail(Code::not_found, "of: no such message has come here");
+    return fail(Code::not_found, "of: no such message was received on this host");
   const Fields& mark = came->mark;
-  MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(mark, "address")),
-                      "is not the supervisor that the answer goes to, by the record of a runner with that address "
-                      "here"));
+  MJ_CHECK(prove_peer(
+      envelope, sealed, std::string(field_of(mark, "address")),
+      "is not the supervisor that receives the answer, by the record of a runner with that address on this host"));
   if (field_of(mark, "state") == "arrived")
-    return fail(Code::unavailable, "of: it has not been taken yet: ask again in a moment");
+    return fail(Code::unavailable, "of: the message has not been processed yet: try again in a second");
   // The supervisor daemon of this context cancels the flow.
   if (body.flow && !field_of(mark, "flow").empty()) MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
   const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));

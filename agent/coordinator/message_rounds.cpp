@@ -126,14 +126,15 @@ Result<void> check_jobs(const Message& message) {
 Result<void> check_none_given(const Message& message) {
   const bool any =
       std::any_of(message.job.begin(), message.job.end(), [](const Job& job) { return !job.given.empty(); });
-  if (any) return fail(Code::invalid, "given: is for jobs that run elsewhere; here they name jobs in dependends");
+  if (any)
+    return fail(Code::invalid, "given: is only for jobs on another host; in this context list the jobs in dependends");
   return {};
 }
 
 // Returns the name of the message that a mark of a received message belongs to.
 Result<MessageName> origin_of(const Fields& mark) {
   const auto of = caller_and_id(field_of(mark, "origin"));
-  if (!of) return fail(Code::invalid, "its mark does not say where it comes from");
+  if (!of) return fail(Code::invalid, "its state in the store does not name its sender");
   return MessageName{of->first, of->second, std::string(field_of(mark, "content"))};
 }
 
@@ -302,7 +303,7 @@ Result<void> MessageRounds::route(const std::string& message_key) {
 // Checks signature and permissions of the sender and finds the destination (step 2 of the specification). An empty key
 // means that the message is for this context.
 Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Message& message) {
-  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
   MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
@@ -317,22 +318,24 @@ Result<RouteMessage> MessageRounds::routed(const std::string& message_key, Messa
     MJ_CHECK(check_none_given(message));
     const MessageMark mark{content, {{"own", "1"}, {"signer", signer}}};
     MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
-    if (arrival == Arrival::other) return fail(Code::conflict, "id: it was sent before, with other content");
+    if (arrival == Arrival::other)
+      return fail(Code::conflict, "id: a message with this id was sent before with other content");
     return RouteMessage{};  // If the inbox is full, the message waits until there is space.
   }
   if (!names_context)
-    return fail(Code::invalid, "context_id: is absent; answers go there, so that it stands in what is signed");
+    return fail(Code::invalid,
+                "context_id: is missing; the signed text must name it, since answers are sent to this context");
   if (!message.target_address.empty()) {
     if (!settings_.is_known)
       return fail(Code::denied,
-                  "coordinator.key: is not set here, so that no other host believes what we send; make "
-                  "one with `mycojobs key new NAME`, and name it there");
+                  "coordinator.key: is not set, so other hosts reject messages of this coordinator; create a key with "
+                  "`mycojobs key new NAME` and set it");
     MJ_TRY(peer, peers_.find(store_, settings_.context, message.target_address));
     if (message.target_key != peer)
       return fail(Code::denied,
                   "target_key: " + (message.target_key.empty() ? "is absent" : shown(message.target_key, 80)) +
                       ", and the coordinator at " + shown(message.target_address, 120) + " is " + peer +
-                      ": mycojobs message sign " + message_key.substr(8) + " writes it");
+                      ": run mycojobs message sign " + message_key.substr(8) + " to set it");
   }
   MJ_CHECK(check_files(store_, settings_.files, settings_.context, message));
   RouteMessage wanted{message_key, {content, {}}, kDeliverMs, std::uint64_t{message.timeout_result} * 1000, {}};
@@ -396,19 +399,21 @@ Result<bool> MessageRounds::waits_for_settings(const std::string& message_key, c
 
 // Checks a message that a client pushed to msg_in itself.
 Result<Fields> MessageRounds::written_by_hand(const std::string& message_key, const Message& message) {
-  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
   MJ_TRY(sender, actor(message.caller_id));
   MJ_TRY(now, now_s());
   MJ_CHECK(check_message(message, sender, now));
   if (!message.target_address.empty())
     return fail(Code::denied, "target_address: it is signed for the coordinator at " +
-                                  shown(message.target_address, 120) + ": put it on msg_out");
+                                  shown(message.target_address, 120) + ": push it to msg_out");
   if (message.target_context != settings_.context)
-    return fail(Code::denied, "target_context: it is signed for context " + std::to_string(message.target_context));
+    return fail(Code::denied,
+                "target_context: the message is signed for context " + std::to_string(message.target_context));
   MJ_TRY(content, content_hash(message));
   MessageMark mark{content, {{"own", "1"}, {"signer", message.signer}}};
   MJ_TRY(arrival, store_.arrive_message(settings_.context, message_key, mark, {}));
-  if (arrival == Arrival::other) return fail(Code::conflict, "id: it came before, with other content");
+  if (arrival == Arrival::other)
+    return fail(Code::conflict, "id: a message with this id was received before with other content");
   mark.more.emplace_back("content", content);
   return mark.more;
 }
@@ -418,7 +423,7 @@ Result<void> MessageRounds::take_up(const std::string& message_key, Message& mes
   // Other clients can write to records, so the content must be the one that was checked when the message arrived.
   MJ_TRY(content, content_hash(message));
   if (redis_key(message) != message_key || content != field_of(mark, is_own ? "content" : "stored"))
-    return fail(Code::conflict, "another client has changed its record since it came");
+    return fail(Code::conflict, "another client has changed its record since it was received");
   if (message.context_id == 0) message.context_id = settings_.context;
   // Permissions may have been revoked since the message arrived.
   MJ_TRY(here, place(is_own ? WayIn::message : WayIn::rpc));
@@ -467,13 +472,13 @@ Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageRounds::hand_over(cons
   }
   if (to.empty() || message.flow) return std::unique_ptr<ArtifactStore::HandedOver>();
   if (!settings_.files.store)
-    return fail(Code::unsupported, "given: this coordinator has no state_dir to keep files in");
+    return fail(Code::unsupported, "given: this coordinator has no state_dir for files; set state_dir");
   MJ_TRY(parcel, parcel_of(mark));
   auto held = settings_.files.store->hand_over(store_, settings_.context, parcel, to);
   if (!held && held.error().code == Code::not_found)
-    return fail(Code::unsupported, "given: " + held.error().message +
-                                       " on this host: let this coordinator have the state_dir of the one that "
-                                       "received the message");
+    return fail(Code::unsupported,
+                "given: " + held.error().message +
+                    " on this host: give this coordinator the state_dir of the coordinator that received the message");
   return held;
 }
 
@@ -484,7 +489,7 @@ Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMes
   MJ_TRY(first, store_.reserve_jobs(settings_.context, message.caller_id, count));
   std::map<Id, Id> ours;
   for (std::uint32_t i = 0; i < count; ++i) ours[message.job[i].id] = first + i;
-  if (ours.size() != count) return fail(Code::invalid, "job: an id stands there twice");
+  if (ours.size() != count) return fail(Code::invalid, "job: an id is listed twice");
   for (std::uint32_t i = 0; i < count; ++i) {
     Job& job = message.job[i];
     const std::string where = "job[" + std::to_string(i) + "].";
@@ -492,7 +497,8 @@ Result<std::vector<MessageJob>> MessageRounds::jobs_of(Message& message, TakeMes
     for (Id& dependency : job.dependends) {
       const auto found = ours.find(dependency);
       if (found == ours.end())
-        return fail(Code::invalid, where + "dependends: " + std::to_string(dependency) + " is no job of the message");
+        return fail(Code::invalid,
+                    where + "dependends: " + std::to_string(dependency) + " is not a job of the message");
       dependency = found->second;
     }
     job.id = first + i;
@@ -599,7 +605,7 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
     if (until == 0 || now < until) return wrap(sending(entry));
     MJ_CHECK(store_.settle_mail(settings_.context, entry, undelivered(entry.mark)));
   } else if (entry.kind == "expire" && is_away) {
-    const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer came in time"};
+    const MailAfter late{MailAfter::What::failed, 0, "timeout", "timeout_result: no answer was received in time"};
     MJ_CHECK(store_.settle_mail(settings_.context, entry, late));
   } else if (entry.kind == "cancel" && number_of(entry.mark, "flow") > 0) {
     MJ_CHECK(cancel_flow(entry));
@@ -626,8 +632,8 @@ Result<std::optional<Parcel>> MessageRounds::parcel(const OutboxEntry& entry) {
 // Leaves out log lines after an error, and returns the answer without them: log lines never prevent an answer.
 Result<std::optional<Parcel>> MessageRounds::without_lines(const OutboxEntry& entry, const Error& why) {
   if (why.code == Code::unavailable) return tl::unexpected<Error>(why);
-  log(LogLevel::warn, "supervisor", "context {}: {}: its lines are left out: {}", settings_.context, entry.entry,
-      cut(why.message, kMostReasonBytes));
+  log(LogLevel::warn, "supervisor", "context {}: {}: the log lines of its jobs are dropped: {}", settings_.context,
+      entry.entry, cut(why.message, kMostReasonBytes));
   const MailAfter bare{MailAfter::What::later, 0, "", "", {{"stream", ""}}};
   MJ_CHECK(store_.settle_mail(settings_.context, entry, bare));
   return std::optional<Parcel>();
@@ -662,7 +668,7 @@ Result<Parcel> MessageRounds::sending(const OutboxEntry& entry) {
 // Returns the next piece of a requested file, from the requested offset on.
 Result<Parcel> MessageRounds::piece(const OutboxEntry& entry, const MessageName& name, const std::string& job_key,
                                     const FileContent& file, const WantedFile& want, Id context) {
-  if (!settings_.files.store) return fail(Code::not_found, "no files are kept here");
+  if (!settings_.files.store) return fail(Code::not_found, "this coordinator has no state_dir for files");
   MJ_TRY(bytes, settings_.files.store->read(store_, settings_.context, job_key, file, want.have, kPieceBytes));
   json body = piece_json(name, file, want.have, bytes);
   const bool is_answer = entry.kind == "answer";
@@ -702,7 +708,7 @@ Result<void> MessageRounds::cancel_flow(const OutboxEntry& entry) {
   request.flow = static_cast<Id>(number_of(entry.mark, "flow"));
   request.control = FlowControl{};
   request.control->verb = FlowControl::Verb::cancel;
-  request.control->comment = "whoever sent " + entry.message_key + " waits no longer";
+  request.control->comment = "the sender of " + entry.message_key + " no longer waits";
   auto done = progress(flows_, runs_, request);
   if (!done && done.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(done).error());
   // An error means that the flow has ended already.
@@ -768,7 +774,7 @@ Result<std::string> MessageRounds::add_files(const OutboxEntry& entry, const std
   if (files.empty()) return std::string();
   const std::uint64_t bytes = bytes_of(files);
   if (bytes > settings_.files.max_bytes)
-    return "its artifacts take " + std::to_string(bytes) + " bytes; " + kCarriedLimit + " there is " +
+    return "its artifacts have " + std::to_string(bytes) + " bytes; " + kCarriedLimit + " there is " +
            std::to_string(settings_.files.max_bytes);
   bool here = false;
   if (settings_.files.store && field_of(entry.mark, "bare").empty()) {
@@ -794,7 +800,7 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
       job = Job();
       job.status = JobStatus::error;
       job.detail = kLost;
-      job.error = "its record there is gone";
+      job.error = "its record there was deleted";
     }
     const std::string ran_as = std::to_string(settings_.context) + ' ' + keys[next];
     json job_sent = answered(origins[next], ran_as, job);
@@ -802,12 +808,13 @@ Result<json> MessageRounds::answered_jobs(const OutboxEntry& entry, std::size_t 
     std::size_t size = dump_json(job_sent).size();
     std::string why = std::move(with_files);
     if (why.empty() && size > kAnswerBytes)
-      why = "what it says takes " + std::to_string(size) + " bytes; an answer carries " + std::to_string(kAnswerBytes);
+      why = "its result and error have " + std::to_string(size) + " bytes; an answer carries " +
+            std::to_string(kAnswerBytes);
     if (!why.empty()) {
       Job large;
       large.status = JobStatus::error;
       large.detail = "too_large";
-      large.error = "it ended as " + std::string(word(job.status)) + ", and " + why + ". It is " + keys[next] +
+      large.error = "the job ended as " + std::string(word(job.status)) + ", and " + why + ". It is " + keys[next] +
                     " in context " + std::to_string(settings_.context) + " there";
       job_sent = answered(origins[next], ran_as, large);
       size = dump_json(job_sent).size();
@@ -829,7 +836,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   Message message = hash ? decode<Message>(*hash).record : Message();
   if (!hash) {
     message.status = MessageStatus::error;
-    message.error = "its record there is gone";
+    message.error = "its record there was deleted";
   }
   MJ_TRY(asked, piece_of_answer(entry, name));
   if (asked) return std::move(*asked);
@@ -851,7 +858,7 @@ Result<Parcel> MessageRounds::answering(const OutboxEntry& entry) {
   auto made = sealed(entry, EnvelopeKind::answer, body, address, from);
   if (!made && is_final(made.error())) {
     const std::string why =
-        "it ended as " + std::string(word(message.status)) + " there, and its answer cannot be sent: ";
+        "the job ended as " + std::string(word(message.status)) + " there, but its answer cannot be sent: ";
     const json brief{{"of", to_json(name)},
                      {"status", word(MessageStatus::error)},
                      {"error", why + cut(made.error().message, kMostReasonBytes)},
@@ -912,7 +919,7 @@ MailAfter more_files(const Parcel& parcel, const std::string& want, bool gets_on
   MailAfter later{MailAfter::What::later, 0, "", "", {{"want", want}}};
   if (gets_on) return later;
   later.pause_ms = again_after(parcel.entry.mark);
-  later.why = "the supervisor there asks for the same files again and again: " + want;
+  later.why = "the supervisor there repeatedly requests the same files: " + want;
   return later;
 }
 

@@ -272,7 +272,7 @@ class Notifying final : public Notifier, public ContextTurns {
     const std::uint64_t until = clock_.boot_ms() + kAllCallsMs;
     for (const NotifyTarget& target : telling.webhooks) {
       if (stopped() || clock_.boot_ms() >= until) {
-        telling.failure = "those before took too long";
+        telling.failure = "the preceding notifications took too long";
         break;
       }
       telling.add(target, call_webhook(http, {target.where, telling.id, telling.body, telling.secrets,
@@ -297,7 +297,7 @@ class Notifying final : public Notifier, public ContextTurns {
       return give_up(notice, telling.failure + " (tried " + std::to_string(kMostTries) + " times)");
     MJ_CHECK(settle_again(telling, pause_after(notice.tries)));
     if (notice.tries == 0)
-      log(LogLevel::warn, "notifier", "context {}: the end of {}: {} (it is tried again)", settings_.context, notice.of,
+      log(LogLevel::warn, "notifier", "context {}: the end of {}: {} (retrying)", settings_.context, notice.of,
           telling.failure);
     return {};
   }

@@ -92,7 +92,7 @@ JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) 
     seen.ended = true;
     seen.status = word(JobStatus::error);
     seen.detail = "dead_letter";
-    seen.error = view.job_key + " has no record any more: somebody deleted it";
+    seen.error = view.job_key + " has no record any more: another client deleted it";
     return seen;
   }
   // A record without a state was written by another client, or its claim was deleted.
@@ -194,7 +194,7 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
   }
   // All ignored events share one log line.
   if (nonsense > 0) {
-    log(LogLevel::warn, "coordinator", "flow {}: passed over, since they say nothing: {}, the first one: {}",
+    log(LogLevel::warn, "coordinator", "flow {}: invalid journal entries were skipped: {}, the first is {}",
         in_trace(std::to_string(step.run().record.id), step.run().record.traceparent), counted(nonsense, "event"),
         first);
   }
@@ -321,7 +321,7 @@ Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
   if (parent == 0) return {};
   MJ_TRY(read, store.read(run.record.context_id, parent, kRecordAlone));
   const std::string name = name_of(run.record.id);
-  if (read.record.empty()) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " is gone");
+  if (read.record.empty()) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " no longer exists");
   const Flow record = decode<Flow>(read.record).record;
   if (is_terminal(record.status)) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " has ended");
   return {};
@@ -639,7 +639,8 @@ Result<FlowProgress> Driver::drive() {
       afterwards_ = {};
       anew_ = true;
       if (++conflicts > kMaxConflicts) {
-        return fail(Code::conflict, "flow " + std::to_string(asked_.flow) + " moves on too fast for us: try again");
+        return fail(Code::conflict, "flow " + std::to_string(asked_.flow) +
+                                        " was changed by other clients during each attempt: try again");
       }
       --commits;
       continue;

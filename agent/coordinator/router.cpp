@@ -214,7 +214,7 @@ std::optional<std::string> RemoteJob::start() {
       pause_ms_ = 0;
       return text_of(*started, "key");
     }
-    const Error error = started ? Error{Code::internal, "the supervisor names no job"} : started.error();
+    const Error error = started ? Error{Code::internal, "the answer of the supervisor names no job"} : started.error();
     bool cancelled = false;
     {
       const std::lock_guard lock(mutex_);
@@ -227,7 +227,7 @@ std::optional<std::string> RemoteJob::start() {
     }
     // If the answer of a call was lost, the job may run there. Its own time limit then ends it.
     if (cancelled) return end("cancelled", "cancelled before the supervisor answered"), std::nullopt;
-    if (late()) return end("timeout", "supervisor " + wanted_.url + " was away: " + error.message), std::nullopt;
+    if (late()) return end("timeout", "supervisor " + wanted_.url + " was unavailable: " + error.message), std::nullopt;
     if (!rest(Pace::patient)) return std::nullopt;
   }
 }
@@ -255,7 +255,7 @@ bool RemoteJob::follow(const std::string& key) {
       return false;
     }
     if (clock_.boot_ms() >= until) {
-      end(late() ? "timeout" : "cancelled", "supervisor " + wanted_.url + " did not say how the job ended" +
+      end(late() ? "timeout" : "cancelled", "supervisor " + wanted_.url + " did not report how the job ended" +
                                                 (status ? "" : ": " + status.error().message));
       return false;
     }
@@ -294,7 +294,7 @@ void RemoteJob::fetch(const std::string& key) {
     if (result && result->is_object()) return take_result(*result, std::move(lines));
     const bool is_final = result || is_final_refusal(result.error());
     if (is_final || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
-      return end("lost", "supervisor " + wanted_.url + " does not tell the result" +
+      return end("lost", "supervisor " + wanted_.url + " does not report the result" +
                              (result ? "" : ": " + result.error().message));
     if (!rest(Pace::patient)) return;
   }
@@ -303,9 +303,9 @@ void RemoteJob::fetch(const std::string& key) {
 void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
   const bool finished = text_of(result, "status") == "finished";
   if (const std::size_t size = dump_json(result).size(); size > kMostEndBytes) {
-    return end("too_large", "supervisor " + wanted_.url + ": it ended as " + (finished ? "finished" : "error") +
-                                ", and what it says takes " + std::to_string(size) + " bytes; " +
-                                std::to_string(kMostEndBytes) + " are the most");
+    return end("too_large", "supervisor " + wanted_.url + ": the job ended as " + (finished ? "finished" : "error") +
+                                ", and its result and error have " + std::to_string(size) + " bytes; " +
+                                std::to_string(kMostEndBytes) + " is the maximum");
   }
   JobEnd made;
   made.status = finished ? JobStatus::finished : JobStatus::error;
@@ -372,7 +372,7 @@ class Routing final : public Router, public ContextTurns {
     for (Away& each : away_) each.join();
     for (Away& each : away_) {
       (void)report(each.claim,
-                   Release{each.claim.ref, "the router stops", false});  // After an error the lease expires.
+                   Release{each.claim.ref, "the router is stopping", false});  // After an error the lease expires.
     }
   }
 
@@ -514,7 +514,7 @@ class Routing final : public Router, public ContextTurns {
         if (sent) {
           sent = send(std::move(claim), back);
         } else {
-          back.emplace_back(Release{claim.ref, "what came before it could not be sent", false});
+          back.emplace_back(Release{claim.ref, "a job before it could not be sent", false});
         }
       }
       queues_.answered(ask, came);
@@ -580,24 +580,24 @@ class Routing final : public Router, public ContextTurns {
     MJ_TRY(to, supervisor_of(wanted.url));
     if (!to)
       return refuse(
-          "is the address of no runner of this context: an admin registers it, with its secret or public key "
+          "is not the address of a runner of this context: an admin must register it with its secret or public key "
           "(runner.create)");
     // A released job would be claimed again at once, in an endless loop.
     if (claim.queue != kRouterQueue && claim.queue != queue_of_supervisor(wanted.url))
-      return refuse("is not the one that the job was queued for: somebody has changed its record since");
+      return refuse("is not the supervisor for which the job was queued: another client has changed the record since");
     wanted.url = to->address;
     std::string host = host_of_address(to->address);
     if (places_.room_of(host) == 0) {
-      back.emplace_back(Release{claim.ref, "its supervisor has as many jobs as it may have", false});
+      back.emplace_back(Release{claim.ref, "its supervisor already has the maximum number of jobs", false});
       if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
       return {};
     }
     if (to->secret.empty() && !to->pubkey.empty())
       return send_message(std::move(claim), std::move(host), *to, std::move(wanted));
     if (!wanted.job.inputs.empty())
-      return refuse("is called with a secret, and no artifacts go there: give its runner a public key in place of it");
+      return refuse("is called with a secret, so artifacts cannot be sent to it: give its runner a public key instead");
     if (!wanted.url.starts_with("http://") && !wanted.url.starts_with("https://"))
-      return refuse("is no address that a job is sent to: give http://HOST:PORT");
+      return refuse("is not a valid address of a supervisor: give http://HOST:PORT");
     wanted.secret = to->secret;
     auto job = std::make_unique<RemoteJob>(std::move(wanted), clock_);
     auto thread = start_thread([remote = job.get()] { remote->run(); });
@@ -630,10 +630,11 @@ class Routing final : public Router, public ContextTurns {
 
   // The job stays claimed; the message has a copy of it, once for each attempt.
   Result<void> send_message(Claimed claim, std::string host, const Runner& to, RemoteRequest wanted) {
-    auto message = settings_.key ? sent_message(to, wanted)
-                                 : Result<Message>(fail(Code::invalid,
-                                                        "coordinator.key: is not set on this coordinator, so "
-                                                        "that nobody elsewhere believes what it sends"));
+    auto message = settings_.key
+                       ? sent_message(to, wanted)
+                       : Result<Message>(fail(
+                             Code::invalid,
+                             "coordinator.key: is not set on this coordinator, so other hosts reject its messages"));
     if (!message && message.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(message).error());
     if (!message) return end_refused(claim, message.error().message);
     Away& away = begin(std::move(claim), std::move(host));
@@ -772,8 +773,8 @@ class Routing final : public Router, public ContextTurns {
       auto answer =
           answers && answers->is_array() && !answers->empty()
               ? read_answered_job(answers->front(), 0)
-              : Result<AnsweredJob>(fail(
-                    Code::not_found, !state.empty() ? std::string(field_of(*fields, "why")) : "its message is gone"));
+              : Result<AnsweredJob>(fail(Code::not_found, !state.empty() ? std::string(field_of(*fields, "why"))
+                                                                         : "its message no longer exists"));
       if (answer) {
         end = std::move(answer->end);
       } else {
@@ -783,7 +784,7 @@ class Routing final : public Router, public ContextTurns {
     } else if (clock_.boot_ms() >= away.until_ms) {
       if (!away.is_cancelled) MJ_CHECK(store_->cancel_message(settings_.context, away.message));
       if (!away.is_cancelled) end.detail = "timeout";
-      end.error = away.message + ": no answer came in time";
+      end.error = away.message + ": no answer was received in time";
       away.end = std::move(end);
     }
     return {};

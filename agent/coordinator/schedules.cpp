@@ -68,8 +68,8 @@ Result<void> check_schedule(const Schedule& schedule) {
     if (std::find(words.begin(), words.end(), word) != words.end()) return fine;
     std::string all;
     for (auto each : words) all += (all.empty() ? "" : ", ") + std::string(each);
-    fine =
-        fail(Code::invalid, std::string(field) + ": " + shown(word) + " is none of " + all + did_you_mean(word, words));
+    fine = fail(Code::invalid,
+                std::string(field) + ": " + shown(word) + " is not one of " + all + did_you_mean(word, words));
     return fine;
   };
   MJ_CHECK(check("overlap", schedule.overlap, kOverlap));
@@ -109,15 +109,15 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
     others.clear();
   }
   if (!others.empty()) {
-    turn.note = several(others.size(), due.more) + " passed over: nobody was there to start " +
+    turn.note = several(others.size(), due.more) + " skipped: no coordinator was running to start " +
                 (others.size() == 1 ? "it" : "them");
   } else if (due.more && schedule.missed != "once") {
-    turn.note = "older moments passed over: at most " + std::to_string(kMaxMoments) + " are made up for";
+    turn.note = "older times skipped: at most " + std::to_string(kMaxMoments) + " missed times are started late";
   }
   if (chosen.empty()) return turn;
   if (schedule.overlap == "skip") {
     if (before.running) {
-      turn.note = several(chosen.size(), false) + " passed over: " + run + " had not ended";
+      turn.note = several(chosen.size(), false) + " skipped: " + run + " had not ended";
       return turn;
     }
     // Only the newest starts, since all of them would run at the same time.

@@ -76,7 +76,8 @@ ManifestText manifest_text(const json& manifest, const CodeFiles& code, Id owner
 
 Result<AppliedManifest> read_applied(const std::string& text) {
   MJ_TRY(object, parse_json(text));
-  if (!object.is_object() || !object.contains("manifest")) return fail(Code::invalid, "the stored manifest is none");
+  if (!object.is_object() || !object.contains("manifest"))
+    return fail(Code::invalid, "the stored manifest is not a JSON object with the field manifest");
   CodeFiles code;
   const json files = object.value("code", json::object());
   for (const auto& [module, source] : files.items()) {
@@ -110,7 +111,7 @@ Result<void> each_fact(WorkflowStore& store, Id context, const std::string& worl
     }
     if (after >= read.height) return {};
     if (read.facts.empty())
-      return fail(Code::invalid, world + ": the fact at height " + std::to_string(after + 1) + " is gone");
+      return fail(Code::invalid, world + ": the fact at height " + std::to_string(after + 1) + " is missing");
   }
 }
 

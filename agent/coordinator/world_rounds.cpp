@@ -61,7 +61,7 @@ ReceiptArrived failed_receipt(const std::string& intent, ReceiptStatus status, c
 
 // The carrier may have run, so its effect is not started again.
 ReceiptArrived lost_receipt(const std::string& intent, const std::string& carrier, const std::string& why) {
-  return failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " is gone: " + why);
+  return failed_receipt(intent, ReceiptStatus::error, "lost", carrier + " no longer exists: " + why);
 }
 
 ReceiptStatus status_of_end(const std::string& detail) {
@@ -385,7 +385,7 @@ Result<void> WorldRounds::take_one(LoadedWorld& world, const WorldMail& mail) {
     if (receipt && *receipt) return receive(world, std::move(**receipt));
     if (!receipt) done = tl::unexpected<Error>(std::move(receipt).error());
   } else {
-    done = fail(Code::invalid, "nobody knows what it is");
+    done = fail(Code::invalid, "the inbox entry has an unknown kind");
   }
   if (!done && done.error().code == Code::internal) return done;
   if (!done)
@@ -443,7 +443,7 @@ Result<std::string> WorldRounds::pubkey_of(Id id) {
 // Returns the reason to reject the receipt of a job, or an empty text if the receipt is valid: the record is unchanged
 // since the end and the runner has signed it, or the store has authenticated the end and the runner has no key.
 Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const Job& job, const std::string& intent) {
-  if (ended.record == EndedJob::Record::changed) return "somebody has written to its record since it ended";
+  if (ended.record == EndedJob::Record::changed) return "another client has changed its record since it ended";
   const bool holds = ended.record == EndedJob::Record::holds;
   // A job that never ran has no runner that could sign.
   if (holds && ended.status == word(JobStatus::error) && job.receipt.empty()) return "";
@@ -457,21 +457,21 @@ Result<std::string> WorldRounds::why_receipt_fails(const EndedJob& ended, const 
   const json signer = routed ? receipt->value("signer", json()) : json();
   const std::string pubkey = signer.is_string() ? signer.get<std::string>() : registered;
   const std::string runner = "runner " + std::to_string(ended.runner);
-  if (!is_signed && !pubkey.empty()) return runner + " has a key, and did not sign";
+  if (!is_signed && !pubkey.empty()) return runner + " has a public key but did not sign the receipt";
   if (!is_signed && holds) return "";
-  if (!is_signed) return "nothing but its record says how it ended, and no runner has signed that";
-  if (pubkey.empty()) return "no record says which key " + runner + " has";
+  if (!is_signed) return "the end is recorded only in its record, and no runner has signed a receipt";
+  if (pubkey.empty()) return "no record has the public key of " + runner + " has";
   if (auto checked = check_signature(*receipt, "receipt", pubkey); !checked) return checked.error().message;
-  if (!routed && receipt->value("job", json()) != json(redis_key(job))) return "it is of another job";
+  if (!routed && receipt->value("job", json()) != json(redis_key(job))) return "the receipt is for another job";
   if (!routed && !ended.claim_id.empty() && receipt->value("claim", json()) != json(ended.claim_id))
-    return "it is of another claim";
+    return "the receipt is for another claim";
   // The receipt of a job that ended before the start of its script names no intent.
   const json named = receipt->value("intent", json());
   if (named != json(intent) && (ended.status == word(JobStatus::finished) || !named.is_null()))
-    return "it is of another intent";
-  if (receipt->value("status", json()) != json(ended.status)) return "the end is another";
+    return "the receipt is for another intent";
+  if (receipt->value("status", json()) != json(ended.status)) return "the receipt has another end than the record";
   const bool same = receipt->value("result_sha256", json()) == json(result_hash(job.result, job.result_json));
-  return same ? "" : "the result is not the one that was signed";
+  return same ? "" : "the result differs from the signed result";
 }
 
 // A job can end before the fact that the job carries the effect was committed. The idempotency key of the job then
@@ -565,7 +565,7 @@ Result<std::size_t> WorldRounds::settle_by_time(LoadedWorld& world) {
     const PendingIntent* pending = find_pending(world.state(), intent);
     ReceiptArrived over;
     if (pending != nullptr && pending->carrier == kApprovalCarrier) {
-      over = failed_receipt(intent, ReceiptStatus::timeout, "timeout", "nobody has answered in time");
+      over = failed_receipt(intent, ReceiptStatus::timeout, "timeout", "no answer was given in time");
     } else {
       over.intent = intent;
       over.payload = dump_json({{"fired_ms", now_ms_}});
@@ -646,7 +646,7 @@ Result<void> WorldRounds::begin_steps(World& world, std::size_t most, std::size_
     auto request = loaded.request_of(parts_.worlds, id);
     if (!request && is_unavailable(request.error())) return tl::unexpected<Error>(std::move(request).error());
     if (!request || step->spec == nullptr) {
-      put_step_off(world, id, step->mail, request ? "its code is gone" : request.error().message);
+      put_step_off(world, id, step->mail, request ? "its code is missing in the store" : request.error().message);
       continue;
     }
     const Id owner = owner_of(loaded, cell);
@@ -795,7 +795,7 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
                                            Carried& carried) {
   const WorkflowManifest* manifest = world.catalog().find(cell.manifest);
   const EffectSpec* spec = manifest == nullptr ? nullptr : manifest->effect(pending.intent.effect);
-  if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is gone");
+  if (spec == nullptr) return fail(Code::not_found, pending.intent.effect + ": its manifest is missing in the store");
   if (spec->name == kTimerEffect) return std::string(kTimerCarrier);
   if (spec->name == kApprovalEffect) return std::string(kApprovalCarrier);
   if (spec->name == kCancelEffect) return std::string(kCancelCarrier);
@@ -808,7 +808,7 @@ Result<std::string> WorldRounds::carry_out(LoadedWorld& world, const PendingInte
   MJ_TRY(params, decode_cbor(pending.intent.params));
   if (spec->name == kFlowEffect) return start_flow(world, pending, owner, params, carried);
   if (spec->name == kSignalEffect) return send_signal(pending, owner, params);
-  return fail(Code::unsupported, spec->name + ": nobody here carries it out");
+  return fail(Code::unsupported, spec->name + ": effects of this kind are not implemented");
 }
 
 Result<const Place*> WorldRounds::place() {
@@ -835,7 +835,8 @@ Result<Job> WorldRounds::submit_job(LoadedWorld& world, const PendingIntent& pen
   job.script_type = spec.script_type;
   const auto& code = world.catalog().find(cell.manifest)->code;
   const auto module = code.find(spec.module);
-  if (spec.script.empty() && module == code.end()) return fail(Code::not_found, spec.module + ": is not there");
+  if (spec.script.empty() && module == code.end())
+    return fail(Code::not_found, spec.module + ": the module is missing in the store");
   job.script = spec.script.empty() ? module->second : spec.script;
   MJ_CHECK(carried.within_limits(check_script(job.script, parts_.limits.max_script_bytes)));
   if (spec.timeout_s > 0) job.timeout = spec.timeout_s;
@@ -872,9 +873,9 @@ Result<std::string> WorldRounds::definition_for(Id owner, const std::string& nam
     if (rows.size() < kFlowsAtOnce) break;
     before = rows.back().flow;
   }
-  return fail(Code::not_found, "flow: actor " + std::to_string(owner) + " has made no flow in context " +
-                                   std::to_string(context_) + " that is called " + name +
-                                   ", nor an admin one that it may read");
+  return fail(Code::not_found, "flow: actor " + std::to_string(owner) + " has not created a flow in context " +
+                                   std::to_string(context_) + " with the name " + name +
+                                   ", and no admin has created one that the actor may read");
 }
 
 Result<std::string> WorldRounds::start_flow(LoadedWorld& world, const PendingIntent& pending, Id owner,
@@ -911,7 +912,7 @@ Result<std::string> WorldRounds::send_signal(const PendingIntent& pending, Id ow
   request.context = context_;
   const auto flow = params.value("flow_id", std::uint64_t{0});
   if (flow > std::numeric_limits<Id>::max())
-    return fail(Code::not_found, "flow_id: " + std::to_string(flow) + " is no id");
+    return fail(Code::not_found, "flow_id: " + std::to_string(flow) + " is not a valid id");
   request.flow = static_cast<Id>(flow);
   MJ_TRY(read, parts_.flows.read(context_, request.flow, kRecordAlone));
   const Id maker = decode<Flow>(read.record).record.caller_id;

@@ -27,7 +27,7 @@ Result<Parts> split(std::string_view text) {
     parts.host = parts.host.substr(1, parts.host.size() - 2);
     parts.bracketed = true;
   } else if (parts.host.find(':') != text.npos) {
-    return wrong(text, "an IPv6 address stands in brackets, as in [2001:db8::1]:443 and [2001:db8::/32]:443");
+    return wrong(text, "an IPv6 address must be in brackets, for example [2001:db8::1]:443 or [2001:db8::/32]:443");
   }
   return parts;
 }
@@ -50,11 +50,11 @@ Result<AllowEntry> range_of(std::string_view text, std::string_view host, std::s
   AllowEntry entry;
   entry.form = AllowEntry::Form::range;
   const auto base = parse_ip(host.substr(0, slash));
-  if (!base) return wrong(text, "before the slash of a range stands a canonical address, as in 192.0.2.0/24:443");
+  if (!base) return wrong(text, "a range must begin with a canonical address, for example 192.0.2.0/24:443");
   const std::string_view digits = host.substr(slash + 1);
   const auto prefix = digits == "0" ? std::optional<std::uint16_t>(std::uint16_t{0}) : parse_port(digits);
   if (!prefix || *prefix > base->bits()) {
-    return wrong(text, "after the slash of a range stands a number from 0 to " + std::to_string(base->bits()));
+    return wrong(text, "the prefix length of a range must be a number from 0 to " + std::to_string(base->bits()));
   }
   if (has_bits_after(*base, *prefix)) {
     return wrong(text,
@@ -76,11 +76,12 @@ Result<AllowEntry> host_of(std::string_view text, const Parts& parts) {
     host.remove_prefix(2);
   }
   if (host.find('*') != host.npos)
-    return wrong(text, "a wildcard stands for whole labels in front, as in *.example.org");
+    return wrong(text, "a wildcard must replace whole leading labels, for example *.example.org");
   auto parsed = parse_host(host);
   if (!parsed) return wrong(text, parsed.error().message);
   if (parsed->address) {
-    if (entry.form == AllowEntry::Form::below) return wrong(text, "below an address is nothing: write a range instead");
+    if (entry.form == AllowEntry::Form::below)
+      return wrong(text, "a wildcard cannot precede an address: write a range instead");
     entry.form = AllowEntry::Form::range;
     entry.base = *parsed->address;
     entry.prefix = entry.base.bits();
@@ -106,7 +107,7 @@ Result<AllowEntry> parse_allow_entry(std::string_view text) {
   MJ_TRY(parts, split(text));
   MJ_TRY(entry, host_of(text, parts));
   const bool v6 = entry.form == AllowEntry::Form::range && entry.base.v6;
-  if (parts.bracketed != v6) return wrong(text, "brackets stand around an IPv6 address or range, and nothing else");
+  if (parts.bracketed != v6) return wrong(text, "only an IPv6 address or range can be in brackets");
   if (parts.port != "*") {
     const auto port = parse_port(parts.port);
     if (!port) return wrong(text, "the port is a number from 1 to 65535, or * for every port");

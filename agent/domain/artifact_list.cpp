@@ -34,18 +34,19 @@ std::string problem_with_artifact_name(std::string_view name) {
   if (name.size() > kLongest)
     return "its name has " + std::to_string(name.size()) + " bytes, over 512: give a shorter one";
   if (!is_utf8(name) || has_control_characters(name))
-    return "its name is no UTF-8 without control characters: rename it";
+    return "its name is not UTF-8 without control characters: rename the file";
   for (std::size_t from = 0; from <= name.size();) {
     const std::size_t end = std::min(name.find('/', from), name.size());
     const std::string_view part = name.substr(from, end - from);
     if (part.empty() || part == "." || part == "..")
-      return "its name is no path below the artifacts folder, with \"..\" or an empty part in it: rename it";
+      return "its name is not a path below the artifacts folder, since it contains \"..\" or an empty part: rename the "
+             "file";
     if (part.size() > kLongestPart) return "a part of its name has over 255 bytes: give a shorter one";
     from = end + 1;
   }
   const auto folders = std::count(name.begin(), name.end(), '/');
   if (folders > kMostArtifactFolders)
-    return "it is " + std::to_string(folders) + " folders deep, over 32: put it into fewer";
+    return "it is " + std::to_string(folders) + " folders deep, over 32: use fewer folders";
   return {};
 }
 
@@ -135,7 +136,7 @@ Result<GivenInput> read_given_one(const std::string& key, const json& value) {
   const std::string where = "given." + shown(key);
   std::uint64_t id = 0;
   if (!parse_u64(key, id) || id == 0 || id > UINT32_MAX || !value.is_object())
-    return fail(Code::invalid, where + ": is no job by its id");
+    return fail(Code::invalid, where + ": is not a job id");
   auto decoded = decode_json<Job>(value);
   if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
   Job& job = decoded.record;
@@ -149,7 +150,7 @@ Result<std::vector<GivenInput>> read_given(const std::string& text) {
   std::vector<GivenInput> out;
   if (text.empty()) return out;
   const auto all = parse_json(text);
-  if (!all || !all->is_object()) return fail(Code::invalid, "given: is no JSON object");
+  if (!all || !all->is_object()) return fail(Code::invalid, "given: is not a JSON object");
   for (const auto& [key, value] : all->items()) {
     MJ_TRY(one, read_given_one(key, value));
     out.push_back(std::move(one));

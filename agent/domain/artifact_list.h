@@ -40,7 +40,7 @@ struct DropReasonRow {
 };
 inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
     {"bytes", "job.max_artifact_bytes", true, "over the limit of {} bytes for all artifacts of a job"},
-    {"files", "", true, "over the limit of {} files; others that follow were dropped, too"},
+    {"files", "", true, "over the limit of {} files; the following files were dropped, too"},
     {"folders", "", true, "more than {} folders deep"},
     {"name", "", true, "its name is not valid for an artifact"},
     {"link", "", false, "a link, or a file with a second name"},

@@ -637,7 +637,7 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
     return fail(Code::invalid,
                 "not JSON at " + place(text, error.byte == 0 ? 0 : error.byte - 1) + ": " + reason_of(error.what()));
   } catch (const nlohmann::json::exception&) {
-    return fail(Code::invalid, "JSON has a number that is out of range");
+    return fail(Code::invalid, "JSON has a number out of range");
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "JSON needs more memory than there is");
   }
@@ -683,7 +683,7 @@ Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_b
   MJ_TRY(parsed, parse_json(text, max_bytes, max_values));
   const std::string_view digits = integer_beyond_64_bits(text);
   if (!digits.empty()) {
-    return fail(Code::invalid, "the integer " + shown(digits) + " does not fit 64 bits: put it in quotes, as text");
+    return fail(Code::invalid, "the integer " + shown(digits) + " does not fit 64 bits: quote it as text");
   }
   return std::move(parsed);
 }
@@ -765,7 +765,7 @@ std::vector<FieldProblem> validate(const Job& job) {
   check_script(job, findings);
   if (job.dependends.size() > kMaxDependends) {
     findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
-                                   std::to_string(kMaxDependends) + ": put a joining job in between");
+                                   std::to_string(kMaxDependends) + ": add a job in between that joins them");
   }
   // Reports only the first invalid id.
   const auto odd =
@@ -781,7 +781,7 @@ std::vector<FieldProblem> validate(const Job& job) {
   check_key("idempotency_key", job.idempotency_key, findings);
   check_key("concurrency_key", job.concurrency_key, findings);
   if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
-    findings.add("concurrency_limit", "limits nothing without a concurrency_key");
+    findings.add("concurrency_limit", "has no effect without a concurrency_key");
   }
   if (auto context = check_traceparent(job.traceparent); !context) findings.add("traceparent", context.error().message);
   auto problems = findings.take();

@@ -77,7 +77,7 @@ Result<unsigned> read_value(const FieldShape& shape, const std::string& text, st
                  [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
   const auto found = std::find(shape.names.begin(), shape.names.end(), low);
   if (found == shape.names.end()) {
-    return refuse(shape, part, "is no number" + std::string(shape.names.empty() ? "" : " and no name"));
+    return refuse(shape, part, "is not a number" + std::string(shape.names.empty() ? "" : " and no name"));
   }
   return shape.first_name + static_cast<unsigned>(found - shape.names.begin());
 }
@@ -87,13 +87,13 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
   std::uint64_t step = 1;
   if (halves.size() > 2) return refuse(shape, part, "has two steps");
   if (halves.size() == 2 && (!parse_u64(halves[1], step) || step == 0 || step > shape.most)) {
-    return refuse(shape, part, "has a step that is no number from 1 to " + std::to_string(shape.most));
+    return refuse(shape, part, "has a step that is not a number from 1 to " + std::to_string(shape.most));
   }
   unsigned first = shape.least;
   unsigned last = shape.names.size() == 7 ? 6 : shape.most;
   if (halves[0] != "*") {
     const auto ends = split(halves[0], '-');
-    if (ends.size() > 2) return refuse(shape, part, "is no range");
+    if (ends.size() > 2) return refuse(shape, part, "is not a range");
     MJ_TRY(from, read_value(shape, ends[0], part));
     first = last = from;
     if (ends.size() == 2) {
@@ -116,7 +116,7 @@ Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& tex
   std::uint64_t bits = 0;
   for (const std::string& part : split(text, ',')) {
     if (part == "?" || part == "L" || part == "W" || part.find('#') != std::string::npos) {
-      return refuse(shape, part, "is not known here");
+      return refuse(shape, part, "is not a known name");
     }
     if (part.empty()) return refuse(shape, text, "has an empty part");
     MJ_TRY(more, read_part(shape, part));
@@ -147,7 +147,7 @@ Result<Cron> parse_cron(std::string_view text) {
     if (macro == kMacros.end()) {
       std::vector<std::string_view> names;
       for (const Macro& each : kMacros) names.push_back(each.name);
-      return fail(Code::invalid, shown(words[0]) + " is none of @hourly, @daily, @weekly, @monthly and @yearly" +
+      return fail(Code::invalid, shown(words[0]) + " is not one of @hourly, @daily, @weekly, @monthly and @yearly" +
                                      did_you_mean(words[0], names));
     }
     words = words_of(macro->fields);
@@ -171,7 +171,7 @@ Result<Cron> parse_cron(std::string_view text) {
   cron.any_day = words[2].starts_with('*');
   cron.any_weekday = words[4].starts_with('*');
   if (!comes_ever(cron)) {
-    return fail(Code::invalid, shown(text, 80) + " never comes: none of its months has such a day of month");
+    return fail(Code::invalid, shown(text, 80) + " never occurs: none of its months has this day of the month");
   }
   return cron;
 }
@@ -203,13 +203,14 @@ Result<const date::time_zone*> find_zone(const std::string& zone) {
     // Many users enter only the city.
     for (std::string_view name : names) {
       if (!zone.empty() && name.ends_with('/' + zone)) {
-        return fail(Code::invalid, shown(zone) + " is no time zone; did you mean \"" + std::string(name) + "\"?");
+        return fail(Code::invalid,
+                    shown(zone) + " is not a known time zone; did you mean \"" + std::string(name) + "\"?");
       }
     }
     const std::string guess = did_you_mean(zone, names);
     return fail(Code::invalid,
-                shown(zone) + " is no time zone" +
-                    (guess.empty() ? ": give a name of the IANA database, such as Europe/Berlin or UTC" : guess));
+                shown(zone) + " is not a known time zone" +
+                    (guess.empty() ? ": use a name of the IANA database, such as Europe/Berlin or UTC" : guess));
   } catch (const std::exception& error) {
     return fail(Code::unsupported,
                 std::string("the time zones of this host cannot be read (install tzdata): ") + error.what());

@@ -26,7 +26,7 @@ constexpr FactField kDetail{"detail", Shape::optional_text};
 
 constexpr auto kFactShapes = std::to_array<FactShape>({
     {FactKind::scheduled,
-     "submitted through us; with due it is delayed until then; m: the message that brought it",
+     "submitted through mycojobs; with due it is delayed until then; m: the message that contained it",
      {{{"due", Shape::optional_number}, {"m", Shape::optional_text}}}},
     {FactKind::parked,
      "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
@@ -36,7 +36,7 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
      "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
      {{kWhy}}},
     {FactKind::claimed,
-     "a runner took it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
+     "a runner claimed it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
      {{kClaim,
        {"t", Shape::text},
        kEpoch,
@@ -47,7 +47,7 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
        {"l", Shape::number}}}},
     {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaim}}},
     {FactKind::released,
-     "its owner gave it back unreported; d: how often it counts as delivered",
+     "its owner released it without an end; d: number of counted deliveries",
      {{kClaim, {"why", Shape::optional_text}, {"d", Shape::number}}}},
     {FactKind::expired, "its lease ran out or its owner was found dead", {{kClaim, kEpoch}}},
     {FactKind::retry,
@@ -60,7 +60,7 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
      "it failed for good: by its owner with c, e and g; else by the system",
      {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
     {FactKind::cancelled,
-     "somebody wanted it so: by its owner with c and e; else by the system",
+     "cancelled on request: by its owner with c and e, otherwise by the system",
      {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, {"g", Shape::optional_text}}}},
     {FactKind::dead_lettered,
      "it can never run, or not once more",
@@ -70,12 +70,11 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
        {"g", Shape::optional_text}}}},
     {FactKind::requeued, "an operator reopened it: its next attempt", {{{"a", Shape::number}}}},
     {FactKind::planned,
-     "in no queue: a job of a flow (fl: its context and id) until the flow says so, or of a message that has left (m)",
+     "in no queue: a job of a flow (fl: its context and id) until the flow queues it, or of a sent message (m)",
      {{{"fl", Shape::optional_text}, {"m", Shape::optional_text}}}},
     {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
     {FactKind::restored,
-     "a rebuild found facts lost or in disorder: what its claim had then is so (s: state, st: status once it has "
-     "ended)",
+     "a rebuild found facts lost or out of order: the claim had this state (s: state, st: status once it has ended)",
      {{{"s", Shape::text},
        {"st", Shape::optional_text},
        kDetail,
@@ -258,11 +257,11 @@ class JobFolding {
 std::optional<FactProblem> JobFolding::run() {
   if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
     return problem(kFactRevision,
-                   "stands after revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
+                   "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
   }
   job_.revisions.push_back(fact_.revision);
   const auto kind = parse_fact_kind(fact_.kind);
-  if (!kind) return problem(kFactKind, "is no kind of fact");
+  if (!kind) return problem(kFactKind, "is not a known kind of fact");
   kind_ = *kind;
   if (kind_ == FactKind::restored) return restore();
   if (is_terminal(kind_)) ++job_.terminals;
@@ -280,7 +279,7 @@ std::optional<FactProblem> JobFolding::run() {
 }
 
 std::optional<FactProblem> JobFolding::check_fields() const {
-  if (fact_.at_ms == 0) return problem(kFactField, "has no moment (at)");
+  if (fact_.at_ms == 0) return problem(kFactField, "has no time (at)");
   for (const FactField& field : fact_shapes()[static_cast<std::size_t>(kind_)].fields) {
     if (field.name.empty()) break;
     const std::string_view value = text(fact_, field.name);
@@ -289,7 +288,7 @@ std::optional<FactProblem> JobFolding::check_fields() const {
     const bool numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
     std::uint64_t ignored = 0;
     if (numeric && !value.empty() && !parse_u64(value, ignored)) {
-      return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is no whole number");
+      return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is not a whole number");
     }
   }
   if (kind_ == FactKind::planned && text(fact_, "fl").empty() && text(fact_, "m").empty())
@@ -319,7 +318,7 @@ std::optional<FactProblem> JobFolding::check_claim() const {
   }
   if (!by_owner()) return std::nullopt;
   if (job_.state != JobState::live)
-    return problem(kFactClaim, "by claim " + ascii(text(fact_, "c"), 60) + ", none is live");
+    return problem(kFactClaim, "by claim " + ascii(text(fact_, "c"), 60) + ", but no claim is live");
   if (text(fact_, "c") != job_.claim_id) {
     return problem(kFactClaim,
                    "by claim " + ascii(text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
@@ -455,9 +454,9 @@ std::optional<FactProblem> JobFolding::restore() {
   const auto state = parse_job_state(text(fact_, "s"));
   const auto ended = parse<JobStatus>(text(fact_, "st"));
   if (!state || *state == JobState::none)
-    return problem(kFactField, "s=" + ascii(text(fact_, "s"), 60) + " is no state");
+    return problem(kFactField, "s=" + ascii(text(fact_, "s"), 60) + " is not a known state");
   if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
-    return problem(kFactField, "st=" + ascii(text(fact_, "st"), 60) + " is no end");
+    return problem(kFactField, "st=" + ascii(text(fact_, "st"), 60) + " is not a known end");
   FoldedJob job;
   job.revisions = std::move(job_.revisions);
   job.lives = job_.lives + 1;

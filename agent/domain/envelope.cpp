@@ -22,7 +22,7 @@ Result<const json*> field(const json& object, const std::string& name, json::val
   if (found == object.end()) return fail(Code::invalid, name + ": is missing");
   const bool number = type == json::value_t::number_unsigned;
   if (number ? !found->is_number_unsigned() : found->type() != type)
-    return fail(Code::invalid, name + ": is no " + (number ? "whole number" : json(type).type_name()));
+    return fail(Code::invalid, name + ": is not of type " + (number ? "whole number" : json(type).type_name()));
   return &*found;
 }
 
@@ -49,23 +49,24 @@ Result<json> seal(const Envelope& envelope, const json& body, const SigningKey& 
 }
 
 Result<Envelope> read_envelope(const json& sealed) {
-  if (!sealed.is_object()) return fail(Code::invalid, "envelope: is no object");
+  if (!sealed.is_object()) return fail(Code::invalid, "envelope: is not of type object");
   for (const auto& [name, value] : sealed.items()) {
     if (std::find(kFields.begin(), kFields.end(), name) == kFields.end())
-      return fail(Code::invalid, "envelope: " + shown(name) + " is no field of it");
+      return fail(Code::invalid, "envelope: " + shown(name) + " is not a known field");
   }
   Envelope envelope;
   MJ_TRY(kind, text_field(sealed, "kind"));
   const auto* found = std::find(kKinds.begin(), kKinds.end(), kind);
   if (found == kKinds.end())
-    return fail(Code::invalid, "kind: " + shown(kind) + " is none; there are message, answer, logs, cancel, file");
+    return fail(Code::invalid,
+                "kind: " + shown(kind) + " is not a known kind; the kinds are message, answer, logs, cancel, file");
   envelope.kind = static_cast<EnvelopeKind>(found - kKinds.begin());
   MJ_TRY(context, number_field(sealed, "context", UINT32_MAX));
   envelope.context = static_cast<Id>(context);
   MJ_TRY(sent, number_field(sealed, "sent", UINT32_MAX));
   envelope.sent_s = sent;
   MJ_TRY(signer, text_field(sealed, "signer"));
-  if (!is_public_key(signer)) return fail(Code::invalid, "signer: is no public key of ed25519");
+  if (!is_public_key(signer)) return fail(Code::invalid, "signer: is not an ed25519 public key");
   envelope.signer = std::move(signer);
   MJ_CHECK(field(sealed, "body", json::value_t::object));
   return envelope;
@@ -80,14 +81,14 @@ Result<void> check_seal(const json& sealed, const SignatureCheck& against) {
 json to_json(const MessageName& name) { return {{"caller", name.caller}, {"id", name.id}, {"content", name.content}}; }
 
 Result<MessageName> read_message_name(const json& object) {
-  if (!object.is_object()) return fail(Code::invalid, "of: is no object");
+  if (!object.is_object()) return fail(Code::invalid, "of: is not of type object");
   MessageName name;
   MJ_TRY(caller, number_field(object, "caller", UINT32_MAX));
   name.caller = static_cast<Id>(caller);
   MJ_TRY(id, number_field(object, "id", UINT32_MAX));
   name.id = static_cast<Id>(id);
   MJ_TRY(content, text_field(object, "content"));
-  if (!is_hex(content, 64)) return fail(Code::invalid, "content: is no hash of a message");
+  if (!is_hex(content, 64)) return fail(Code::invalid, "content: is not of type hash of a message");
   name.content = std::move(content);
   return name;
 }

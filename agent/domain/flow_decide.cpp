@@ -370,7 +370,7 @@ bool may_answer(const NodeState& node, const FlowControl& control) {
 }
 
 tl::unexpected<Error> refuse_actor(const FlowControl& control, const std::string& what) {
-  return fail(Code::denied, "actor: " + std::to_string(control.actor) + " is no approver of " + what +
+  return fail(Code::denied, "actor: " + std::to_string(control.actor) + " is not an approver of " + what +
                                 ": one of its approvers, or an admin, has to say it");
 }
 
@@ -387,11 +387,11 @@ bool has_gate(const FlowPlan& plan, const std::string& gate) {
 Result<void> Deciding::answer(const FlowControl& control) {
   if (!control.steers && !control.admin && !names_approver(plan_, control.actor)) {
     return fail(Code::denied, "actor: " + std::to_string(control.actor) +
-                                  " is no approver of this flow, and has not created it: one of its approvers, its "
-                                  "creator, or an admin of the context has to say it");
+                                  " is neither an approver nor the creator of this flow: an approver, the creator or "
+                                  "an admin of the context must decide");
   }
   if (control.target.empty()) {
-    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " what? Name the node or the approval");
+    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " which node or approval? Name it");
   }
   const auto target = plan_.find(control.target);
   const NodeKind kind = target ? planned(*target).kind : NodeKind::job;
@@ -400,7 +400,7 @@ Result<void> Deciding::answer(const FlowControl& control) {
   if (control.verb != Verb::resume && has_gate(plan_, gate)) return answer_gate(control, gate);
   if (!target) {
     return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) +
-                                     " in this flow; `flow explain` names what waits");
+                                     " in this flow; `flow explain` lists the waiting nodes");
   }
   for (const std::string& each : planned(*target).gates) {
     if (each.substr(0, 9) != "approval:" || control.verb == Verb::resume) continue;
@@ -441,7 +441,7 @@ Result<void> Deciding::answer_gate(const FlowControl& control, const std::string
     waits = true;
     if (may_answer(node(i), control)) found.push_back(i);
   }
-  if (!waits) return fail(Code::conflict, "nothing waits for " + gate + " now");
+  if (!waits) return fail(Code::conflict, "no node waits for " + gate + " now");
   if (found.empty()) return refuse_actor(control, gate);
   record(control);
   for (const std::uint32_t i : found) {
@@ -525,20 +525,20 @@ Result<void> Deciding::control(const FlowControl& control) {
     const auto known = run().keys.find(control.key);
     if (known != run().keys.end() && known->second == digest_of(control)) return {};
     if (known != run().keys.end()) {
-      return fail(Code::conflict, "key: " + shown(control.key) + " was given with another control; take a new key");
+      return fail(Code::conflict, "key: " + shown(control.key) + " was used with another control; use a new key");
     }
     if (run().keys.size() >= kMaxKeys) {
-      return fail(Code::too_large, "key: this flow has kept " + std::to_string(kMaxKeys) +
-                                       " keys, and keeps no more; leave the key out");
+      return fail(Code::too_large,
+                  "key: this flow has kept " + std::to_string(kMaxKeys) + " keys and stores no more; omit the key");
     }
   }
   if (control.verb == Verb::retry) return retry_run(control);
   if (is_terminal(run().status)) {
     return fail(Code::conflict,
-                "the flow has ended (" + run().detail + "): " + std::string(word(control.verb)) + " comes too late");
+                "the flow has ended (" + run().detail + "): " + std::string(word(control.verb)) + " is too late");
   }
   if (run().status == FlowStatus::dispatched && control.verb != Verb::cancel) {
-    return fail(Code::conflict, "the flow has not started: start it before");
+    return fail(Code::conflict, "the flow has not started: start it first");
   }
   switch (control.verb) {
     case Verb::signal:
@@ -559,7 +559,8 @@ Result<void> Deciding::control(const FlowControl& control) {
 // Controls of the whole flow. A request for the current state is not an error.
 Result<void> Deciding::control_flow(const FlowControl& control) {
   if (!control.target.empty()) {
-    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " is of the whole flow; leave it out");
+    return fail(Code::invalid,
+                "target: " + std::string(word(control.verb)) + " applies to the whole flow; omit the target");
   }
   if (control.verb == Verb::pause && run().cancelling) {
     return fail(Code::conflict, "the flow is being cancelled (" + run().outcome + "): it cannot be paused");
@@ -585,10 +586,10 @@ Result<void> Deciding::control_flow(const FlowControl& control) {
 Result<void> Deciding::retry_run(const FlowControl& control) {
   const RunState& now = run();
   const auto refuse = [](std::string why) { return fail(Code::conflict, std::move(why)); };
-  if (now.compensating) return refuse("its compensations have run: what was done is undone; replay the flow instead");
+  if (now.compensating) return refuse("its compensations have run and its effects are undone; replay the flow instead");
   if (now.outcome == "cancelled") return refuse("it was cancelled: replay the flow instead");
   if (now.outcome == "result_too_large") return refuse("its results were too large: replay the flow instead");
-  if (!now.stopping) return refuse("nothing has failed: there is nothing to retry");
+  if (!now.stopping) return refuse("no node has failed: there is nothing to retry");
   if (now.cancelling && !is_terminal(now.status)) return refuse("its time is over, and jobs still end: retry it then");
   if (!control.target.empty()) {
     const auto target = plan_.find(control.target);
@@ -745,7 +746,7 @@ void Deciding::end() {
   stop("result_too_large", "the results have " + std::to_string(now.result_bytes) + " bytes together, more than " +
                                std::to_string(kMaxFlowResultBytes) + "; the largest is that of node " +
                                planned(largest).name + ", " + std::to_string(node(largest).result_bytes) +
-                               " bytes: return less, and keep what is large elsewhere");
+                               " bytes: return less and store large data outside of the result");
 }
 
 std::uint64_t bytes_of(const TextMap& values) {

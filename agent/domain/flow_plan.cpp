@@ -148,7 +148,7 @@ std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<Draf
     const std::uint32_t needing = cycle[cycle.size() > 1 ? 1 : 0];
     const bool needs = !plan.nodes[needing].needs.empty();
     problems.add(drafts[needing].path + (needs ? ".needs" : ""),
-                 "a circle, none of which could ever begin: " + shown_cycle(plan, cycle));
+                 "a cycle of nodes that can never start: " + shown_cycle(plan, cycle));
   }
   return found;
 }
@@ -208,7 +208,8 @@ class Linker {
     if (!drafts_[i].each) return;
     DraftEach& each = *drafts_[i].each;
     PlanNode& group = node(i);
-    if (each.path.empty()) return problems_.add(each.max_path, "is of each: say of what there is to be a node each");
+    if (each.path.empty())
+      return problems_.add(each.max_path, "belongs to each: also name the list from which the nodes are created");
     if (each.from.name == kInputsName && !plan_.inputs.empty()) {
       take_input(each);
     } else if (!each.from.name.empty()) {
@@ -270,18 +271,16 @@ class Linker {
     std::size_t all = 0;
     for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
     if (all > kMaxFlowNodes) {
-      problems_.add("jobs", std::to_string(all) + " nodes, with those that each can come to, are more than " +
+      problems_.add("jobs", std::to_string(all) + " nodes, including the nodes that each can create, are more than " +
                                 std::to_string(kMaxFlowNodes) + ": give smaller max, or divide them into child flows");
     }
     for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
       std::size_t needs = 0;
       for (const std::uint32_t need : plan_.nodes[i].needs) needs += 1 + plan_.nodes[need].places;
       if (needs <= kMaxNeeds || plan_.nodes[i].needs.size() > kMaxNeeds) continue;
-      problems_.add(drafts_[i].path + ".needs", std::to_string(needs) +
-                                                    " nodes, with those that each can come to, are "
-                                                    "more than " +
-                                                    std::to_string(kMaxNeeds) +
-                                                    ": give smaller max, or put a joining node in between");
+      problems_.add(drafts_[i].path + ".needs",
+                    std::to_string(needs) + " nodes, including the nodes that each can create, are more than " +
+                        std::to_string(kMaxNeeds) + ": use a smaller max, or add a joining node in between");
     }
   }
 
@@ -289,7 +288,7 @@ class Linker {
     Draft& draft = drafts_[i];
     if (draft.needs.size() > kMaxNeeds) {
       problems_.add(draft.path + ".needs", std::to_string(draft.needs.size()) + " nodes are more than " +
-                                               std::to_string(kMaxNeeds) + ": put a joining node in between");
+                                               std::to_string(kMaxNeeds) + ": add a joining node in between");
       return;
     }
     std::unordered_set<std::uint32_t> seen;
@@ -305,9 +304,9 @@ class Linker {
     for (const Named& input : draft.inputs) {
       const auto found = index_.find(input.name);
       if (found != index_.end() && seen.contains(found->second)) continue;
-      problems_.add(input.path, shown(input.name) +
-                                    " is none of the nodes that this one needs: write NODE or "
-                                    "NODE/ARTIFACT, and name the node in needs");
+      problems_.add(input.path,
+                    shown(input.name) +
+                        " is not a node that this node needs: write NODE or NODE/ARTIFACT and name the node in needs");
     }
   }
 
@@ -335,8 +334,9 @@ class Linker {
     const Draft& draft = drafts_[i];
     const bool compensation = compensates_.contains(i);
     if (draft.each && draft.compensation) {
-      problems_.add(draft.compensation->path,
-                    "a node with each has none: give it to a node that needs this one, and let that undo all");
+      problems_.add(
+          draft.compensation->path,
+          "a node with each cannot have one: add it to a node that needs this node and undo all elements there");
     }
     if (draft.each && draft.node.on_call) {
       problems_.add(draft.each->path, "an error node or compensation runs once: it has no each");
@@ -344,9 +344,9 @@ class Linker {
     for (const Named& need : draft.needs) {
       const auto found = index_.find(need.name);
       if (found != index_.end() && compensates_.contains(found->second)) {
-        problems_.add(need.path, shown(need.name) +
-                                     " is a compensation, which runs only when the flow has failed: "
-                                     "nothing can need it");
+        problems_.add(
+            need.path,
+            shown(need.name) + " is a compensation, which runs only after the flow has failed: no node can need it");
       }
     }
     if (!draft.node.on_call) return;
@@ -362,8 +362,9 @@ class Linker {
     if (draft.node.kind != NodeKind::job && draft.node.kind != NodeKind::log) {
       problems_.add(draft.path, "a compensation is a job or a log line, not " + std::string(word(draft.node.kind)));
     }
-    if (draft.route) problems_.add(draft.route->path, "what a compensation fails with is noted; the next one runs");
-    if (draft.compensation) problems_.add(draft.compensation->path, "a compensation has none of its own");
+    if (draft.route)
+      problems_.add(draft.route->path, "a failure of a compensation is recorded and the next compensation runs");
+    if (draft.compensation) problems_.add(draft.compensation->path, "a compensation cannot have a compensation");
     if (!draft.node.gates.empty()) {
       problems_.add(draft.path + ".prerequisites", "a compensation cannot wait for " + draft.node.gates.front());
     }
@@ -377,7 +378,7 @@ class Linker {
         const auto found = index_.find(gate.substr(sizeof "approval:" - 1));
         if (found == index_.end() || node(found->second).kind != NodeKind::approval) continue;
         problems_.add(draft.path + ".prerequisites",
-                      gate + ": a node is called so too: need that node, or rename one of them");
+                      gate + ": a node has the same name: need that node, or rename one of them");
       }
     }
   }
@@ -449,14 +450,15 @@ class Linker {
     if (!written.comes_before) {
       problems_.add(
           written.node.path,
-          shown(written.node.name) + " does not come before this node: name it in needs, or a node that needs it");
+          shown(written.node.name) + " does not run before this node: name it, or a node that needs it, in needs");
       return;
     }
     const std::string& key = written.condition.key;
     if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
-      return problems_.add(written.node.path, shown(written.node.name) +
-                                                  " is a node for each of a list: of itself it has count and $status; "
-                                                  "let a job that needs it look at its results");
+      return problems_.add(
+          written.node.path,
+          shown(written.node.name) +
+              " is a node with each: it has only count and $status; read its results in a job that needs it");
     }
     if (!key.starts_with('$')) plan_.nodes[written.condition.node].watched.push_back(key);
     plan_.nodes[i].when.push_back(written.condition);
@@ -614,7 +616,7 @@ Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& name
     if (name == text) return id;
     known.push_back(name);
   }
-  return fail(Code::invalid, shown(text) + " is no job of this flow, by id or name" + did_you_mean(text, known));
+  return fail(Code::invalid, shown(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known));
 }
 
 std::string in_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
@@ -643,7 +645,7 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
     const auto found = names.find(need);
     if (found == names.end()) {
       return fail(Code::invalid, where + "dependends: " + std::to_string(need) +
-                                     " is no job of this flow: add it, or take it out of dependends");
+                                     " is not a job of this flow: add it, or remove it from dependends");
     }
     node["needs"].push_back(found->second);
   }
@@ -680,14 +682,13 @@ Result<json> added_value(std::string_view field, const json& value, const std::m
 }
 
 Result<void> add(const json& more, json& node, const std::map<Id, std::string>& names) {
-  if (!more.is_object()) return fail(Code::invalid, "is no map of fields");
+  if (!more.is_object()) return fail(Code::invalid, "is not a map of fields");
   for (const auto& item : more.items()) {
     if (item.key() == "id" || item.key() == "name") continue;
     if (std::find(std::begin(kAdded), std::end(kAdded), item.key()) == std::end(kAdded)) {
       return fail(Code::invalid, shown(item.key()) +
-                                     " is not given here but by the job's record; here there are when, "
-                                     "on_error, compensate, irreversible, supervisor_url and "
-                                     "gate_timeout" +
+                                     " is a field of the job's record; allowed are when, on_error, compensate, "
+                                     "irreversible, supervisor_url and gate_timeout" +
                                      did_you_mean(item.key(), kAdded));
     }
     auto value = added_value(item.key(), item.value(), names);
@@ -704,7 +705,7 @@ Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars
                                 const json& nodes) {
   if (jobs.empty()) return fail(Code::invalid, "jobs: is empty: give the flow at least one");
   const std::map<Id, std::string> names = names_of(jobs);
-  if (names.size() != jobs.size()) return fail(Code::invalid, "jobs: one of them is named twice");
+  if (names.size() != jobs.size()) return fail(Code::invalid, "jobs: a job is listed twice");
   json list = json::array();
   std::map<Id, std::size_t> places;
   for (const Job& job : jobs) {
@@ -728,13 +729,13 @@ Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars
       const json& more = nodes[i];
       const char* by = more.is_object() && more.contains("id") ? "id" : "name";
       if (!more.is_object() || !more.contains(by) || more[by].is_structured()) {
-        return fail(Code::invalid, path + ": is no map that says the id or name of its job");
+        return fail(Code::invalid, path + ": is not a map with the id or name of its job");
       }
       const auto* text = more[by].get_ptr<const std::string*>();
       MJ_CHECK(add_to(text ? *text : dump_json(more[by]), more, path));
     }
   } else if (!nodes.is_null()) {
-    return fail(Code::invalid, "nodes: is no map and no list");
+    return fail(Code::invalid, "nodes: is neither a map nor a list");
   }
   json definition = {{"name", name.empty() ? "flow" : name}, {"jobs", std::move(list)}};
   if (!env_vars.empty()) definition["env"] = env_vars;
@@ -754,9 +755,9 @@ bool is_flow_name(std::string_view name) {
 
 void read_name(const JsonPath& at, FlowPlan& plan) {
   if (!read_text(at, plan.name) || is_flow_name(plan.name)) return;
-  at.refuse(shown(plan.name) +
-            " is no name of a flow: 1 to 128 of letters, digits, '.', '_' and '-', a letter or "
-            "digit first");
+  at.refuse(
+      shown(plan.name) +
+      " is not a valid name of a flow: use 1 to 128 letters, digits, '.', '_' and '-', with a letter or digit first");
 }
 
 void read_on_error(const JsonPath& at, FlowPlan& plan) {
@@ -780,18 +781,18 @@ struct FlowField {
 };
 const std::array<FlowField, 10>& flow_fields() {
   static const std::array<FlowField, 10> kFields{{
-      {"name", read_name, "text", "what its runs are listed under; required"},
+      {"name", read_name, "text", "name of the flow in lists; required"},
       {"env", [](const JsonPath& at, FlowPlan& plan) { read_map(at, plan.env_vars); }, "map",
-       "environment of every job; a job's own comes first"},
+       "environment of every job; the job's own values have priority"},
       {"on_error", read_on_error, "stop, continue",
-       "what a failed node does to the flow, if it does not say itself; default stop"},
+       "effect of a failed node on the flow, unless the node sets its own; default stop"},
       {"timeout", [](const JsonPath& at, FlowPlan& plan) { read_duration(at, plan.timeout_ms); }, "duration",
        "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
       {"notify", [](const JsonPath& at, FlowPlan& plan) { read_notify_field(at, plan.notify); },
-       "url, map, list of both", "who hears of its end: webhook, job or topic"},
-      {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "what whoever starts it gives, by name"},
-      {"given", [](const JsonPath&, FlowPlan&) {}, "map", "values of inputs, unless whoever starts it gives others"},
+       "url, map, list of both", "receivers of the notification of the flow's end: webhook, job or topic"},
+      {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "values that are given at the start, by name"},
+      {"given", [](const JsonPath&, FlowPlan&) {}, "map", "default values of inputs"},
       {"defaults", [](const JsonPath&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
       {"jobs", [](const JsonPath&, FlowPlan&) {}, "map, or list of maps that say their name", "the nodes; required"},
   }};
@@ -830,7 +831,7 @@ std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defau
     const auto name = at.value.is_object() ? at.value.find("name") : at.value.end();
     std::string text;
     if (!at.value.is_object() || name == at.value.end()) {
-      at.refuse("is no map that says its name");
+      at.refuse("is not a map with its name");
     } else if (read_text(at.at(*name, "name"), text)) {
       if (names.insert(text).second) {
         drafts.push_back(read_node(at, text, true, depth, defaults));

@@ -94,7 +94,7 @@ bool read_duration(const JsonPath& at, std::uint64_t& out_ms) {
     return false;
   }
   if (*parsed == 0 || *parsed > kMaxDurationMs) {
-    at.refuse(shown(text) + " is out of range: give 1ms to 3650d, or leave it out");
+    at.refuse(shown(text) + " is out of range: use 1ms to 3650d, or omit it");
     return false;
   }
   out_ms = *parsed;
@@ -155,9 +155,9 @@ void check_node_name(std::string_view name, const std::string& path, Problems& p
   if (is_node_name(name)) return;
   const bool reserved = name == "stop" || name == "continue";
   problems.add(path, "the name " + shown(name, 70) +
-                         (reserved ? " means something else in on_error: choose another"
-                                   : " is no name of a node: 1 to 64 of letters, digits, '_' and '-', a letter or '_' "
-                                     "first (no '.', so that results cannot collide)"));
+                         (reserved ? " is a reserved word of on_error: choose another"
+                                   : " is not a valid name of a node: use 1 to 64 letters, digits, '_' and '-', with a "
+                                     "letter or '_' first (no '.', which separates names from results)"));
 }
 
 // The fields of a node and their readers.
@@ -222,14 +222,14 @@ void read_prerequisite(const JsonPath& at, Draft& draft) {
   const std::string rest = text.substr(text.find(':') + 1);
   if (text.starts_with("approval:") || text.starts_with("signal:")) {
     if (!is_node_name(rest)) {
-      return at.refuse(shown(text, 90) +
-                       ": after the ':' stands a name: 1 to 64 of letters, digits, '_' and '-', a "
-                       "letter or '_' first");
+      return at.refuse(
+          shown(text, 90) +
+          ": the ':' must be followed by a name: 1 to 64 letters, digits, '_' and '-', with a letter or '_' first");
     }
   } else if (text.starts_with("flow:")) {
     std::uint64_t id = 0;
     if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX) {
-      return at.refuse(shown(text) + ": after the ':' stands the id of a flow, as in flow:12");
+      return at.refuse(shown(text) + ": the ':' must be followed by the id of a flow, for example flow:12");
     }
   } else {
     static constexpr std::array<std::string_view, 7> kOthers{
@@ -237,16 +237,16 @@ void read_prerequisite(const JsonPath& at, Draft& draft) {
     const bool known = std::any_of(kOthers.begin(), kOthers.end(), [&](auto each) { return text.starts_with(each); });
     if (!known) {
       return at.refuse(shown(text) +
-                       " is no prerequisite: they begin with approval:, signal:, flow:, wait:, at:, "
-                       "redis:, file:, tcp:, http:// or https://");
+                       " is not a valid prerequisite: begin with approval:, signal:, flow:, wait:, at:, redis:, file:, "
+                       "tcp:, http:// or https://");
     }
     if (draft.node.kind != NodeKind::job) {
-      return at.refuse(shown(text) + " is looked after by the agents of jobs: put a job with it before this node");
+      return at.refuse(shown(text) + " is checked only by agents: add a job with it before this node");
     }
     others.push_back(std::move(text));
     return;
   }
-  if (std::find(gates.begin(), gates.end(), text) != gates.end()) return at.refuse(shown(text) + " stands here twice");
+  if (std::find(gates.begin(), gates.end(), text) != gates.end()) return at.refuse(shown(text) + " is listed twice");
   gates.push_back(std::move(text));
 }
 
@@ -254,7 +254,7 @@ void read_timeout(const JsonPath& at, Draft& draft, int) {
   std::uint64_t ms = 0;
   if (!read_duration(at, ms)) return;
   if (draft.node.kind != NodeKind::job) {
-    if (draft.node.timeout_ms != 0) return at.refuse("is given twice: at the node and in what it has");
+    if (draft.node.timeout_ms != 0) return at.refuse("is given twice: at the node and in its body");
     draft.node.timeout_ms = ms;
   } else {
     if (ms % 1000 != 0)
@@ -265,10 +265,10 @@ void read_timeout(const JsonPath& at, Draft& draft, int) {
 
 void read_approvers(const JsonPath& at, Draft& draft) {
   if (at.value.is_array() && at.value.empty()) {
-    return at.refuse("is empty: name an actor, or leave it out, so that everybody may who may write");
+    return at.refuse("is empty: name an actor, or omit it to allow all actors that can write");
   }
   if (at.value.size() > kMaxApprovers) {
-    return at.refuse("has more than " + std::to_string(kMaxApprovers) + " actors: leave it out, and let admins decide");
+    return at.refuse("has more than " + std::to_string(kMaxApprovers) + " actors: omit it to let admins decide");
   }
   each_of(at, [&draft](const JsonPath& item) {
     Id id = 0;
@@ -300,8 +300,8 @@ void read_manual(const JsonPath& at, Draft& draft, int) {
     } else if (item.key() == "approvers" && approval) {
       read_approvers(field, draft);
     } else {
-      field.refuse(approval ? "unknown field of an approval: there are approvers, timeout and comment"
-                            : "unknown field of a pause: there are timeout and comment");
+      field.refuse(approval ? "unknown field of an approval; the fields are approvers, timeout and comment"
+                            : "unknown field of a pause; the fields are timeout and comment");
     }
   }
 }
@@ -331,7 +331,7 @@ void read_supervisor(const JsonPath& at, Draft& draft, int) {
   const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; });
   const bool web = (url.starts_with("http://") && url.size() > 7) || (url.starts_with("https://") && url.size() > 8);
   if (!runner && !(web && plain && url.size() <= 2048)) {
-    at.refuse(shown(url) + " is no supervisor: give http://HOST:PORT, https://HOST or runner:ID");
+    at.refuse(shown(url) + " is not a valid supervisor: use http://HOST:PORT, https://HOST or runner:ID");
   }
 }
 
@@ -363,18 +363,18 @@ void read_key(const JsonPath& at, Draft& draft, int) {
 #define MJ_DURATION(member) [](const JsonPath& at, Draft& draft, int) { read_duration(at, draft.node.member); }
 
 constexpr NodeField kFields[] = {
-    {"script", kJob, MJ_TEXT(job.script), "text", "a job: what it runs"},
+    {"script", kJob, MJ_TEXT(job.script), "text", "a job: the source of its script"},
     {"file", kJob,
      [](const JsonPath& at, Draft&, int) {
-       at.refuse("is only read by the command line, which puts the file's content in as script");
+       at.refuse("is read only by the command line, which submits the file's content as script");
      },
      "path", "instead of script, in a file for the command line: the script's file, beside the flow's"},
     {"log", bit(NodeKind::log), read_log, "text", "writes this line to the run's log"},
     {"wait", bit(NodeKind::wait), MJ_DURATION(wait_ms), "duration", "completes so long after it was reached"},
     {"pause", bit(NodeKind::pause), read_manual, "text, true, map of comment, timeout",
-     "waits until somebody resumes it"},
+     "waits until an actor resumes it"},
     {"approval", bit(NodeKind::approval), read_manual, "text, true, map of approvers, timeout, comment",
-     "waits until somebody approves it, or rejects it: then it fails"},
+     "waits until an actor approves it, or rejects it, which makes it fail"},
     {"flow", bit(NodeKind::flow), read_child, "a flow",
      "starts this flow; completes with its end, and with its result"},
     {"each", kJob, read_each, "list, map, inputs.NAME, NODE.KEY",
@@ -387,8 +387,9 @@ constexpr NodeField kFields[] = {
      [](const JsonPath& at, Draft& draft, int) {
        each_of(at, [&](const JsonPath& item) { read_condition(item, draft); });
      },
-     "condition, list of conditions", "all must hold, else the node is skipped"},
-    {"on_error", kAll, read_on_error, "stop, continue, name", "what its failure does; a name: that node takes over"},
+     "condition, list of conditions", "all conditions must be true, otherwise the node is skipped"},
+    {"on_error", kAll, read_on_error, "stop, continue, name",
+     "effect of a failure; the name of a node: that node handles the error"},
     {"compensate", kAll, read_compensate, "name",
      "a node that runs if the flow fails or is cancelled after this one has completed"},
     {"irreversible", kAll, [](const JsonPath& at, Draft& draft, int) { read_switch(at, draft.node.irreversible); },
@@ -400,29 +401,31 @@ constexpr NodeField kFields[] = {
        each_of(at, [&](const JsonPath& item) { read_prerequisite(item, draft); });
      },
      "text, list of texts",
-     "what must hold before it begins: approval:NAME, signal:NAME, flow:ID; of a job also "
+     "prerequisites that must be met before the node starts: approval:NAME, signal:NAME, flow:ID; of a job also "
      "wait:, at:, redis:, file:, tcp:, http:// and https://"},
     {"gate_timeout", kAll - bit(NodeKind::approval) - bit(NodeKind::pause), MJ_DURATION(timeout_ms), "duration",
      "longest wait for approval:, signal: and flow:; then the node fails; default: any"},
     {"timeout", kJob | bit(NodeKind::approval) | bit(NodeKind::pause), read_timeout, "duration",
      "of a job's attempt, in whole seconds; of an approval or pause: longest wait, gates included, then it fails"},
-    {"type", kJob, MJ_TEXT(job.script_type), "word", "script type, such as python; of a file: by its ending"},
+    {"type", kJob, MJ_TEXT(job.script_type), "word",
+     "script type, such as python; default of a file: by its extension"},
     {"retries", kJob, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
     {"env", kJob, [](const JsonPath& at, Draft& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",
      "its environment, over the flow's"},
-    {"policy", kJob, read_policy_field, "map", "what it asks of its sandbox"},
+    {"policy", kJob, read_policy_field, "map", "policy that the job requests for its sandbox"},
     {"inputs", kJob, read_inputs, "text, list of texts",
-     "artifacts that it wants: NODE (all) or NODE/ARTIFACT, of nodes that it needs"},
+     "requested artifacts of nodes that it needs: NODE (all) or NODE/ARTIFACT"},
     {"priority", kJob, MJ_WHOLE(job.priority, -100, 100), "number", "-100 to 100; higher is taken first"},
     {"queue_timeout", kJob, MJ_DURATION(job.queue_timeout_ms), "duration", "longest wait in its queue"},
     {"concurrency_key", kJob, MJ_TEXT(job.concurrency_key), "text",
      "of the context's jobs with this key only some run at one time"},
-    {"concurrency_limit", kJob, MJ_WHOLE(job.concurrency_limit, 1, UINT32_MAX), "number", "so many of them; default 1"},
+    {"concurrency_limit", kJob, MJ_WHOLE(job.concurrency_limit, 1, UINT32_MAX), "number",
+     "maximum number of jobs with this key at the same time; default 1"},
     {"supervisor_url", kJob, read_supervisor, "url",
      "where it runs, if not with any agent of the context: "
      "http://HOST:PORT, https://HOST, runner:ID"},
     {"notify", kJob, [](const JsonPath& at, Draft& draft, int) { read_notify_field(at, draft.node.job.notify); },
-     "url, map, list of both", "who hears of its end, whatever the flow does: webhook, job or topic"},
+     "url, map, list of both", "receivers of the notification of the job's end: webhook, job or topic"},
     {"key", bit(NodeKind::flow), read_key, "text",
      "the child is started once for each key of its parent; default: the node's name"},
 };
@@ -498,8 +501,8 @@ bool is_allowed(const FlowInput& input, const json& value, const JsonPath& at) {
   std::string list;
   for (std::size_t i = 0; i < all.size() && i < 20; ++i)
     list += (i == 0 ? "" : ", ") + std::string(whole_characters(all[i], 100));
-  at.refuse("input " + input.name + " is " + std::string(whole_characters(text, 100)) + ", which is none of " + list +
-            (all.size() > 20 ? ", ..." : ""));
+  at.refuse("input " + input.name + " is " + std::string(whole_characters(text, 100)) + ", which is not one of " +
+            list + (all.size() > 20 ? ", ..." : ""));
   return false;
 }
 
@@ -509,7 +512,8 @@ bool read_type(const JsonPath& at, FlowInput& input) {
   if (type_of(name) == nullptr) {
     std::vector<std::string_view> names;
     for (const InputType& each : kTypes) names.push_back(each.name);
-    at.refuse(shown(name) + " is no type of an input: there are string, integer, number, boolean, list and object" +
+    at.refuse(shown(name) +
+              " is not a type of an input; the types are string, integer, number, boolean, list and object" +
               did_you_mean(name, names));
     return false;
   }
@@ -524,7 +528,7 @@ bool fits(const FlowInput& input, const JsonPath& at) {
   const JsonPath asked{at.value, "", of_value};
   asked.wrong(type.shown);
   at.refuse("input " + input.name + ' ' + of_value.take().front().message +
-            (input.type == "string" && at.value.is_primitive() ? ": put it in quotes" : ""));
+            (input.type == "string" && at.value.is_primitive() ? ": quote it" : ""));
   return false;
 }
 
@@ -568,7 +572,7 @@ void declare(const JsonPath& at, FlowInput& input) {
       std::string comment;
       read_text(field, comment);
     } else if (item.key() != "type") {
-      field.refuse("unknown field of an input: there are type, default, required, enum and comment" +
+      field.refuse("unknown field of an input; the fields are type, default, required, enum and comment" +
                    did_you_mean(item.key(), kNames));
     }
   }
@@ -612,7 +616,8 @@ void read_declared(const JsonPath& at, FlowPlan& plan) {
     if (is_input_name(item.key())) {
       declare(declared, input);
     } else {
-      declared.refuse(shown(item.key(), 70) + " is no name of an input: 1 to 64 of a-z, 0-9 and '_', a letter first");
+      declared.refuse(shown(item.key(), 70) +
+                      " is not a valid name of an input: use 1 to 64 of a-z, 0-9 and '_', with a letter first");
     }
     plan.inputs.push_back(std::move(input));
   }
@@ -670,7 +675,7 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
       for (const auto& item : inputs->items()) names.push_back(item.key());
     }
     return fail(Code::invalid, "the flow has no input " + shown(name) +
-                                   (names.empty() ? ": it declares none" : did_you_mean(name, names)));
+                                   (names.empty() ? ": it declares no inputs" : did_you_mean(name, names)));
   }
   const auto& declared = (*inputs)[name];
   const auto type = declared.is_object() && declared.contains("type") ? declared["type"] : declared;
@@ -732,7 +737,7 @@ std::optional<NodeKind> kind_of(const JsonPath& at) {
   }
   if (given.size() == 1) return given.front()->kind;
   if (given.empty()) {
-    at.refuse("says nothing to do: give it one of script, file, log, wait, pause, approval and flow");
+    at.refuse("has no action: add one of script, file, log, wait, pause, approval and flow");
   } else {
     at.refuse("has both " + std::string(given[0]->name) + " and " + std::string(given[1]->name) +
               ": divide it into two nodes");
@@ -743,9 +748,9 @@ std::optional<NodeKind> kind_of(const JsonPath& at) {
 void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
   if (const NodeField* other = field_of(name)) {
     if (kind == NodeKind::approval || kind == NodeKind::pause) {
-      if (name == "gate_timeout") return field.refuse("write timeout: it holds for what this node waits for as well");
+      if (name == "gate_timeout") return field.refuse("use timeout, which limits the waiting of this node as well");
     }
-    return field.refuse("is no field of a node that has " +
+    return field.refuse("is not a field of a node that has " +
                         std::string(kind == NodeKind::job ? "a script" : word(kind)) + ": only of one with " + [other] {
                           std::string kinds;
                           for (const KindField& each : kKinds) {
@@ -837,7 +842,7 @@ void check_defaults(const JsonPath& at) {
     std::string all;
     for (const std::string_view each : kWithDefaults) all += (all.empty() ? "" : ", ") + std::string(each);
     const std::string meant(meant_by(item.key()));
-    field.refuse("is no field that jobs have in common: there are " + all +
+    field.refuse("is not a common field of jobs; the fields are " + all +
                  (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
   }
 }
@@ -860,7 +865,7 @@ Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, c
     const bool fits = row != nullptr && (!kind || (row->kinds & bit(*kind)) != 0);
     if (!fits || (item.key() == "name" && !in_list)) {
       if (fits) {
-        field.refuse("the node is called as it stands in the map: leave it out");
+        field.refuse("the key of the map is the name of the node: omit it");
       } else {
         refuse_field(field, item.key(), draft.node.kind);
       }
@@ -901,7 +906,7 @@ void read_condition(const JsonPath& at, Draft& draft) {
         field.refuse(shown(text) + " is not NODE.KEY, as in build.size");
         sound = false;
       } else if (read.condition.key.starts_with('$') && read.condition.key != "$status") {
-        field.refuse(shown(text) + ": of what begins with '$' there is only $status (finished or error)");
+        field.refuse(shown(text) + ": the only name that begins with '$' is $status (finished or error)");
         sound = false;
       }
     } else if (test == std::end(kTests)) {

@@ -20,29 +20,30 @@ constexpr std::size_t kMaxAnomalies = 100;
 using F = Folding;
 constexpr std::array kRows = std::to_array<FoldRow>({
     {{"started", "trigger, actor, deadline", "the run began; deadline: when its time will be over, ms"}, &F::started},
-    {{"control", "verb, target, actor, comment, key, digest, payload",
-      "somebody asked for something; what came of it follows"},
+    {{"control", "verb, target, actor, comment, key, digest, payload", "a control was requested; its effects follow"},
      &F::control},
-    {{"paused", "", "nothing new begins until it is resumed"}, &F::paused},
-    {{"resumed", "", "it goes on"}, &F::resumed},
-    {{"stopping", "outcome, error", "nothing new begins but compensations; outcome: how it will end"}, &F::stopping},
-    {{"retried", "target, deadline", "what failed, and what did not begin because of it, is set back"}, &F::retried},
-    {{"ended", "status, detail, error", "nothing follows, unless it is retried"}, &F::ended},
+    {{"paused", "", "the flow is paused: no node starts until it is resumed"}, &F::paused},
+    {{"resumed", "", "the flow is resumed"}, &F::resumed},
+    {{"stopping", "outcome, error", "only compensations start; outcome: the future end of the flow"}, &F::stopping},
+    {{"retried", "target, deadline", "failed nodes and the nodes that were skipped because of them are reset"},
+     &F::retried},
+    {{"ended", "status, detail, error", "the flow has ended and changes only after a retry"}, &F::ended},
     {{"node_gated", "gates, until, approvers", "its needs are met; these gates are closed", true}, &F::node_gated},
     {{"gate_opened", "gate", "one of its gates is open", true}, &F::gate_opened},
-    {{"node_ready", "when", "all is met; when: the conditions that hold", true}, &F::node_ready},
+    {{"node_ready", "when", "all prerequisites are met; when: the conditions that are true", true}, &F::node_ready},
     {{"node_dispatched", "as, until, approvers, asks, when", "it is under way; as: the detail beside the status", true},
      &F::node_dispatched},
-    {{"node_expanded", "count, values, bytes", "its elements are known; values: what conditions read", true},
+    {{"node_expanded", "count, values, bytes", "its elements are known; values: the values that conditions read", true},
      &F::node_expanded},
     {{"child_started", "flow", "its child flow runs", true}, &F::child_started},
-    {{"cancel_sent", "", "its job or child was asked to end", true}, &F::cancel_sent},
+    {{"cancel_sent", "", "its job or child was requested to end", true}, &F::cancel_sent},
     {{"node_completed", "detail, error, failed, values, bytes",
-      "it has settled well; values: what conditions read; failed: the detail of what was passed over", true},
+      "it has completed; values: the values that conditions read; failed: the detail of an ignored failure", true},
      &F::node_completed},
-    {{"node_failed", "detail, error, routed", "it failed; routed: its error node takes it", true}, &F::node_failed},
+    {{"node_failed", "detail, error, routed", "it has failed; routed: its error node handles the failure", true},
+     &F::node_failed},
     {{"node_unhandled", "", "its error node did not handle its failure", true}, &F::node_unhandled},
-    {{"node_cancelled", "detail, error", "it has settled without an end of its own", true}, &F::node_cancelled},
+    {{"node_cancelled", "detail, error", "it has been settled without an own end", true}, &F::node_cancelled},
     {{"node_retried", "", "it is pending again", true}, &F::node_retried},
     {{"compensating", "by", "its compensation is called", true}, &F::compensating},
 });
@@ -157,7 +158,7 @@ Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunStat
   const std::string what = plan.nodes[group.from->node].name + '.' + group.from->key;
   const TextMap& values = run.nodes[group.from->node].values;
   const auto value = values.find(group.from->key);
-  if (value == values.end()) return fail(Code::invalid, what + " is absent: there is no list to take elements from");
+  if (value == values.end()) return fail(Code::invalid, what + " is missing: there is no list of elements");
   const auto parsed = parse_exact_json(value->second);
   if (!parsed && is_json(value->second)) return fail(parsed.error(), what);
   auto elements = parsed ? plans::elements_of(*parsed) : std::nullopt;
@@ -170,7 +171,7 @@ Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunStat
   for (std::size_t i = 0; i < elements->size(); ++i) {
     if ((*elements)[i].size() <= kMaxElementBytes) continue;
     return fail(Code::invalid, what + '[' + std::to_string(i) + "] is longer than " + std::to_string(kMaxElementBytes) +
-                                   " bytes: hand over where it lies");
+                                   " bytes: pass a reference to the data instead");
   }
   return std::move(*elements);
 }
@@ -187,10 +188,10 @@ RunState fresh(const FlowPlan& plan) {
 
 void fold(const FlowPlan& plan, RunState& run, const RunFact& fact) {
   if (fact.revision <= run.revision) {
-    return note(run, fact, "stands after revision " + std::to_string(run.revision));
+    return note(run, fact, "follows revision " + std::to_string(run.revision));
   }
   if (fact.revision != run.revision + 1) {
-    note(run, fact, "follows revision " + std::to_string(run.revision) + ": what stood between is lost");
+    note(run, fact, "follows revision " + std::to_string(run.revision) + ": the facts in between are lost");
   }
   run.revision = fact.revision;
   if (const auto wrong = Folding(plan, run, fact).apply()) note(run, fact, *wrong);
@@ -389,14 +390,14 @@ Folding::Verdict Folding::node_ready() {
 
 Folding::Verdict Folding::node_dispatched() {
   NodeState& at = node();
-  if (planned().kind == NodeKind::each) return "is of a node that is only expanded";
+  if (planned().kind == NodeKind::each) return "is for a node that is only expanded";
   if (at.status == NodeStatus::pending && (!run_.met.contains(index()) || !called())) return wrong_here();
   const auto ready = at.status == NodeStatus::pending ? advance(at.status, NodeEvent::dependencies_met) : at.status;
   const auto to = advance(*ready, NodeEvent::dispatch);
   if (!to || run_.status != FlowStatus::started || (run_.stopping && !at.compensates)) return wrong_here();
   const std::string as = text("as");
   if (as != (planned().kind == NodeKind::job ? "queued" : word(planned().kind)))
-    return "is under way as something else";
+    return "is running as another kind of node";
   leave_places(index());
   enter(*to, as);
   ++at.runs;
@@ -580,7 +581,7 @@ bool Folding::flag(std::string_view name) const {
 
 Folding::Verdict Folding::apply() {
   const FoldRow* row = fold_row(fact_.kind);
-  if (row == nullptr) return "is no kind of fact";
+  if (row == nullptr) return "is not a known kind of fact";
   if (row->shape.of_node != fact_.node.has_value()) {
     return fact_.node ? "names a node" : "names no node";
   }

@@ -66,7 +66,7 @@ std::string tab_near(std::string_view text, int broken) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view blanks = text.substr(0, std::min(text.find_first_not_of(" \t"), end));
     if (line + 1 >= broken && blanks.find('\t') != std::string_view::npos)
-      return "; line " + std::to_string(line + 1) + " is indented by a tab: YAML takes blanks alone";
+      return "; line " + std::to_string(line + 1) + " is indented by a tab: YAML allows only spaces";
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return "";
@@ -142,7 +142,7 @@ class Builder : public YAML::EventHandler {
 
   void key(const YAML::Mark& mark, const std::string& text) {
     Level& level = open_.back();
-    if (level.value->contains(text)) refuse(mark, "the key " + shown(text) + " stands in this map twice");
+    if (level.value->contains(text)) refuse(mark, "the key " + shown(text) + " is a duplicate key of this map");
     level.key = text;
     level.has_key = true;
     if (path_bytes() > kMaxValuePathBytes)

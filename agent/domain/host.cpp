@@ -38,7 +38,7 @@ const char* wrong_character(char c) {
     case ']':
       return "brackets stand around an IPv6 address alone";
     case '*':
-      return "a wildcard is no host";
+      return "a wildcard is not a host";
     default:
       break;
   }
@@ -135,9 +135,10 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
   if (end != std::string_view::npos) {
     host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
     port = text.substr(end + (bracketed ? 1 : 0));
-    if (!port.empty() && port.front() != ':') return refused(text, "after the bracket comes a colon and the port");
+    if (!port.empty() && port.front() != ':')
+      return refused(text, "the bracket must be followed by a colon and the port");
     if (port.find(':', 1) != std::string_view::npos) {
-      return refused(text, "an IPv6 address stands in brackets, as in [2001:db8::1]:443");
+      return refused(text, "an IPv6 address must be in brackets, for example [2001:db8::1]:443");
     }
   }
   HostPort out;

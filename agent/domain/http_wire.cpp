@@ -61,7 +61,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
     if (wrong_) return tl::unexpected<Error>(*wrong_);
     if (code && code != http::error::need_more)
       return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
-                                                   : "this is no request of HTTP/1.1: ") +
+                                                   : "this is not an HTTP/1.1 request: ") +
                                      code.message());
     if (is_header_done() && !is_done() && bytes.size() - used > kMostOverhead)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
@@ -90,18 +90,18 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
 
   void on_field_impl(http::field field, beast::string_view name, beast::string_view value, error_code& code) override {
     if (is_header_done()) {
-      if (!trailers_) refuse(code, "a trailer stands behind the chunks");
+      if (!trailers_) refuse(code, "a trailer follows the chunks");
       return;
     }
     if (fields.size() == kMostFields) return refuse(code, "there are over " + std::to_string(kMostFields) + " headers");
     if (field == http::field::content_length && !is_length(std_view(value)))
-      return refuse(code, "Content-Length is no number of bytes: " + shown(std_view(value)));
+      return refuse(code, "Content-Length is not a number of bytes: " + shown(std_view(value)));
     if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked"))
       return refuse(code, "Transfer-Encoding may be chunked alone");
     if (stands_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
           return beast::iequals(beast::string_view(other.first), name);
         }))
-      return refuse(code, "the header " + std::string(std_view(name)) + " stands twice");
+      return refuse(code, "the header " + std::string(std_view(name)) + " occurs twice");
     fields.emplace_back(std_view(name), std_view(value));
   }
   void on_header_impl(error_code& code) override {
@@ -117,7 +117,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   }
   void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
     has_chunks_ = true;
-    if (size > kMostChunk) return refuse(code, "a chunk's size is no number of bytes");
+    if (size > kMostChunk) return refuse(code, "the size of a chunk is not a number of bytes");
     if ((overhead_ += extensions.size()) > kMostOverhead)
       refuse(code, Error{Code::too_large, "the chunk extensions or trailers are too long"});
   }
@@ -153,14 +153,14 @@ Result<std::size_t> HttpRequestParser::take_head(std::string_view bytes) {
   for (; length == 0 && looked_ < bytes.size(); ++looked_) {
     const char before = looked_ == 0 ? '\n' : bytes[looked_ - 1], c = bytes[looked_];
     if (c == '\n' && before != '\r') return fail(Code::invalid, "a line of the head ends without CR LF");
-    if (before == '\n' && (c == ' ' || c == '\t')) return fail(Code::invalid, "a header goes on in the next line");
+    if (before == '\n' && (c == ' ' || c == '\t')) return fail(Code::invalid, "a header continues in the next line");
     if (c == '\n' && bytes.substr(0, looked_ + 1).ends_with("\r\n\r\n")) length = looked_ + 1;
   }
   if (looked_ > most_head_bytes_)
     return fail(Code::too_large, "the head is over " + std::to_string(most_head_bytes_) + " bytes");
   if (length == 0) return 0;
   MJ_TRY(used, parser_->read(bytes.substr(0, length), nullptr));
-  if (used != length || !has_head()) return fail(Code::invalid, "the head is none of HTTP/1.1");
+  if (used != length || !has_head()) return fail(Code::invalid, "the head is not valid HTTP/1.1");
   return length;
 }
 

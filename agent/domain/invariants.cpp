@@ -19,10 +19,10 @@ namespace mycojobs {
 namespace {
 
 constexpr auto kVerifyRules = std::to_array<VerifyRule>({
-    {kFactKind, true, "a fact of a kind that nobody knows"},
+    {kFactKind, true, "a fact of an unknown kind"},
     {kFactField, true, "a fact that lacks a field, or with a malformed one"},
     {kFactRevision, true, "revisions of a job's facts that do not rise"},
-    {kFactOrder, true, "a fact that is not possible in the state that the job was in"},
+    {kFactOrder, true, "a fact that is not possible in the job's state"},
     {kFactClaim, true, "an owner's fact by a claim that is not the latest, or not live"},
     {kFactEpoch, true, "epochs of a job's claims that do not grow"},
     {kFactCount, true, "attempts or deliveries that do not follow each other"},
@@ -31,51 +31,51 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"fact-missing", true, "a claim lists a fact that its journal does not hold"},
     {"fact-unlisted", true, "a fact that its job's claim does not list: it would outlive the job"},
     {"fact-elsewhere", true, "facts of one job in the journals of two queues"},
-    {"queue-type", true, "the key of a queue holds something else: no job can be put into it"},
-    {"claim-type", true, "the key of a claim holds something else"},
-    {"claim-missing", true, "facts tell of a job whose claim is gone"},
-    {"claim-facts", true, "a claim that is not what the facts of its job say"},
-    {"no-place", true, "a job that is not where its state says: nobody will find it"},
-    {"two-places", true, "a job that is also in the place of another state"},
+    {"queue-type", true, "the key of a queue has another type: no job can be added to it"},
+    {"claim-type", true, "the key of a claim has another type"},
+    {"claim-missing", true, "the journal has facts of a job whose claim is missing"},
+    {"claim-facts", true, "a claim that differs from the facts of its job"},
+    {"no-place", true, "a job that is not in the index of its state, so no agent finds it"},
+    {"two-places", true, "a job that is also in the index of another state"},
     {"lease-index", true, "a live claim and the index of leases disagree"},
-    {"lease-overdue", true, "a lease that ran out more than a lease and a second ago: nobody recovers it"},
-    {"started-unclaimed", true, "a record that says started without a live claim"},
-    {"waiting-ended", true, "a job is parked on one that has ended: nothing will wake it"},
+    {"lease-overdue", true, "a lease that expired more than a lease and a second ago and was not recovered"},
+    {"started-unclaimed", true, "a record with the status started and without a live claim"},
+    {"waiting-ended", true, "a job is parked on a job that has ended, so it is never released"},
     {"held-free", true, "a job is held by its concurrency key, of which slots are free"},
-    {"slot-stray", true, "a job takes a slot and does not run"},
-    {"slot-missing", true, "a job runs and takes no slot"},
-    {"record-epoch", true, "a record with a higher epoch than its claim: the fence has gone back"},
+    {"slot-stray", true, "a job occupies a slot and does not run"},
+    {"slot-missing", true, "a job runs without a slot"},
+    {"record-epoch", true, "a record with a higher epoch than its claim: the epoch has decreased"},
     {"message-count", true, "the mark of a message does not count its jobs that have not ended"},
-    {"message-outbox", true, "a message of which something is to be sent elsewhere, and nobody will send it"},
-    {"message-inbox", true, "a message that has come, and nobody will take it"},
-    {"message-index", true, "a message that retention forgets, or that would be taken again if it came again"},
+    {"message-outbox", true, "a message with unsent parts that is missing in the outbox"},
+    {"message-inbox", true, "a received message that is missing in the inbox"},
+    {"message-index", true, "a message that retention does not delete, or that would be accepted twice"},
     {"idempotency-key", true, "the idempotency key of a job leads nowhere: the same request would make another job"},
     {"object-index", true, "objects and their indexes disagree"},
-    {"flow-mark", true, "a flow whose mark is gone, or does not have a job for each node"},
+    {"flow-mark", true, "a flow whose state key is missing or does not have a job for each node"},
     {"flow-catalog", true, "an entry of the catalog that names no flow, or names one a second time"},
-    {"schedule-index", true, "a schedule that is not listed, or whose definition does not know that it is used"},
-    {"flow-definition", true, "the definition of a flow is gone, or is not what it was"},
-    {"flow-journal", true, "entries of a flow's journal that are no facts, or facts that are gone"},
-    {"flow-fact", true, "a fact of a flow that is not possible in the state that the run was in"},
-    {"flow-checkpoint", true, "a checkpoint that does not say what the facts say"},
-    {"flow-index", true, "a flow's mark or indexes are not what its journal says"},
-    {"flow-due", true, "there is something to do for a flow, and nobody will look at it"},
-    {"flow-job", true, "a job of a flow that is not where its node says"},
-    {"flow-unheard", true, "a job of a flow has ended, and its flow will not hear of it"},
-    {"flow-orphan", true, "a planned job whose flow or message is gone or has ended: it will never run"},
-    {"world-journal", true, "facts of a world that are gone, are none or do not follow each other"},
-    {"world-index", true, "a world's indexes are not what its journal says"},
-    {"world-snapshot", true, "a snapshot that is gone, or another world than the journal makes"},
-    {"world-manifest", true, "a manifest that instances run is gone, or is not what it was"},
-    {"world-blob", true, "the state of an instance is gone, or is not what it was"},
-    {"world-effect", true, "an effect whose job or flow is gone, or does not know whose it is"},
-    {"world-unheard", true, "a job or flow that carries an effect has ended, and its world will not hear of it"},
-    {"world-due", true, "there is something to do for a world, and nobody will look at it"},
-    {"actor-key", true, "public keys of actors and the index of them disagree: what they sign is refused"},
-    {"world-mail", false, "an entry of a world's inbox that says nothing: it is dropped"},
+    {"schedule-index", true, "a schedule that is not listed, or whose definition does not list it as a user"},
+    {"flow-definition", true, "the definition of a flow is missing or was changed"},
+    {"flow-journal", true, "invalid entries or missing facts in a flow's journal"},
+    {"flow-fact", true, "a fact of a flow that is not possible in the state of the run"},
+    {"flow-checkpoint", true, "a checkpoint that differs from the facts"},
+    {"flow-index", true, "the state key or the indexes of a flow differ from its journal"},
+    {"flow-due", true, "a flow has pending work and is missing in the index of due flows"},
+    {"flow-job", true, "a job of a flow whose state differs from its node"},
+    {"flow-unheard", true, "a job of a flow has ended and its flow has no event of the end"},
+    {"flow-orphan", true, "a planned job whose flow or message is missing or has ended, so it never runs"},
+    {"world-journal", true, "facts of a deployment that are missing, invalid or not consecutive"},
+    {"world-index", true, "the indexes of a deployment differ from its journal"},
+    {"world-snapshot", true, "a snapshot that is missing or differs from the journal"},
+    {"world-manifest", true, "a manifest that instances run is missing or was changed"},
+    {"world-blob", true, "the state of an instance is missing or was changed"},
+    {"world-effect", true, "an effect whose job or flow is missing or does not name the effect"},
+    {"world-unheard", true, "the job or flow of an effect has ended and its deployment has no event of the end"},
+    {"world-due", true, "a deployment has pending work and is missing in the index"},
+    {"actor-key", true, "public keys of actors differ from their index: signatures of these actors are rejected"},
+    {"world-mail", false, "an invalid entry in the inbox of a deployment, which is dropped"},
     {"waits-circle", false, "jobs that wait for each other: their submitter made it so"},
     {"flow-record", false, "a flow's record that a client has overwritten or deleted; its journal decides"},
-    {"flow-history", false, "facts of a flow are gone: its checkpoint or its end stands for them"},
+    {"flow-history", false, "facts of a flow are missing; its checkpoint or its end replaces them"},
     {"flow-job-again", false, "a job whose node has settled was run again by an operator"},
     {"record-words", false, "a record that a client has overwritten; its claim decides"},
     {"record-gone", false, "the record of a job was deleted before it had ended, or before it was retired"},
@@ -83,10 +83,9 @@ constexpr auto kVerifyRules = std::to_array<VerifyRule>({
     {"entry-second", false, "a queue entry too many, which will be dropped"},
     {"entry-stray", false, "a queue entry that names no job or has no record: a dead letter to be"},
     {"bare-unqueued", false, "a record that was never pushed onto a queue"},
-    {"wait-unwatched", false, "a job whose wait is limited, or is not, and the index of limited waits says otherwise"},
-    {"not-listed", false, "a job that `job list` does not show: the index by what happened last lacks it"},
-    {"kept-bytes", false,
-     "the bytes that jobs keep are counted too high or too low, so that quotas hold too early or too late"},
+    {"wait-unwatched", false, "a job whose time limit of waiting differs from the index of limited waits"},
+    {"not-listed", false, "a job that `job list` does not show, since it is missing in the index of changes"},
+    {"kept-bytes", false, "the counted bytes of stored jobs are wrong, so quotas apply too early or too late"},
     {"log-open", false, "the log of an ended job lacks its last line"},
 });
 
@@ -216,7 +215,7 @@ JobVerdict JobJudging::run() {
   check_journal();
   const auto state = parse_job_state(truth_.state);
   if (!state) {
-    add("claim-facts", "has a claim in state " + shown(claim_.state) + ", which nobody knows");
+    add("claim-facts", "has a claim in state " + shown(claim_.state) + ", which is not a known kind");
     return std::move(out_);
   }
   if (*state != JobState::none && claimed("priority").empty()) {
@@ -233,7 +232,7 @@ JobVerdict JobJudging::run() {
     if (*state == JobState::none) {
       besides(fix);
     } else {
-      add("not-listed", "is not in the index of jobs by what happened last", {fix});
+      add("not-listed", "is missing in the index of changes", {fix});
     }
   }
   check_entries(*state);
@@ -366,7 +365,7 @@ void JobJudging::check_claim_facts() {
   if (!trusted_ && !bare) {
     if (!parse_job_state(claim_.state)) return;  // has a finding of its own
     const std::string why =
-        sight_.history.has_facts() ? ", and its facts say less than it" : ", and no fact tells of it";
+        sight_.history.has_facts() ? ", and its facts say less than it" : ", and the journal has no fact of it";
     return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kKept), restored());
   }
   std::string differences;
@@ -447,7 +446,7 @@ void JobJudging::check_places(JobState state) {
   }
   if (state == JobState::queued) check_queued();
   if (state == JobState::held && job_.slot_free && has_record()) {
-    add("held-free", "is held, and its concurrency key has a free slot", {to_queue("held")});
+    add("held-free", "is held, but its concurrency key has a free slot", {to_queue("held")});
   }
 }
 
@@ -519,20 +518,21 @@ void JobJudging::check_dependencies() {
   }
   if (!open) fixes = {to_queue("dependencies")};
   if (over != nullptr) {
-    add("waiting-ended", "waits for " + over->job + ", which has ended: nothing will wake it", fixes);
+    add("waiting-ended", "waits for " + over->job + ", which has ended, so it is never released", fixes);
   } else if (!open) {
-    add("waiting-ended", "waits, and all that it depends on has ended: nothing will wake it", fixes);
+    add("waiting-ended", "waits, but all its dependencies have ended, so it is never released", fixes);
   }
   for (const JobPlaces::Dependency& dep : job_.dependencies) {
     if (!dep.asked || dep.ended || (dep.waited && dep.wakes)) continue;
-    add("no-place", "is waiting, and nothing says that it waits for " + dep.job, {enter(JobPlace::waits, dep.job)});
+    add("no-place", "is waiting, but no index entry says that it waits for " + dep.job,
+        {enter(JobPlace::waits, dep.job)});
   }
 }
 
 void JobJudging::check_lease(JobState state) {
   if (state != JobState::live) {
     if (job_.lease_until_ms) {
-      add("lease-index", "is " + shown(word(state)) + " and stands among the leases", {leave(JobPlace::leases)});
+      add("lease-index", "is " + shown(word(state)) + " and is in the index of leases", {leave(JobPlace::leases)});
     }
     return;
   }
@@ -558,7 +558,7 @@ void JobJudging::check_slot(JobState state) {
   if (noted) fixes.push_back(forget);
   if (fixes.empty()) return;
   add("slot-stray",
-      "is " + shown(word(state)) + " and takes a slot of " +
+      "is " + shown(word(state)) + " and occupies a slot of " +
           (job_.slots.empty() ? shown(claimed("ckey")) + " by its claim" : "its concurrency key"),
       std::move(fixes));
 }
@@ -575,7 +575,7 @@ void JobJudging::check_own_slot() {
   if (!noted.empty() && noted != key) {
     std::vector<JobFix> fixes{note};
     if (takes(noted)) fixes.push_back(leave(JobPlace::slots, noted));
-    add("slot-stray", "runs, and its claim takes a slot of " + shown(noted), std::move(fixes));
+    add("slot-stray", "runs, and its claim occupies a slot of " + shown(noted), std::move(fixes));
   }
   if (key.empty()) return;
   if (!takes(key)) {
@@ -595,12 +595,12 @@ void JobJudging::check_wait(JobState state) {
   const JobFix note = with_words(JobFixKind::set_claim, {{"overdue", "1"}});
   if (limited && !job_.wait_until_ms) {
     const std::uint64_t from = std::max(written_number("queued_ms"), written_number("run_at_ms"));
-    add("wait-unwatched", "is " + shown(word(state)) + " and nobody will see when it has waited too long",
+    add("wait-unwatched", "is " + shown(word(state)) + " and its time limit of waiting is not enforced",
         {enter(JobPlace::overdue, from + wait), note});
   } else if (limited && claimed("overdue").empty()) {
     besides(note);
   } else if (!limited && job_.wait_until_ms && (state != JobState::none || wait == 0)) {
-    add("wait-unwatched", "is " + shown(word(state)) + " and stands among those whose wait is limited",
+    add("wait-unwatched", "is " + shown(word(state)) + " and is in the index of limited waits",
         {leave(JobPlace::overdue)});
   }
 }
@@ -613,16 +613,16 @@ void JobJudging::check_entries(JobState state) {
     std::vector<JobFix> fixes;
     if (!bare_end) fixes.push_back(leave(JobPlace::queue, sight_.queue));
     add("entry-second",
-        "is " + (bare_end ? std::string("over") : shown(word(state))) + " and stands in " + shown(sight_.queue) +
+        "is " + (bare_end ? std::string("over") : shown(word(state))) + " and is in " + shown(sight_.queue) +
             ": a client pushed it once more; the entry will be dropped",
         std::move(fixes));
   }
   if (!dropped && (entries > 1 || (entries == 1 && job_.in_priority))) {
-    add("entry-second", "stands in " + shown(sight_.queue) + " more than once: it runs once");
+    add("entry-second", "is in " + shown(sight_.queue) + " more than once: it runs once");
   }
   if (state != JobState::none && sight_.other_entries) {
     add("entry-second",
-        "belongs to " + shown(sight_.queue) + " and stands in another queue too: that entry will be dropped");
+        "belongs to " + shown(sight_.queue) + " and is in another queue too: that entry will be dropped");
   }
 }
 
@@ -637,7 +637,7 @@ void JobJudging::check_bare() {
     return;
   }
   if (!has_record() || has_ended(job_) || written("detail") == "created") {
-    if (status == "started") add("started-unclaimed", "has a record that says started, and no claim");
+    if (status == "started") add("started-unclaimed", "has a record with the status started and no claim");
     return;
   }
   // The job may be in another queue than that of its script type: an agent that serves that queue will claim it.
@@ -647,14 +647,15 @@ void JobJudging::check_bare() {
   }
   if (!queued) fixes.push_back(enter(JobPlace::queue, sight_.queue));
   if (status == "started") {
-    add("started-unclaimed", "has a record that says started, and no claim", std::move(fixes));
+    add("started-unclaimed", "has a record with the status started and no claim", std::move(fixes));
   } else if (!queued) {
     add("bare-unqueued",
-        "has a record that says " + shown(status) +
-            " and stands in no queue: nobody will run it; push it, or doctor --rebuild",
+        "has a record with the status " + shown(status) +
+            " and is in no queue, so it never runs; push it, or run doctor --rebuild",
         std::move(fixes));
   } else if (!fixes.empty()) {
-    add("record-words", "has a record that says " + shown(status) + ", and nobody has claimed it", std::move(fixes));
+    add("record-words", "has a record with the status " + shown(status) + ", and no runner has claimed it",
+        std::move(fixes));
   }
 }
 
@@ -667,7 +668,7 @@ void JobJudging::check_record(JobState state) {
   std::uint64_t epoch = 0;
   if (parse_u64(written("epoch"), epoch) && epoch > truth_.epoch) {
     add("record-epoch", "was run with epoch " + number(epoch) + ", and its claim has " + number(truth_.epoch) +
-                            ": the fence has gone back");
+                            ": the epoch has decreased");
   } else if (epoch != truth_.epoch) {
     add("record-words", "has a record with epoch " + number(epoch) + "; its claim decides: " + number(truth_.epoch));
   }
@@ -699,10 +700,10 @@ void JobJudging::check_record_words(JobState state) {
   if (ended) words.emplace_back("detail", truth_.detail);
   const std::vector<JobFix> fixes{with_words(JobFixKind::set_record, std::move(words))};
   if (status == "started" && state != JobState::live) {
-    return add("started-unclaimed", "has a record that says started, and is " + std::string(word(state)), fixes);
+    return add("started-unclaimed", "has a record with the status started, but is " + std::string(word(state)), fixes);
   }
   add("record-words",
-      "has a record that says " + shown(status) + ' ' + shown(detail) + "; its claim decides: " + should + ' ' +
+      "has a record with the status " + shown(status) + ' ' + shown(detail) + "; its claim decides: " + should + ' ' +
           shown(ended ? truth_.detail : truth_.state),
       fixes);
 }
@@ -757,15 +758,15 @@ std::vector<MessageFinding> judge(const MessagePlaces& message) {
     findings.push_back(
         {finding("message-outbox", message.message_key, message.message_key + ' ' + text), std::string(kind)});
   };
-  if (is("state", "away") && !has("delivered_ms")) lacks("send", "is to leave, and nobody will send it");
+  if (is("state", "away") && !has("delivered_ms")) lacks("send", "must be sent, but is missing in the outbox");
   if (is("state", "away") && has("delivered_ms") && has("result_ms"))
-    lacks("expire", "waits for its answer only so long, and nobody will see that time end");
-  if (is("answer", "due")) lacks("answer", "has ended, and nobody will tell its sender");
+    lacks("expire", "has a time limit for its answer that is not enforced");
+  if (is("answer", "due")) lacks("answer", "has ended, but its answer is missing in the outbox");
   if (is("answer", "wanted") && is("state", "taken") && has("stream"))
-    lacks("logs", "has jobs whose lines are wanted elsewhere, and nobody will send them");
+    lacks("logs", "has jobs with requested log lines, but is missing in the outbox");
   if (is("state", "arrived") && !message.in_inbox)
     findings.push_back({finding("message-inbox", message.message_key,
-                                message.message_key + " has come, and stands where nobody will take it"),
+                                message.message_key + " was received, but is missing in the inbox"),
                         "inbox"});
   const auto is_in = [&](std::string_view place) {
     return std::find(message.outbox.begin(), message.outbox.end(), place) != message.outbox.end();
@@ -778,7 +779,7 @@ std::vector<MessageFinding> judge(const MessagePlaces& message) {
       is("state", "refused") || is("state", "over") || (is("state", "taken") && is("left", "0") && !flow_runs);
   if (has_ended && !is_in("messages")) add("messages", "has ended, and is not in mj:messages: retention forgets it");
   if (has("origin") && has("content") && !is_in("came"))
-    add("came", "came from elsewhere, and mj:came does not know its content: it would be taken again");
+    add("came", "was received from another context, but its content is missing in mj:came: it would be accepted twice");
   return findings;
 }
 
@@ -902,20 +903,20 @@ void FlowJudging::check_journal() {
   const std::string trouble =
       sight_.anomalies.empty() ? "" : sight_.anomalies.front() + and_more(sight_.anomalies.size());
   if (run_.lacks_history) {
-    add("flow-history", "goes on from its checkpoint, since facts before it are gone: " + trouble);
+    add("flow-history", "resumes from its checkpoint, since older facts are missing: " + trouble);
   } else if (run_.is_lost && was_ended(sight_)) {
-    add("flow-history", "has ended, and its journal is gone: its record alone says how");
+    add("flow-history", "has ended, and its journal is missing: only its record has its end");
   } else if (run_.is_lost && sight_.revision == 0) {
     const std::string start = "`mycojobs flow start " + std::to_string(sight_.flow) + "`";
-    add("flow-journal",
-        "has lost its journal, and has no checkpoint: its run goes back to the beginning; " + start +
-            " begins it again with the ends that its jobs have reached, and asks for approvals and signals again");
+    add("flow-journal", "has lost its journal and has no checkpoint: its run restarts from the beginning; " + start +
+                            " starts it again with the ends of its jobs, and requests approvals and signals again");
   } else if (!trouble.empty()) {
     add("flow-journal", ": " + trouble, fixes);
     return;
   }
   if (sight_.places.deaf)
-    add("flow-journal", "cannot hear of its jobs: another client wrote where its events belong", std::move(fixes));
+    add("flow-journal", "cannot receive events of its jobs: another client wrote to the key of its events",
+        std::move(fixes));
 }
 
 // The checkpoint and the facts after it must give the same state as all facts.
@@ -934,7 +935,7 @@ void FlowJudging::check_checkpoint() {
   if (same || sight_.checkpoint_moved) return;
   add("flow-checkpoint",
       "has a checkpoint of revision " + std::to_string(sight_.checkpoint_at) +
-          (readable ? " that does not say what the facts say" : " that cannot be read"),
+          (readable ? " that differs from the facts" : " that cannot be read"),
       {leave_flow(FlowWhere::checkpoint)});
 }
 
@@ -942,7 +943,7 @@ void FlowJudging::check_mark() {
   if (!sight_.places.state.empty()) return;
   Fields words = sight_.lost_mark;
   words.emplace_back("state", should_);
-  add("flow-mark", "has lost its mark, which says where it is; its record and its journal give it again",
+  add("flow-mark", "has lost its state key; it can be derived from its record and its journal",
       {{FixKind::set_mark, FlowWhere::none, {}, std::move(words)}, enter_flow(FlowWhere::users)});
 }
 
@@ -956,7 +957,7 @@ void FlowJudging::check_awaited() {
     FlowFix fix{FixKind::await};
     fix.other = wait.other;
     add("flow-unheard",
-        "waits for " + other + ", which " + (over ? "is over" : "does not know") + ": nothing tells it of that end",
+        "waits for " + other + ", which " + (over ? "is over" : "does not list it") + ": it has no event of that end",
         {std::move(fix)});
   }
 }
@@ -974,12 +975,10 @@ void FlowJudging::check_index() {
   const auto put = [](bool in, FlowWhere place) { return in ? enter_flow(place) : leave_flow(place); };
   const bool active = should_ == "active";
   const bool ended = should_ == "ended" || creating_;
-  check(places.state.empty() || places.state == should_, "its mark says " + places.state,
+  check(places.state.empty() || places.state == should_, "its state key says " + places.state,
         {FixKind::set_mark, FlowWhere::none, {}, {{"state", should_}}});
-  check(places.active == active, "it is in the index of active flows or not, the wrong way round",
-        put(active, FlowWhere::active));
-  check(places.ended == ended, "it is in the index of ended flows or not, the wrong way round",
-        put(ended, FlowWhere::ended));
+  check(places.active == active, "its entry in the index of active flows is wrong", put(active, FlowWhere::active));
+  check(places.ended == ended, "its entry in the index of ended flows is wrong", put(ended, FlowWhere::ended));
   check(!places.due_ms || active, "it is due", leave_flow(FlowWhere::due));
   check(places.listed || creating_, "the catalog lacks it", enter_flow(FlowWhere::catalog));
   check(places.indexed || creating_, "the catalog of its name lacks it", enter_flow(FlowWhere::index));
@@ -1013,7 +1012,7 @@ void FlowJudging::check_job(std::uint32_t i) {
   if (over) {
     if (!sight_.all_events || sight_.heard.contains(job.job_key)) return;
     again_ = true;
-    return add("flow-unheard", "does not hear of an end: " + where + ", and no event tells of it", dispatch);
+    return add("flow-unheard", "missed an end: " + where + ", and it has no event of it", dispatch);
   }
   const bool by_runner = planned_node.kind == NodeKind::job && planned_node.supervisor_url.empty();
   if (under_way && by_runner && planned) {
@@ -1040,7 +1039,8 @@ void FlowJudging::check_due() {
   const std::uint64_t latest = now ? places.now_ms : next_timer_ms(state_);
   if (latest == 0 || (places.due_ms && *places.due_ms <= latest)) return;
   add("flow-due",
-      now ? "has something to do, and nobody will look at it" : "waits for a moment at which nobody will look",
+      now ? "has pending work, but is missing in the index of due flows"
+          : "waits for a time that is missing in the index of due flows",
       {enter_flow(FlowWhere::due)});
 }
 
@@ -1066,7 +1066,7 @@ void FlowJudging::check_record() {
   if (!sight_.record) {
     add("flow-record", "has no record: another client deleted it", {std::move(fix)});
   } else if (!wrong.empty()) {
-    add("flow-record", "has a record that says " + wrong, {std::move(fix)});
+    add("flow-record", "has a record with other values: " + wrong, {std::move(fix)});
   }
 }
 

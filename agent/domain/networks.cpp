@@ -38,10 +38,10 @@ Result<Networks> Networks::parse(const std::vector<std::string>& entries) {
     std::uint64_t bits = base ? base->bits() : 0;
     const bool sized = slash == text.size() || parse_u64(text.substr(slash + 1), bits);
     if (!base || !sized || bits > base->bits()) {
-      return fail(Code::invalid,
-                  shown(text) +
-                      " is no network: give loopback, any, an address such as 192.0.2.7 or a range such as "
-                      "10.1.0.0/16");
+      return fail(
+          Code::invalid,
+          shown(text) +
+              " is not a network: use loopback, any, an address such as 192.0.2.7 or a range such as 10.1.0.0/16");
     }
     out.ranges_.emplace_back(*base, static_cast<unsigned>(bits));
   }

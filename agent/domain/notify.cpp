@@ -106,10 +106,9 @@ Result<void> Webhooks::check(std::string_view url) const {
   MJ_TRY(address, parse_web_address(url));
   if (std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& entry) { return allows(entry, address); }))
     return {};
-  return fail(Code::denied, shown(url, 200) +
-                                ": is no webhook that the coordinator may call; its setting "
-                                "coordinator.webhooks allows " +
-                                text_);
+  return fail(Code::denied,
+              shown(url, 200) +
+                  ": is not a webhook that the coordinator may call; its setting coordinator.webhooks allows " + text_);
 }
 
 namespace {
@@ -152,10 +151,10 @@ void read_topic(const Reading& at, const json& value, NotifyTarget& target) {
 
 void read_job(const Reading& at, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::job;
-  if (!value.is_object()) return at.refuse("job: is no object with script and script_type");
+  if (!value.is_object()) return at.refuse("job: is not an object with script and script_type");
   for (const auto& item : value.items()) {
     if (std::find(kJobFields.begin(), kJobFields.end(), item.key()) == kJobFields.end())
-      at.refuse("job." + shown(item.key()) + ": a job that is to notify has no such field");
+      at.refuse("job." + shown(item.key()) + ": is not a field of a notification job");
   }
   auto decoded = decode_json<Job>(value);
   for (const FieldProblem& problem : decoded.problems) at.refuse("job." + problem.message);
@@ -200,7 +199,7 @@ NotifyTarget read_target_parts(const Reading& at, const json& value) {
     } else if (key == "on") {
       read_on(at, item.value(), target);
     } else {
-      at.refuse(shown(key) + ": is none of webhook, job, topic, on");
+      at.refuse(shown(key) + ": is not one of webhook, job, topic, on");
     }
   }
   if (kinds != 1) at.refuse("give one of webhook, job and topic");
@@ -253,12 +252,12 @@ NotifyRead read_notify(const json& value, std::string_view field) {
   if (value.is_null()) return out;
   if (const std::size_t bytes = dump_json(value).size(); bytes > kMaxNotifyBytes) {
     Reading{out, name}.refuse(std::to_string(bytes) + " bytes are more than " + std::to_string(kMaxNotifyBytes) +
-                              ": let the job's script fetch what it needs");
+                              ": fetch the values in the job's script");
   } else if (!value.is_array()) {
     out.targets.push_back(read_target({out, name}, value));
   } else if (value.size() > kMaxTargets) {
     Reading{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
-                              " who may hear of an end");
+                              " receivers of a notification");
   } else {
     for (std::size_t i = 0; i < value.size(); ++i)
       out.targets.push_back(read_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));

@@ -37,7 +37,7 @@ class Params {
     for (const auto& each : object_.items()) {
       if ((" " + std::string(known) + " ").find(" " + each.key() + " ") != std::string::npos) continue;
       return fail(Code::invalid,
-                  at("") + shown(each.key()) + ": there is no such parameter; there are " + std::string(known));
+                  at("") + shown(each.key()) + ": unknown parameter; the parameters are " + std::string(known));
     }
     return {};
   }
@@ -203,12 +203,12 @@ Result<void> read_find(const Params& params, ObjectCall& call) {
   if (value->is_string()) call.query.equal = value->get<std::string>();
   if (value->is_boolean()) call.query.equal = value->get<bool>();
   if (value->is_number()) call.query.equal = value->get<double>();
-  if (!call.query.equal) return params.wrong("value", "text, a number or a boolean, which are what is indexed");
+  if (!call.query.equal) return params.wrong("value", "text, a number or a boolean, since only these are indexed");
   return {};
 }
 Result<void> read_search(const Params& params, ObjectCall& call) {
   MJ_CHECK(read_list(params, call));
-  if (params.find("text") == nullptr) return params.wrong("text", "the words to look for");
+  if (params.find("text") == nullptr) return params.wrong("text", "the words to search for");
   MJ_TRY(text, params.text("text", ""));
   if (text.size() > 4096) return fail(Code::too_large, "text: is more than 4096 bytes");
   call.text = text;
@@ -283,7 +283,7 @@ Result<ObjectCall> read_call(const json& request) {
   if (row == kMethods.end()) {
     std::string known;
     for (const MethodRow& each : kMethods) known += (known.empty() ? "" : ", ") + std::string(each.name);
-    return fail(Code::invalid, "method: " + shown(name) + " is none; there are " + known);
+    return fail(Code::invalid, "method: " + shown(name) + " is not known; the values are " + known);
   }
   const auto given = request.find("params");
   // An empty Lua table may arrive as a list.

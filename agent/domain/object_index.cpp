@@ -145,7 +145,7 @@ std::optional<ObjectValue> value_of(const json* value) {
 
 Result<json> parse_object(std::string_view text) {
   MJ_TRY(value, parse_json(text));
-  if (!value.is_object()) return fail(Code::invalid, "is no JSON object");
+  if (!value.is_object()) return fail(Code::invalid, "is not a JSON object");
   return std::move(value);
 }
 
@@ -199,8 +199,8 @@ Result<void> check_object_name(std::string_view what, std::string_view name) {
       std::all_of(name.begin(), name.end(), fits)) {
     return {};
   }
-  return fail(Code::invalid,
-              std::string(what) + ": " + shown(name) + " is no name: 1 to 32 of a-z, 0-9, _ and -, a letter first");
+  return fail(Code::invalid, std::string(what) + ": " + shown(name) +
+                                 " is not a valid name: use 1 to 32 of a-z, 0-9, _ and -, with a letter first");
 }
 
 Result<void> check_object_id(std::string_view what, std::string_view id) {
@@ -209,8 +209,7 @@ Result<void> check_object_id(std::string_view what, std::string_view id) {
     return {};
   }
   return fail(Code::invalid, std::string(what) + ": " + shown(id) +
-                                 " is no id: 1 to 128 bytes of UTF-8 without control "
-                                 "characters");
+                                 " is not a valid id: use 1 to 128 bytes of UTF-8 without control characters");
 }
 
 Result<void> check_object_field(std::string_view what, std::string_view field) {
@@ -219,8 +218,9 @@ Result<void> check_object_field(std::string_view what, std::string_view field) {
       is_utf8(field) && field.front() != '.' && field.back() != '.' && field.find("..") == std::string_view::npos) {
     return {};
   }
-  return fail(Code::invalid, std::string(what) + ": " + shown(field) +
-                                 " is no field: 1 to 128 bytes, a path like address.city, without control characters");
+  return fail(Code::invalid,
+              std::string(what) + ": " + shown(field) +
+                  " is not a valid field: use a path like address.city of 1 to 128 bytes without control characters");
 }
 
 std::string make_object_id() {

@@ -173,7 +173,7 @@ Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
   if (const std::string_view why = why_never_added(name); !why.empty())
     return fail(Code::invalid, shown(name) + ' ' + std::string(why));
   if (is_known_syscall(name) || (kind == PolicyKind::ceiling && name == "*")) return std::string(name);
-  return fail(Code::invalid, shown(name) + " is no system call: names are as in syscalls(2), such as \"keyctl\"");
+  return fail(Code::invalid, shown(name) + " is not a system call: use a name of syscalls(2), such as \"keyctl\"");
 }
 
 Result<std::string> check_secret(std::string_view name) {
@@ -381,7 +381,7 @@ class Reader {
       } else if (is_group(bare + '.') && bare != "replace") {
         refuse(name, "is not an object: write " + group_example(bare));
       } else {
-        refuse(safe(name), "is no name of a policy: " + known_names());
+        refuse(safe(name), "is not a field of a policy: " + known_names());
       }
     }
   }
@@ -413,7 +413,7 @@ class Reader {
     }
     if (out_.request.named[at]) return refuse(name, "is given twice: give it once, or below replace");
     if (!has_ceiling(field) && kind_ == PolicyKind::ceiling) {
-      return refuse(name, "is nothing that a ceiling could forbid: leave it out");
+      return refuse(name, "cannot be forbidden by a ceiling: omit it");
     }
     out_.request.named[at] = true;
     out_.request.replace[at] =
@@ -421,7 +421,7 @@ class Reader {
     Policy& values = out_.request.values;
     if (value.is_null()) {
       out_.request.named[at] = false;
-      return refuse(name, "is null: leave it out to ask for nothing");
+      return refuse(name, "is null: omit it to request nothing");
     }
     if (const NumberRow* row = row_of(policies::number_rows(), field)) {
       out_.request.named[at] = read_number(*row, name, value);

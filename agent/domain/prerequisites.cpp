@@ -125,11 +125,11 @@ std::string problem_of_url(std::string_view url) {
   if (url.size() > 2048) return "is longer than 2048 bytes";
   const bool plain =
       std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f && c != '\\' && c != '"'; });
-  if (!plain) return "write what is not plain ASCII as %XX";
+  if (!plain) return "encode characters outside of ASCII as %XX";
   const std::string_view after = url.substr(url.find("://") + 3);
   const std::string_view authority = after.substr(0, after.find_first_of("/?#"));
   if (authority.empty()) return "names no host";
-  if (authority.find('@') != std::string_view::npos) return "leave the user name out";
+  if (authority.find('@') != std::string_view::npos) return "omit the user name";
   std::string path(after.substr(authority.size(), after.find_first_of("?#") - authority.size()));
   for (std::size_t at = 0; (at = path.find("%2", at)) != std::string::npos; ++at) {
     if (at + 2 < path.size() && (path[at + 2] == 'e' || path[at + 2] == 'E')) path.replace(at, 3, ".");
@@ -159,7 +159,7 @@ Result<Condition> parse_target(Condition condition, std::string_view rest) {
     }
     case Kind::at: {
       const auto moment = parse_moment(condition.target);
-      if (!moment) return refuse(text, "write a moment as in at:2026-11-21T10:00:00Z");
+      if (!moment) return refuse(text, "use a time such as at:2026-11-21T10:00:00Z");
       condition.time_ms = *moment;
       break;
     }
@@ -202,7 +202,7 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
   const Scheme* scheme = scheme_of(text);
   if (scheme == nullptr) {
     return refuse(text,
-                  "is of no known kind: give wait:, at:, redis:, file:, tcp:, http://, https://, approval: or flow:");
+                  "has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, approval: or flow:");
   }
   Condition condition;
   condition.kind = scheme->kind;
@@ -211,10 +211,9 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
   const std::string matched = parsed.kind == Kind::file ? "file:" + parsed.target : parsed.text;
   if (scheme->asks_operator &&
       std::none_of(allowed.begin(), allowed.end(), [&](const std::string& entry) { return allows(entry, matched); })) {
-    return fail(
-        Code::denied,
-        quoted(text) +
-            ": whoever looks may not look there: the operator's option prerequisites.allow has no beginning of it");
+    return fail(Code::denied,
+                quoted(text) +
+                    ": is not allowed on this host: the operator's setting prerequisites.allow has no matching prefix");
   }
   return std::move(parsed);
 }
@@ -226,10 +225,9 @@ Result<void> check_allowed(const std::vector<std::string>& allowed) {
     const Scheme* scheme = scheme_of(entry);
     const bool whole_scheme = entry == "http:" || entry == "https:";
     if (!whole_scheme && (scheme == nullptr || !scheme->asks_operator)) {
-      return fail(Code::invalid,
-                  "prerequisites.allow: " + shown(entry, 200) +
-                      " allows nothing: begin it with file:, tcp:, http:// or https:// (wait, at, redis, "
-                      "approval and flow are always allowed)");
+      return fail(Code::invalid, "prerequisites.allow: " + shown(entry, 200) +
+                                     " allows nothing: use a prefix that begins with file:, tcp:, http:// or https:// "
+                                     "(wait, at, redis, approval and flow are always allowed)");
     }
     if (entry.starts_with("file:") && entry != "file:" && !is_path_normal(entry.substr(5))) {
       return fail(Code::invalid, "prerequisites.allow: " + shown(entry, 200) +

@@ -58,7 +58,7 @@ Result<void> check_warm(std::string_view name, const Policy& policy) {
     if (each.warm) names += (names.empty() ? "" : ", ") + std::string(each.name);
   }
   return fail(Code::invalid,
-              "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): leave it out");
+              "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): omit it");
 }
 
 Policy default_ceiling() {

@@ -7,7 +7,7 @@ namespace {
 Result<void> take_over(const char* field, Id& id, Id senders) {
   if (id == 0) id = senders;
   if (id == senders) return {};
-  return fail(Code::denied, std::string(field) + ": " + std::to_string(id) + " is not what it is sent as, " +
+  return fail(Code::denied, std::string(field) + ": " + std::to_string(id) + " differs from the sender, " +
                                 std::to_string(senders) + ": leave " + field + " out");
 }
 

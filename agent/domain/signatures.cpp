@@ -39,7 +39,7 @@ Result<std::string> signed_bytes(const Message& message) {
 }
 
 Result<std::string> signed_bytes(json object, std::string_view kind) {
-  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is no object");
+  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is not an object");
   object.erase("signature");
   MJ_TRY(bytes, encode_cbor(object));
   return "mycojobs " + std::string(kind) + " 1\n" + bytes;
@@ -49,13 +49,13 @@ struct Signed {
   std::string algorithm, signer, signature;
 };
 Result<void> check(const Signed& by, const std::string& pubkey, const Result<std::string>& bytes) {
-  if (by.signature.empty()) return fail(Code::denied, "signature: there is none");
+  if (by.signature.empty()) return fail(Code::denied, "signature: is missing");
   if (by.algorithm != kEd25519) {
     return fail(Code::denied, "algorithm: " + shown(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
   }
   if (!is_public_key(pubkey))
     return fail(Code::denied,
-                "signer: no key is recorded here for who signs: mycojobs actor update ID --key KEY (of a "
+                "signer: no key is recorded for the signer; set it with mycojobs actor update ID --key KEY (of a "
                 "runner: runner update ID --pubkey KEY)");
   if (by.signer != pubkey) return fail(Code::denied, "signer: " + shown(by.signer, 80) + " is not its key, " + pubkey);
   if (!bytes) return fail(Code::denied, bytes.error().message);
@@ -72,9 +72,10 @@ std::string text_of(const json& object, const char* name) {
 }  // namespace
 
 Result<void> sign(Message& message, const SigningKey& key) {
-  if (message.created_at == 0) return fail(Code::invalid, "created_at: is absent; it stands in what is signed");
+  if (message.created_at == 0) return fail(Code::invalid, "created_at: is missing; the signed text must contain it");
   if (message.target_context == 0 && message.target_address.empty())
-    return fail(Code::invalid, "target_context: is absent, as is target_address; one stands in what is signed");
+    return fail(Code::invalid,
+                "target_context: is missing, and so is target_address; the signed text must contain one of them");
   message.algorithm = kEd25519;
   message.signer = key.public_key();
   MJ_TRY(bytes, signed_bytes(message));
@@ -92,7 +93,7 @@ Result<void> check_moment(const char* field, std::uint64_t moment_s, const Signa
   if (apart <= against.window_s) return {};
   return fail(Code::denied, std::string(field) + ": " + std::to_string(apart) + " s " +
                                 (moment_s < against.now_s ? "ago" : "ahead of the clock here") + "; at most " +
-                                std::to_string(against.window_s) + ": sign it again, or mend the clocks");
+                                std::to_string(against.window_s) + ": sign it again, or correct the clocks");
 }
 
 Result<std::string> content_hash(const Message& message) {
@@ -123,7 +124,7 @@ std::string result_hash(const TextMap& result, const std::vector<std::string>& r
 }
 
 Result<void> sign(json& object, std::string_view kind, const SigningKey& key) {
-  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is no object");
+  if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is not an object");
   object["algorithm"] = kEd25519;
   object["signer"] = key.public_key();
   MJ_TRY(bytes, signed_bytes(object, kind));

@@ -35,7 +35,7 @@ constexpr bool is_granted_by_exec(std::string_view syscall) {
 // Returns the reason, to be printed after the name of the call, or an empty text if the call can be added.
 constexpr std::string_view why_never_added(std::string_view syscall) {
   if (is_granted_by_exec(syscall)) return "is never granted by name: exec = true grants new processes and programs";
-  if (is_granted_to_nobody(syscall)) return "is granted to nobody: it leads out of any sandbox";
+  if (is_granted_to_nobody(syscall)) return "is never granted: it allows an escape from any sandbox";
   return {};
 }
 

@@ -20,8 +20,8 @@ class WorldJudging {
   std::vector<WorldFinding> run() {
     if (!sight_.journal.empty()) {
       add("world-journal", sight_.journal +
-                               ": nothing mends it; bring the world's keys back from a backup, or export "
-                               "what can be read and apply it under another name");
+                               ": it cannot be repaired; restore the keys of the deployment from a backup, or export "
+                               "the readable part and apply it under another name");
       return std::move(findings_);
     }
     check_index();
@@ -29,7 +29,7 @@ class WorldJudging {
     check_carriers();
     check_due();
     for (const std::string& entry : sight_.odd_mail)
-      add("world-mail", "the entry " + entry + " of its inbox says nothing: a coordinator drops it");
+      add("world-mail", "the entry " + entry + " of its inbox is invalid: a coordinator drops it");
     return std::move(findings_);
   }
 
@@ -41,10 +41,10 @@ class WorldJudging {
   void check_index() {
     const WorldPlaces& places = sight_.places;
     if (!places.listed)
-      add("world-index", "is not among the worlds of the context: nobody will look at it",
+      add("world-index", "is missing in the index of deployments, so no coordinator processes it",
           {{WorldFixKind::list}, {WorldFixKind::due}});
     if (places.manifest != state_.manifest)
-      add("world-index", "says that another manifest is in force than its journal",
+      add("world-index", "names another current manifest than its journal",
           {{WorldFixKind::head, state_.manifest, ""}});
     for (const std::string& name : places.full) {
       const auto cell = std::find_if(state_.cells.begin(), state_.cells.end(),
@@ -54,8 +54,7 @@ class WorldJudging {
             {{WorldFixKind::open, name, ""}});
     }
     if (!sight_.snapshot.empty())
-      add("world-snapshot",
-          sight_.snapshot + ": it shortens nothing; without it the journal is read from its beginning",
+      add("world-snapshot", sight_.snapshot + ": it cannot be used; without it the journal is read from its beginning",
           {{WorldFixKind::snapshot}});
   }
 
@@ -63,7 +62,7 @@ class WorldJudging {
     for (const auto& [hash, why] : sight_.manifests)
       add("world-manifest", why + ": `mycojobs workflow apply` of the same files brings it back, if it is in force");
     for (const auto& [hash, why] : sight_.blobs)
-      add("world-blob", why + ": its instance takes no step; nothing but a backup brings it back");
+      add("world-blob", why + ": its instance takes no step; restore it from a backup");
   }
 
   void check_carriers() {
@@ -73,16 +72,15 @@ class WorldJudging {
       const std::string kind = each.carrier.substr(0, each.carrier.find(':'));
       const WorldFix notice{WorldFixKind::notice, kind, each.carrier};
       if (kind != "job" && kind != "flow")
-        add("world-effect", what + ", which carries nothing");
+        add("world-effect", what + ", which belongs to no effect");
       else if (each.has_arrived)
         continue;
       else if (!each.is_there)
-        add("world-effect", what + ", which is gone: it was lost, and is not begun again", {notice});
+        add("world-effect", what + ", which is missing: it was lost and is not started again", {notice});
       else if (each.has_ended && !each.is_refused)
-        add("world-unheard", what + ", which has ended, and nobody will tell it", {notice});
+        add("world-unheard", what + ", which has ended, but the deployment has no event of the end", {notice});
       else if (!each.has_ended && each.effect_of != own)
-        add("world-effect", what + ", whose record does not say whose effect it is",
-            {{WorldFixKind::mark, "", each.carrier}});
+        add("world-effect", what + ", whose record does not name its effect", {{WorldFixKind::mark, "", each.carrier}});
       else if (!each.key.empty() && each.key != "intent " + each.intent)
         add("world-effect", what + ", which carries another intent");
     }
@@ -102,15 +100,16 @@ class WorldJudging {
       const CellState* cell = state_.cell(id);
       const auto pending = cell == nullptr ? nullptr : &cell->pending.at(intent);
       if (pending == nullptr) continue;
-      if (!pending->published) want(now, shown(id) + " has asked for an effect");
+      if (!pending->published) want(now, shown(id) + " has requested an effect");
       if (const std::uint64_t at = settled_by_time(*pending); pending->published && at != 0)
-        want(at, shown(id) + " waits for a moment");
+        want(at, shown(id) + " waits for a time");
     }
     if (!state_.ready.empty()) want(now, counted(state_.ready.size(), "instance") + " can take a step");
-    if (sight_.places.mail > 0) want(now, "its inbox holds something");
+    if (sight_.places.mail > 0) want(now, "its inbox has entries");
     if (wanted == 0) return;
     const std::uint64_t due = sight_.places.due_ms, latest = std::max(wanted, now) + kWorldLateMs;
-    if (due == 0 || due > latest) add("world-due", why + ", and nobody will look at it", {{WorldFixKind::due}});
+    if (due == 0 || due > latest)
+      add("world-due", why + ", but it is missing in the index of due deployments", {{WorldFixKind::due}});
   }
 
   const WorldSight& sight_;

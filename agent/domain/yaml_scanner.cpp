@@ -84,7 +84,7 @@ class YamlScanner {
     if (++nodes_ > bounds_.max_nodes) refuse("more than " + std::to_string(bounds_.max_nodes) + " keys and values");
     if (++held_ > bounds_.max_held) {
       refuse("more than " + std::to_string(bounds_.max_held) +
-             " keys and values in one line, or in one list or map in brackets: write each in a line of its own");
+             " keys and values in one line, or in one list or map in brackets: write one key or value per line");
     }
     item_is_empty_ = false;
   }

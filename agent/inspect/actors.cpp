@@ -85,21 +85,21 @@ Result<std::vector<KeyTrouble>> look_at_keys(Store& store) {
   auto index = keys_of_index(store, records);
   if (!index && index.error().code != Code::invalid) return tl::unexpected<Error>(std::move(index).error());
   if (!index) {
-    all.push_back({"", "mj:actor-keys", "mj:actor-keys is no hash: " + index.error().message + "; delete that key"});
+    all.push_back({"", "mj:actor-keys", "mj:actor-keys is not a hash: " + index.error().message + "; delete that key"});
     return all;
   }
   for (const auto& [pubkey, ids] : records) {
     if (ids.size() > 1)
       all.push_back({pubkey, "actor:" + *ids.begin(),
-                     actors_text(ids) + " have the same public key, which is nobody's then: `mycojobs actor update` "
-                                        "gives one of them another"});
+                     actors_text(ids) + " have the same public key, which then identifies no actor: give one of them "
+                                        "another key with `mycojobs actor update`"});
     const auto known = index->find(pubkey);
     const bool whole =
         known != index->end() && std::includes(known->second.begin(), known->second.end(), ids.begin(), ids.end());
     if (!whole && ids.size() == 1)
       all.push_back({pubkey, "actor:" + *ids.begin(),
-                     actors_text(ids) + " has a public key that mj:actor-keys does not have: what it signs is refused "
-                                        "until all records were looked through",
+                     actors_text(ids) + " has a public key that is missing in mj:actor-keys: its signatures are "
+                                        "rejected until all records are scanned",
                      true});
   }
   for (const auto& [pubkey, ids] : *index)
@@ -144,7 +144,7 @@ Result<std::vector<std::string>> rebuild_actors(Store& store, bool dry_run) {
   MJ_TRY(troubles, lasting_troubles(store));
   std::vector<std::string> lines;
   for (const KeyTrouble& each : troubles) {
-    lines.push_back(each.text + (each.can_mend ? "" : " (cannot be mended)"));
+    lines.push_back(each.text + (each.can_mend ? "" : " (cannot be repaired)"));
     if (each.can_mend && !dry_run) MJ_CHECK(mend_key(store, each.pubkey));
   }
   return lines;

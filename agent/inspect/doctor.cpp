@@ -16,7 +16,8 @@ namespace mycojobs {
 namespace {
 
 constexpr std::string_view kUnreadable = "not readable: the server keeps it from this user";
-constexpr std::string_view kLetRead = "let the user of the address run CONFIG GET, or look there yourself";
+constexpr std::string_view kLetRead =
+    "allow CONFIG GET for the Redis user of the address, or check the setting on the server";
 
 Check memory_check(const std::string& policy) {
   Check check{"redis", "maxmemory-policy", Verdict::ok, policy, ""};
@@ -26,7 +27,7 @@ Check memory_check(const std::string& policy) {
     check.remedy = kLetRead;
   } else if (policy != "noeviction") {
     check.verdict = Verdict::missing;
-    check.detail = policy + ": Redis may throw away queues and records when its memory is full";
+    check.detail = policy + ": Redis may evict queues and records when its memory is full";
     check.remedy = "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
   }
   return check;
@@ -34,7 +35,7 @@ Check memory_check(const std::string& policy) {
 
 Check append_check(const std::string& appendonly) {
   if (appendonly == "yes")
-    return {"redis", "appendonly", Verdict::ok, "yes: what was acknowledged survives a crash of Redis", ""};
+    return {"redis", "appendonly", Verdict::ok, "yes: acknowledged writes survive a crash of Redis", ""};
   if (appendonly.empty())
     return {"redis", "appendonly", Verdict::warning, std::string(kUnreadable), std::string(kLetRead)};
   return {"redis", "appendonly", Verdict::warning,
@@ -48,14 +49,13 @@ Check sync_check(const ServerFacts& facts) {
   if (facts.appendonly == "no") {
     check.detail = facts.appendfsync + ": without effect while appendonly is no";
   } else if (facts.appendfsync == "always") {
-    check.detail = "always: a power cut loses nothing that was acknowledged; each step waits for the disk";
+    check.detail = "always: a power failure loses no acknowledged write; each step waits for the disk";
   } else if (facts.appendfsync == "everysec") {
     check.detail =
-        "everysec: a power cut may lose about the last second (always: nothing, at the price of a disk write "
-        "for each step)";
+        "everysec: a power failure may lose about the last second (always: no loss, but a disk write for each step)";
   } else if (facts.appendfsync == "no") {
     check.verdict = Verdict::warning;
-    check.detail = "no: a power cut may lose half a minute (everysec: about a second; always: nothing)";
+    check.detail = "no: a power failure may lose half a minute (everysec: about a second; always: no loss)";
     check.remedy = "redis-cli CONFIG SET appendfsync everysec, and the same in redis.conf";
   } else {
     check.verdict = Verdict::warning;
@@ -74,26 +74,27 @@ Check databases_check(const ServerFacts& facts, Id highest) {
   return {
       "redis", "databases", Verdict::missing,
       fmt::format("{}: context {} needs a database of that number", facts.databases, highest),
-      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or give the context a Redis of its own",
+      fmt::format("set `databases {}` or more in redis.conf and restart Redis, or use a separate Redis for the context",
                   highest + 1)};
 }
 
 Check sharing_check(const std::vector<Id>& contexts) {
-  return {"redis", "sharing", Verdict::ok,
-          fmt::format("contexts {} share this server, and a database is no wall: those that distrust each other need "
-                      "Redis servers of their own (mycojobs context acl prints users for each role)",
-                      fmt::join(contexts, ", ")),
-          ""};
+  return {
+      "redis", "sharing", Verdict::ok,
+      fmt::format("contexts {} share this server, and databases are not isolated from each other: contexts that "
+                  "distrust each other need separate Redis servers (mycojobs context acl prints users for each role)",
+                  fmt::join(contexts, ", ")),
+      ""};
 }
 
 Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
   if (facts.replica) {
-    return {"redis", "replication", Verdict::missing, "this server is a replica, which takes no writes",
+    return {"redis", "replication", Verdict::missing, "this server is a replica, which rejects writes",
             "give the address of its primary"};
   }
   if (wait_replicas == 0) {
     return {"redis", "replication", Verdict::ok,
-            "primary; redis_wait_replicas is 0: a failover may lose what was just acknowledged", ""};
+            "primary; redis_wait_replicas is 0: a failover may lose the latest acknowledged writes", ""};
   }
   return {
       "redis", "replication", Verdict::ok,
@@ -114,7 +115,7 @@ std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uin
   const bool failing = facts.persistence_error;
   checks.push_back({"redis", "persistence", failing ? Verdict::missing : Verdict::ok,
                     failing ? "failing: Redis cannot write its files, and may refuse every write" : "working",
-                    failing ? "look at the disk and at Redis' log" : ""});
+                    failing ? "check the disk and the log of Redis" : ""});
   checks.push_back({"redis", "cluster", facts.cluster ? Verdict::missing : Verdict::ok,
                     facts.cluster ? "on: the server-side scripts use keys that they do not declare" : "off",
                     facts.cluster ? "use a Redis without cluster mode" : ""});
@@ -126,7 +127,7 @@ std::vector<Check> examine_server(const ServerFacts& facts, Id highest, std::uin
 Check default_user_check(bool open) {
   if (!open) return {"redis", "default user", Verdict::ok, "closed: clients need a user and a password", ""};
   return {"redis", "default user", Verdict::warning,
-          "open: clients without a password may do everything, beside users named mycojobs-*",
+          "open: clients without a password may do everything, in addition to the users mycojobs-*",
           "first ACL SETUSER admin on >PASSWORD ~* &* +@all; then as admin: ACL SETUSER default off, and ACL SAVE or "
           "CONFIG REWRITE (docs/operations.md, \"Redis\")"};
 }
@@ -167,7 +168,7 @@ std::vector<Check> examine_writes(Store& store, Id context) {
   const std::string name = "writes to context " + std::to_string(context);
   if (written) return {{"redis", name, Verdict::ok, "taken", ""}};
   return {{"redis", name, Verdict::missing, "refused: " + written.error().message,
-           "docs/operations.md, \"When something fails\": jobs are neither taken nor ended until then"}};
+           "docs/operations.md, \"When something fails\": jobs are neither claimed nor ended until then"}};
 }
 
 namespace {
@@ -184,8 +185,8 @@ Check usage_check(const std::string& name, std::uint64_t bytes, std::uint64_t qu
 }
 Check quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota, const std::string& setting) {
   return usage_check(name, bytes, quota, setting,
-                     "ended jobs leave before `retention` is over, and new ones may be refused: shorten `retention`, "
-                     "or raise " +
+                     "ended jobs are deleted before the end of `retention`, and new jobs may be rejected: shorten "
+                     "`retention`, or raise " +
                          setting + " where Redis has the memory");
 }
 
@@ -217,10 +218,10 @@ namespace {
 Result<Check> record_check(Store& store, Id context) {
   const std::string number = std::to_string(context);
   const auto record = store.load(context, "context:" + number);
-  if (record) return Check{"context", "record", Verdict::ok, "there: its lists say who may do what", ""};
+  if (record) return Check{"context", "record", Verdict::ok, "exists: its lists define the roles of actors", ""};
   if (record.error().code == Code::unavailable) return tl::unexpected<Error>(record.error());
   return Check{"context", "record", Verdict::warning,
-               record.error().code == Code::not_found ? "none: the context is closed to all but operators"
+               record.error().code == Code::not_found ? "missing: only operators can use the context"
                                                       : printable(record.error().message),
                "mycojobs context grant " + number + " --admin ACTOR"};
 }
@@ -229,12 +230,11 @@ Result<Check> leader_check(FlowStore& flows, Id context) {
   MJ_TRY(leader, flows.leader(context));
   if (!leader.first.empty())
     return Check{"coordinator", "leader", Verdict::ok, printable(leader.second) + " leads the context", ""};
-  return Check{
-      "coordinator", "leader", Verdict::missing,
-      "none leads the context: flows, delayed jobs, schedules and messages stand still",
-      fmt::format("mycojobs coordinator --redis URL --context {}; where one was killed, another takes over when "
-                  "`coordinator.lease` is over",
-                  context)};
+  return Check{"coordinator", "leader", Verdict::missing,
+               "no coordinator is the leader of the context: flows, delayed jobs, schedules and messages wait",
+               fmt::format("mycojobs coordinator --redis URL --context {}; after a crash, another coordinator takes "
+                           "over when `coordinator.lease` has expired",
+                           context)};
 }
 
 Check agent_check(const RunnerInfo& info, std::uint64_t now_ms) {
@@ -244,7 +244,7 @@ Check agent_check(const RunnerInfo& info, std::uint64_t now_ms) {
   if (how == Presence::silent) {
     check.verdict = Verdict::warning;
     check.detail += info.claims == 0 ? "" : fmt::format(", had {}", counted(info.claims, "job"));
-    check.remedy = "look at its host (`mycojobs doctor` there); if it will not come back: mycojobs runner delete " + id;
+    check.remedy = "check its host (`mycojobs doctor` there); if it is gone permanently: mycojobs runner delete " + id;
   } else if (how == Presence::live && info.runner.version != kVersion) {
     check.verdict = Verdict::warning;
     check.detail += fmt::format("; it is of version {}, this is {}", printable(info.runner.version), kVersion);
@@ -265,7 +265,7 @@ Result<std::vector<Check>> examine_context(Store& store, FlowStore& flows, Id co
   MJ_TRY(now_ms, store.now_ms());
   const auto lives = [](const RunnerInfo& each) { return presence(each) == Presence::live; };
   if (const std::string served = served_by_live(agents); std::any_of(agents.begin(), agents.end(), lives)) {
-    checks.push_back({"agent", "queues", Verdict::ok, "live agents take from " + printable(served), ""});
+    checks.push_back({"agent", "queues", Verdict::ok, "live agents claim from " + printable(served), ""});
   } else {
     checks.push_back({"agent", "queues", Verdict::missing, "no agent is alive: no job runs",
                       fmt::format("mycojobs agent --redis URL --context {}", context)});

@@ -54,7 +54,7 @@ Explanation place_lost(const Situation&, std::string_view state, std::string_vie
 
 constexpr std::uint64_t kLookedLatelyMs = 5000;  // as in prerequisites_due
 constexpr const char* kNoneIsAlive =
-    "start an agent: any agent of this context puts it back on its queue, and none is alive";
+    "start an agent: any agent of this context returns it to its queue, but none is alive";
 constexpr int kExplainLooks = 5;             // attempts to read a job that changes during the read
 constexpr std::uint32_t kQueuePage = 1000;   // number of queue entries
 constexpr std::uint64_t kDeepest = 1000000;  // maximum position that is searched in a queue
@@ -249,13 +249,13 @@ void tell_position(const Situation& about, Explanation& out) {
   }
   if (about.job.in_queue > 1) {
     out.evidence.push_back(
-        fmt::format("its key stands there {} times; the others will be dropped", about.job.in_queue));
+        fmt::format("its key is in the queue {} times; the duplicates will be dropped", about.job.in_queue));
   }
   const ClaimView& claim = about.job.claim;
   if (claim.reason == "released" || claim.reason == "expired") {
     out.evidence.push_back(fmt::format("delivery {} ended without a report ({})", claim.deliveries, claim.reason));
   } else if (!claim.reason.empty()) {
-    out.evidence.push_back("came back by " + claim.reason);
+    out.evidence.push_back("was returned by " + claim.reason);
   }
 }
 
@@ -268,10 +268,10 @@ void no_runner(const Situation& about, Explanation& out) {
   out.reason = "no runner serves " + about.queue;
   const std::string others = served_by_live(about.runners);
   if (about.queue.starts_with(kRouterQueue)) {
-    out.reason = "it goes to a supervisor elsewhere, and no coordinator has sent it there yet";
+    out.reason = "it is for a supervisor on another host, and no coordinator has sent it yet";
     out.next =
-        "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor, or give it more "
-        "--coordinator-deliveries; its log says what else is wrong";
+        "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor or raise "
+        "--coordinator-deliveries; its log has further errors";
     return;
   }
   out.evidence.push_back(others.empty() ? "no runner of this context is alive" : "live runners serve " + others);
@@ -295,7 +295,8 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
   out.cause = "runner_refused";
   out.reason = fmt::format("runner {} serves {}, and {} may not run jobs of context {}", info.runner.id, about.queue,
                            actor.empty() ? "without an actor it" : "its actor " + actor, about.context);
-  out.evidence.push_back(fmt::format("the record context:{} names who may: executors, admins", about.context));
+  out.evidence.push_back(
+      fmt::format("the record context:{} lists the allowed actors: executors, admins", about.context));
   out.next = fmt::format("let an admin allow it: `mycojobs context grant {} --executor {}`", about.context,
                          actor.empty() ? "ID" : actor);
   if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
@@ -305,10 +306,9 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
 void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
   out.reason =
-      fmt::format("runner {} serves {} and takes no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
-  out.next =
-      fmt::format("see to the host {}: the agent goes on by itself once it can start jobs; or start another agent",
-                  shell_word(printable(info.hold.host)));
+      fmt::format("runner {} serves {} but claims no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
+  out.next = fmt::format("check the host {}: the agent resumes when it can start jobs; or start another agent",
+                         shell_word(printable(info.hold.host)));
 }
 
 // Explains why a job waits in its queue.
@@ -349,14 +349,14 @@ void judge_queue(const Situation& about, Explanation& out) {
   } else if (most_ahead(about) == 0U) {
     out.cause = "next";
     out.reason = "it is the next one in " + about.queue;
-    out.next = "ask again in a second: a runner with a free slot takes it at once";
+    out.next = "repeat the command in a second: a runner with a free slot claims it immediately";
   } else {
     out.cause = "behind_others";
     const auto most = most_ahead(about);
     const bool exact = about.ahead && about.prioritised == 0;
-    out.reason = most ? fmt::format("{}{} before it in {}", exact ? "" : "at most ",
-                                    counted(*most, "job comes", "jobs come"), about.queue)
-                      : fmt::format("very many jobs come before it in {}", about.queue);
+    out.reason = most ? fmt::format("{}{} in {}", exact ? "" : "at most ",
+                                    counted(*most, "job precedes it", "jobs precede it"), about.queue)
+                      : fmt::format("very many jobs precede it in {}", about.queue);
     out.next = "wait, or start another agent, or submit it with a --priority";
   }
 }
@@ -365,8 +365,8 @@ Explanation unknown(const Situation& about) {
   if (about.job.missing || about.job.in_queue > 0) {
     Explanation out = begin(about, "missing");
     out.cause = "record_awaited";
-    out.reason = "its key was in a queue, and nobody has written its record yet";
-    out.evidence.emplace_back("no record; its entry was put aside");
+    out.reason = "its key was in a queue, but its record has not been written yet";
+    out.evidence.emplace_back("no record; its entry was moved aside");
     out.next = fmt::format("write the record with {}; an entry waits two seconds for it, then it is a dead letter",
                            redis_cli(about, "HSET " + about.job.job_key + " ..."));
     return out;
@@ -395,7 +395,7 @@ Explanation unknown(const Situation& about) {
     return out;
   }
   out.cause = "no_such_job";
-  out.reason = fmt::format("nothing in context {} knows {}", about.context, about.job.job_key);
+  out.reason = fmt::format("context {} has no data of {}", about.context, about.job.job_key);
   out.evidence.emplace_back("no record, no claim, no queue entry that waits for its record");
   out.next = fmt::format(
       "check CALLER:ID and --context; {} shows what there is. Jobs that have ended are forgotten "
@@ -415,19 +415,19 @@ Explanation bare(const Situation& about) {
   if (about.queue.empty()) {
     out.cause = "no_script_type";
     out.reason = "its record names no script_type, so it belongs to no queue";
-    out.next = "say what it is with " + redis_cli(about, "HSET " + about.job.job_key + " script_type python") +
+    out.next = "set its script type with " + redis_cli(about, "HSET " + about.job.job_key + " script_type python") +
                ", then LPUSH its key onto queue:python";
     return out;
   }
   out.evidence.push_back("not in " + about.queue);
   if (status == "started") {
     out.cause = "started_elsewhere";
-    out.reason = "its record says started, and no runner of mycojobs has claimed it";
-    out.next = "if nothing else runs it, queue it with " + push_again(about);
+    out.reason = "its record has the status started, but no runner of mycojobs has claimed it";
+    out.next = "if no other program runs it, queue it with " + push_again(about);
     return out;
   }
   out.cause = "not_queued";
-  out.reason = "its record is written, and its key stands in no queue";
+  out.reason = "its record exists, but its key is in no queue";
   out.next = "queue it with " + push_again(about) + "; `mycojobs job submit` does both in one step";
   return out;
 }
@@ -438,15 +438,15 @@ Explanation queued(const Situation& about) {
     Explanation out = begin(about, "missing");
     out.cause = "record_deleted";
     out.reason = "its record was deleted while it was in " + about.queue;
-    out.next = "write the record again before its turn comes, or leave it: it becomes a dead letter";
+    out.next = "write the record again before it is claimed; otherwise it becomes a dead letter";
     return out;
   }
   if (job.missing && job.in_queue == 0) {
     Explanation out = begin(about, "missing");
     out.cause = "record_awaited";
-    out.reason = "its record came after its key had been taken off " + about.queue;
-    out.next = anyone_alive(about) ? "ask again in a second: an agent puts it back on its queue"
-                                   : "start an agent: any agent puts it back on its queue";
+    out.reason = "its record was written after its key had been removed from " + about.queue;
+    out.next = anyone_alive(about) ? "repeat the command in a second: an agent returns it to its queue"
+                                   : "start an agent: any agent returns it to its queue";
     return out;
   }
   if (job.in_queue == 0 && !job.in_priority && !job.missing) return place_lost(about, "queued", about.queue);
@@ -506,13 +506,13 @@ Explanation planned(const Situation& about) {
   const std::string flow = flow_of(about.job.claim);
   if (const std::string& message = about.job.claim.message; flow.empty() && !message.empty()) {
     out.cause = "away";
-    out.reason = message + " took it to another context, whose answer ends it";
+    out.reason = message + " sent it to another context, whose answer ends it";
     out.evidence.push_back("of " + message);
     out.next = "see " + command(about, "message show", message.substr(message.find(':') + 1));
     return out;
   }
   out.cause = "flow";
-  out.reason = fmt::format("it waits for its flow {}, which queues it when what comes before it has ended", flow);
+  out.reason = fmt::format("it waits for its flow {}, which queues it when the preceding nodes have ended", flow);
   out.evidence.push_back("of flow:" + flow);
   out.next = "see " + command(about, "flow explain", flow);
   return out;
@@ -535,9 +535,9 @@ Explanation delayed(const Situation& about) {
   }
   if (job.now_ms >= *job.due_ms) {
     out.cause = "due";
-    out.reason = anyone_alive(about) ? "its time has come" : "its time has come, and no agent is alive to queue it";
-    out.next = anyone_alive(about) ? "ask again in a second: an agent puts it on its queue"
-                                   : "start an agent of this context: any agent puts it on its queue";
+    out.reason = anyone_alive(about) ? "it is due" : "it is due, but no agent is alive to queue it";
+    out.next = anyone_alive(about) ? "repeat the command in a second: an agent adds it to its queue"
+                                   : "start an agent of this context: any agent adds it to its queue";
     return out;
   }
   if (field(about, "detail") == "quota") {
@@ -551,10 +551,11 @@ Explanation delayed(const Situation& about) {
   }
   out.cause = retry ? "retry_wait" : "postponed";
   const bool given_back = job.claim.reason == "released";
-  out.reason = retry ? "its last attempt failed; the next one begins " + when
-               : given_back
-                   ? "an agent gave it back before it began (the log of the agent says why); it is tried again " + when
-                   : "it was asked to run later, " + when;
+  out.reason =
+      retry ? "its last attempt failed; the next one begins " + when
+      : given_back
+          ? "an agent released it before it started (the log of the agent has the reason); it is claimed again " + when
+          : "it was submitted to run later, " + when;
   out.next = "wait, or end it with " + command(about, "job cancel");
   return out;
 }
@@ -591,12 +592,12 @@ Explanation prerequisites(const Situation& about) {
   const std::uint64_t now = about.job.now_ms;
   const bool alive = anyone_alive(about) || about.coordinator_looks;
   out.evidence.push_back(*about.job.check_ms > now
-                             ? fmt::format("looked at again in {}", span_text(*about.job.check_ms - now))
-                             : fmt::format("to be looked at since {}", span_text(now - *about.job.check_ms)));
+                             ? fmt::format("checked again in {}", span_text(*about.job.check_ms - now))
+                             : fmt::format("to be checked since {}", span_text(now - *about.job.check_ms)));
   out.cause = alive ? "not_met" : "not_checked";
-  out.reason = fmt::format("{}: {}", alive ? "its prerequisites are not met" : "nobody is there to look at them",
+  out.reason = fmt::format("{}: {}", alive ? "its prerequisites are not met" : "no process is running that checks them",
                            fmt::join(conditions, ", "));
-  out.next = (alive ? "make them true" : "start an agent of this context, or a coordinator that may look at them") +
+  out.next = (alive ? "make them true" : "start an agent of this context, or a coordinator that may check them") +
              std::string(", or end it with ") + command(about, "job cancel");
   for (const std::string& condition : conditions) {
     if (!alive || !condition.starts_with("approval:")) continue;
@@ -617,14 +618,14 @@ Explanation held(const Situation& about) {
   if (takers.size() > kJobsNamed) out.evidence.push_back(fmt::format("and {} more", takers.size() - kJobsNamed));
   if (takers.empty()) {
     out.cause = "slot_free";
-    out.reason = fmt::format("it is held by concurrency key {}, though no job of that key runs", key);
-    out.next = "ask again; if it stays so, put it right with " + command(about, "doctor --rebuild", "");
+    out.reason = fmt::format("it is held by concurrency key {}, although no job of that key runs", key);
+    out.next = "repeat the command; if the state persists, repair it with " + command(about, "doctor --rebuild", "");
     return out;
   }
   out.cause = "slots_taken";
   out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(), counted(limit, "job"), key,
                            takers.size() == 1 ? "runs" : "run");
-  out.next = "wait for one of them, or ask why it lasts: " + command(about, "job explain", takers.front().substr(4));
+  out.next = "wait for one of them, or find its reason: " + command(about, "job explain", takers.front().substr(4));
   return out;
 }
 
@@ -647,10 +648,10 @@ void tell_owner(const Situation& about, const RunnerInfo* info, Explanation& out
   if (info == nullptr) {
     out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
   } else if (about.owner_gone) {
-    out.evidence.push_back(
-        fmt::format("runner {}: the agent that had it is gone from this host, with all its processes", claim.runner));
+    out.evidence.push_back(fmt::format(
+        "runner {}: the agent that claimed it has ended on this host with all its processes", claim.runner));
   } else if (!owner_is_alive(about, info) && presence(*info) == Presence::live) {
-    out.evidence.push_back(fmt::format("runner {} was started anew on {}; its process that had the job is gone",
+    out.evidence.push_back(fmt::format("runner {} was restarted on {}; its process that claimed the job has ended",
                                        claim.runner, info->hold.host));
   } else {
     out.evidence.push_back("runner " + describe(*info, about.job.now_ms) +
@@ -660,7 +661,7 @@ void tell_owner(const Situation& about, const RunnerInfo* info, Explanation& out
 
 std::string lease_text(std::uint64_t until_ms, std::uint64_t now_ms) {
   if (until_ms >= now_ms) return fmt::format("its lease ends in {} unless it is renewed", span_text(until_ms - now_ms));
-  return fmt::format("its lease ran out {} ago", span_text(now_ms - until_ms));
+  return fmt::format("its lease expired {} ago", span_text(now_ms - until_ms));
 }
 
 void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out) {
@@ -669,35 +670,32 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
   const std::string who = fmt::format("runner {}", claim.runner);
   if (job.now_ms > claim.until_ms) {
     out.cause = "lease_over";
-    out.reason = "its lease has run out, and " + who + " has not reported an end";
-    out.next =
-        anyone_alive(about)
-            ? "wait: any agent of this context puts it back on its queue once it has seen the lease unrenewed for "
-              "a whole lease itself"
-            : kNoneIsAlive;
+    out.reason = "its lease has expired, and " + who + " has not reported an end";
+    out.next = anyone_alive(about) ? "wait: any agent of this context returns it to its queue once it has observed the "
+                                     "lease without renewal for a whole lease"
+                                   : kNoneIsAlive;
   } else if (field(about, "detail") == "unkillable") {
     out.cause = "unkillable";
-    out.reason = "a process of it does not end on KILL; it has no end before that process is gone";
+    out.reason = "one of its processes does not end on KILL; the job ends when that process has ended";
     out.next = fmt::format(
-        "look at the host of {}: what hangs in the kernel (a dead disk or network mount), or "
-        "restart that host",
+        "check the host of {} for a call that hangs in the kernel (a dead disk or network mount), or restart that host",
         who);
   } else if (about.owner_gone) {
     out.cause = "runner_silent";
-    out.reason = "nobody runs it: the agent of " + who + " that had it is gone";
+    out.reason = "it is not running: the agent of " + who + " that claimed it has ended";
     out.next = fmt::format("start an agent, `mycojobs dev` or `run` on this state folder: it {} at once; any other {}",
-                           claim.cancel ? "ends it" : "puts it back on its queue",
-                           "agent of this context does so when its lease is over");
+                           claim.cancel ? "ends it" : "returns it to its queue",
+                           "agent of this context does so when its lease has expired");
   } else if (!owner_is_alive(about, info)) {
     out.cause = "runner_silent";
-    out.reason = who + " has not been heard of; the job may still run until its lease is over";
-    out.next = anyone_alive(about) ? fmt::format("wait {}: then any agent puts it back on its queue",
+    out.reason = who + " sends no heartbeat; the job may still run until its lease expires";
+    out.next = anyone_alive(about) ? fmt::format("wait {}: then any agent returns it to its queue",
                                                  span_text(claim.until_ms - job.now_ms))
                                    : kNoneIsAlive;
   } else if (claim.cancel) {
     out.cause = "cancelling";
-    out.reason = "somebody wants it cancelled; " + who + " ends it by TERM, and by KILL after its grace time";
-    out.next = "wait for the grace time; ask again if it lasts longer than that and a lease";
+    out.reason = "a cancellation was requested; " + who + " ends it by TERM, and by KILL after its grace time";
+    out.next = "wait for the grace time; repeat the command if it takes longer than that and a lease";
   } else {
     out.cause = "running";
     out.reason = who + " has it";
@@ -713,7 +711,7 @@ Explanation live(const Situation& about) {
   const RunnerInfo* info = runner_of(about);
   tell_owner(about, info, out);
   out.evidence.push_back(lease_text(job.claim.until_ms, job.now_ms));
-  if (job.claim.cancel) out.evidence.emplace_back("somebody wants it cancelled: it is not run again");
+  if (job.claim.cancel) out.evidence.emplace_back("a cancellation was requested: it is not run again");
   if (const std::uint64_t since = number(about, "started_ms"); since > 0) {
     const std::string limit = field(about, "timeout");
     out.evidence.push_back(fmt::format("claimed {} ago; time limit {}",
@@ -736,17 +734,17 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"timeout", "give it more time (field `timeout`, in seconds), or make it faster"},
     {"timeout_cpu", "give it more CPU time (`cpu` in its policy), or make it faster"},
     {"oom", "use less, or ask for more (`memory` in its policy, or `sandbox.memory` of the runner)"},
-    {"output_limit", "print less, or ask for more (`output.keep` in its policy, or leave out `output.kill`)"},
+    {"output_limit", "print less, or request more (`output.keep` in its policy, or omit `output.kill`)"},
     {"file_limit", "write less, or ask for more (`file_size` in its policy)"},
     {"pids_limit",
      "start fewer processes and threads, or ask for more (`pids` in its policy, or `sandbox.pids` of the runner)"},
     {"violation",
-     "take the call that its error names out of the script, or ask for it where its error says how (`syscalls.add` in "
+     "remove the call that its error names from the script, or request it as described in its error (`syscalls.add` in "
      "its policy)"},
     {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
     {"result_quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
-    {"setup_error", "run `mycojobs doctor` on the runner's host and do what it says"},
+    {"setup_error", "run `mycojobs doctor` on the runner's host and apply its remedies"},
 });
 
 // A retry runs the script in the record.
@@ -757,7 +755,7 @@ bool is_of_its_script(const std::string& detail) {
 std::string remedy_of(const std::string& detail) {
   const auto* found =
       std::find_if(kRemedies.begin(), kRemedies.end(), [&](const Remedy& each) { return each.detail == detail; });
-  return std::string(found == kRemedies.end() ? "do what its error says" : found->what);
+  return std::string(found == kRemedies.end() ? "apply the remedy in its error" : found->what);
 }
 
 // The end of a job. The claim decides; a job without a claim has only its record.
@@ -775,12 +773,12 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
   const std::string retry = command(about, "job retry");
   if (end.detail == "cancelled") {
     out.cause = "cancelled";
-    out.reason = "it was cancelled, which is for ever";
-    out.next = "submit it anew to run it after all";
+    out.reason = "it was cancelled, which is permanent";
+    out.next = "submit it again to run it";
   } else if (end.detail == "dead_letter") {
     out.cause = "dead_letter";
     out.reason = "it is a dead letter" + because;
-    out.next = "do what its error says, then " + retry;
+    out.next = "apply the remedy in its error, then " + retry;
   } else if (!about.job.claim.flow.empty() && about.job.claim.epoch == 0) {
     out.cause = "settled_by_flow";
     out.reason = fmt::format("its flow ended it as {}, and no runner ever had it{}", end.detail, because);
@@ -788,19 +786,19 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
   } else if (end.detail == "dependency_failed") {
     out.cause = "dependency_failed";
     out.reason = "a job that it depends on failed" + because;
-    out.next = "mend and retry that one first, then this one with " + retry;
+    out.next = "fix and retry that job first, then this job with " + retry;
   } else if (end.detail == "prerequisite") {
     out.cause = "prerequisite";
     out.reason = "its prerequisites will never be met" + because;
-    out.next = "put them right, then " + retry;
+    out.next = "correct them, then " + retry;
   } else if (end.detail == "policy_refused") {
     out.cause = "policy_refused";
-    out.reason = "what it asks of its sandbox was refused" + because;
+    out.reason = "the policy that it requests for its sandbox was refused" + because;
     out.next = fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
                            redis_cli(about, "HSET " + about.job.job_key + " policy '{...}'"), retry);
   } else if (end.detail == "timeout" && about.job.claim.state == "ended" && about.job.claim.epoch == 0) {
     out.cause = "queue_timeout";
-    out.reason = "no runner took it in time" + because;
+    out.reason = "no runner claimed it in time" + because;
     out.next = fmt::format("see {} and {}, then {}", command(about, "queue list", ""),
                            command(about, "runner list", ""), retry);
   } else {
@@ -808,7 +806,7 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
     out.reason =
         fmt::format("its last attempt failed, {}{}", end.detail.empty() ? "without a reason" : end.detail, because);
     out.next = is_of_its_script(end.detail)
-                   ? fmt::format("mend the script and submit it anew; {} runs it again as it is", retry)
+                   ? fmt::format("fix the script and submit it again; {} runs it again unchanged", retry)
                    : fmt::format("{}, then {}", remedy_of(end.detail), retry);
     out.next += "; " + command(about, "job logs") + " has its output";
   }
@@ -840,7 +838,7 @@ Explanation ended(const Situation& about) {
   if (job.record_type == "none") out.evidence.emplace_back("its record was deleted by another client");
   if (job.claim.state != "ended") {
     out.cause = "ended_elsewhere";
-    out.reason = fmt::format("its record says {}, and no runner of mycojobs ran it", end.status);
+    out.reason = fmt::format("its record has the status {}, but no runner of mycojobs ran it", end.status);
     out.next = "submit it under another id to run it here";
     return out;
   }
@@ -858,51 +856,51 @@ Explanation ended(const Situation& about) {
 }
 
 constexpr auto kCauses = std::to_array<CauseRow>({
-    {"unknown", "no_such_job", "nothing in the context knows this job"},
+    {"unknown", "no_such_job", "the job is unknown in this context"},
     {"unknown", "in_database_0", "its record is in database 0; the jobs of a context are in the database of its id"},
-    {"unknown", "wrong_type", "its key, or that of its claim, holds something else: another client wrote it"},
+    {"unknown", "wrong_type", "its key, or the key of its claim, has another type: another client wrote it"},
     {"missing", "record_awaited", "its key was in a queue before its record; it waits two seconds for it"},
-    {"missing", "record_never_came", "its key was in a queue and no record came: a dead letter"},
+    {"missing", "record_never_came", "its key was in a queue and no record was written: a dead letter"},
     {"missing", "record_deleted", "it has a claim, and another client has deleted its record"},
-    {"unqueued", "not_queued", "its record is written and its key stands in no queue"},
+    {"unqueued", "not_queued", "its record exists and its key is in no queue"},
     {"unqueued", "no_script_type", "its record names no script type, so it belongs to no queue"},
-    {"unqueued", "started_elsewhere", "its record says started, and no runner of mycojobs has claimed it"},
+    {"unqueued", "started_elsewhere", "its record has the status started, but no runner of mycojobs has claimed it"},
     {"queued", "queue_paused", "its queue is paused"},
     {"queued", "no_runner", "no live runner serves its queue"},
     {"queued", "runner_refused", "the actors of the runners that serve its queue may not run jobs of its context"},
     {"queued", "runner_paused", "the hosts of the runners that serve its queue are out of a resource"},
     {"queued", "slots_busy", "every slot of the runners that serve its queue is busy"},
-    {"queued", "behind_others", "other jobs come before it"},
+    {"queued", "behind_others", "other jobs precede it"},
     {"queued", "next", "it is the next one to be taken"},
     {"live", "running", "a runner has it"},
-    {"live", "cancelling", "somebody wants it cancelled, and its runner has not reported its end yet"},
+    {"live", "cancelling", "a cancellation was requested, and its runner has not reported its end yet"},
     {"live", "unkillable", "a process of it does not end on KILL"},
-    {"live", "runner_silent", "its runner is gone, or has not been heard of; its lease still lasts"},
-    {"live", "lease_over", "its lease has run out; any agent puts it back on its queue"},
-    {"delayed", "postponed", "it was asked to run later"},
+    {"live", "runner_silent", "its runner has ended or sends no heartbeat; its lease has not expired"},
+    {"live", "lease_over", "its lease has expired; any agent returns it to its queue"},
+    {"delayed", "postponed", "it was submitted to run later"},
     {"delayed", "retry_wait", "its last attempt failed; the next one is due later"},
     {"delayed", "quota", "the jobs of its caller keep more than a quota allows"},
-    {"delayed", "due", "its time has come; any agent puts it on its queue"},
+    {"delayed", "due", "it is due; any agent adds it to its queue"},
     {"waiting", "dependencies", "jobs that it depends on have not ended"},
     {"waiting", "dependency_absent", "a job that it depends on does not exist"},
     {"waiting", "cycle", "jobs wait for one another in a circle"},
     {"prerequisites", "not_met", "its prerequisites are not met"},
-    {"prerequisites", "not_checked", "nobody is there to look at its prerequisites"},
-    {"planned", "flow", "its flow has not come to it yet"},
-    {"planned", "away", "a message took it to another context, whose answer ends it"},
+    {"prerequisites", "not_checked", "no process is running that checks its prerequisites"},
+    {"planned", "flow", "its flow has not started it yet"},
+    {"planned", "away", "a message sent it to another context, whose answer ends it"},
     {"held", "slots_taken", "as many jobs of its concurrency key run as may"},
     {"held", "slot_free", "it is held although no job of its concurrency key runs"},
-    {"*", "place_lost", "it is not where its claim says: another client's doing"},
+    {"*", "place_lost", "it is not in the index of its claim's state: another client changed it"},
     {"ended", "finished", "it has finished"},
     {"ended", "failed", "its last attempt failed"},
     {"ended", "cancelled", "it was cancelled"},
     {"ended", "dead_letter", "it can never run, or not once more"},
     {"ended", "dependency_failed", "a job that it depends on failed"},
     {"ended", "prerequisite", "its prerequisites will never be met"},
-    {"ended", "policy_refused", "it asks for more than its context's ceiling allows"},
+    {"ended", "policy_refused", "it requests more than the ceiling of its context allows"},
     {"ended", "queue_timeout", "it waited in its queue for longer than it may"},
     {"ended", "settled_by_flow", "its flow ended it, and no runner ever had it"},
-    {"ended", "ended_elsewhere", "its record says that it has ended, and no runner of mycojobs ran it"},
+    {"ended", "ended_elsewhere", "its record has an end, but no runner of mycojobs ran it"},
 });
 
 Explanation wrong_type(const Situation& about, const std::string& key, const std::string& type) {
@@ -994,8 +992,8 @@ void tell_runners(const Situation& about, Explanation& out) {
 Explanation place_lost(const Situation& about, std::string_view state, std::string_view where) {
   Explanation out = begin(about, state);
   out.cause = "place_lost";
-  out.reason = fmt::format("{} should be in {}, and is not: another client took it out", about.job.job_key, where);
-  out.next = "put it back with " + command(about, "doctor --rebuild", "");
+  out.reason = fmt::format("{} should be in {} but is not: another client removed it", about.job.job_key, where);
+  out.next = "restore it with " + command(about, "doctor --rebuild", "");
   return out;
 }
 

@@ -53,14 +53,15 @@ constexpr std::size_t kAlike = 5;  // maximum number of nodes of the same state 
 
 std::string who_may(const NodeView& node) {
   if (node.approvers.empty())
-    return "who made the flow may decide, and the context's admins; without a record of it anybody";
+    return "the creator of the flow and the admins of the context may decide; without a record of the context, any "
+           "actor";
   return fmt::format("{} {} may decide, and the context's admins", node.approvers.size() == 1 ? "actor" : "actors",
                      fmt::join(node.approvers, ", "));
 }
 
 std::string limit(const NodeView& node, std::uint64_t now_ms) {
   if (node.until_ms == 0) return "";
-  return node.until_ms > now_ms ? fmt::format("fails in {} if nothing comes", span_text(node.until_ms - now_ms))
+  return node.until_ms > now_ms ? fmt::format("fails in {} without a decision", span_text(node.until_ms - now_ms))
                                 : "its time limit is over";
 }
 
@@ -82,7 +83,7 @@ FlowReason of_gate(const Known& known, const NodeView& node, const std::string& 
     reason.next = command(known, "signal", name);
   } else {
     reason.cause = "other_flow";
-    reason.next = fmt::format("`mycojobs flow explain {}{}` says why that one is not over", name,
+    reason.next = fmt::format("`mycojobs flow explain {}{}` explains why that flow has not ended", name,
                               known.context == 1 ? "" : fmt::format(" --context {}", known.context));
   }
   add_evidence(reason, limit(node, now));
@@ -120,7 +121,7 @@ FlowReason of_child(const Known& known, const NodeView& node) {
           fmt::format("{} waits for its child, flow {}{}", named(node), node.child,
                       since(node.since_ms, known.view.now_ms)),
           {},
-          fmt::format("`mycojobs flow explain {}{}` says where that one is", node.child, context)};
+          fmt::format("`mycojobs flow explain {}{}` explains the state of that flow", node.child, context)};
 }
 
 std::optional<FlowReason> of_node(const Known& known, const NodeView& node) {
@@ -204,7 +205,7 @@ std::vector<FlowReason> of_nodes(const Known& known) {
   }
   for (FlowReason& reason : out) {
     const std::size_t all = alike[reason.cause];
-    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes stand like this, {} are shown", all, kAlike));
+    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes are in this state, {} are shown", all, kAlike));
   }
   if (!ending && detail != "paused") tell_ready(known, out);
   return out;
@@ -275,7 +276,7 @@ std::string by_whom(const Known& known) {
 std::string counts(const FlowView& view) {
   std::string text = fmt::format("{} of {} nodes settled", view.applied.size(), view.nodes.size());
   const std::pair<const char*, std::size_t> kinds[] = {
-      {"running", view.claimed.size()},   {"with a lease that is over", view.expired.size()},
+      {"running", view.claimed.size()},   {"with an expired lease", view.expired.size()},
       {"queued", view.visible.size()},    {"waiting", view.waiting.size()},
       {"for people", view.manual.size()}, {"ended and not applied", view.unapplied.size()}};
   for (const auto& [what, count] : kinds) {
@@ -305,7 +306,7 @@ void tell_failures(const Known& known, std::vector<FlowReason>& out) {
       const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
       reason.evidence.push_back(fmt::format("{}, attempt {}{}", node.job_key, std::max(node.attempt, 1U),
                                             node.runner == 0 ? "" : fmt::format(", runner {}", node.runner)));
-      reason.next = fmt::format("`mycojobs job logs {}{}` shows what it wrote", job, context);
+      reason.next = fmt::format("`mycojobs job logs {}{}` shows its output", job, context);
     }
     if (!known.undone)
       reason.next += (reason.next.empty() ? "" : "; ") + command(known, "retry", node.name) + " runs it again";
@@ -327,15 +328,15 @@ FlowReason ended(const Known& known) {
   const FlowView& view = known.view;
   if (view.status == "finished") {
     return about(known, "finished", fmt::format("flow {} has finished", view.record.id),
-                 "nothing; " + command(known, "result") + " shows what it gave");
+                 "nothing; " + command(known, "result") + " shows its result");
   }
   const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
   const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
   if (view.detail == "cancelled") {
     return about(known, "cancelled", "it was cancelled" + by_whom(known), replay);
   }
-  const std::string retry = known.undone ? replay + "; what had completed was undone, so that it cannot be retried"
-                                         : command(known, "retry") + " goes on from what failed; " + replay;
+  const std::string retry = known.undone ? replay + "; its completed nodes were undone, so it cannot be retried"
+                                         : command(known, "retry") + " resumes from the failed nodes; " + replay;
   if (view.detail == "timeout") return about(known, "timeout", "it ran out of time" + error, retry);
   const std::string who = failures(view);
   return about(known, "failed", "it failed" + (who.empty() ? error : " because of " + who + error), retry);
@@ -345,16 +346,16 @@ std::optional<FlowReason> held_as_a_whole(const Known& known) {
   const FlowView& view = known.view;
   if (view.detail == "cancelling") {
     return about(known, "cancelling", "it is being cancelled" + by_whom(known),
-                 "wait: what runs gets TERM, and KILL after its runner's grace time");
+                 "wait: running jobs receive TERM, and KILL after the grace time of the runner");
   }
   if (view.detail == "compensating") {
-    return about(known, "compensating", "it ends badly; what completed is being undone, the latest first",
+    return about(known, "compensating", "the flow fails; completed nodes are undone, the latest first",
                  "wait; " + command(known, "watch") + " shows it");
   }
   if (view.detail == "stopping") {
     const std::string who = failures(view);
     return about(known, "stopping",
-                 "stopped by the failure of " + (who.empty() ? "a node" : who) + "; what is in flight ends first",
+                 "stopped by the failure of " + (who.empty() ? "a node" : who) + "; running nodes end first",
                  known.undone ? "wait for its end"
                               : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
   }
@@ -369,9 +370,10 @@ std::vector<FlowReason> of_flow(const Known& known) {
   const bool over = view.status == "finished" || view.status == "error";
   std::vector<FlowReason> out;
   if (!view.has_plan && !over && view.detail != "creating") {
-    FlowReason reason = about(known, "definition_missing", "its definition is gone or changed: nothing of it can go on",
-                              "write mj:definition:" + view.record.definition_hash +
-                                  " back from a backup; otherwise delete what is left and start it anew");
+    FlowReason reason =
+        about(known, "definition_missing", "its definition is missing or changed: the flow cannot continue",
+              "write mj:definition:" + view.record.definition_hash +
+                  " from a backup; otherwise delete the flow and start it again");
     if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
     out.push_back(std::move(reason));
   }
@@ -380,16 +382,17 @@ std::vector<FlowReason> of_flow(const Known& known) {
     if (view.status == "error") tell_failures(known, out);
   } else if (view.detail == "creating") {
     out.push_back(about(known, "creation_unfinished", "its creation has begun and is not finished",
-                        "wait a moment; if it stays so, create it again: with the same idempotency key that goes on "
-                        "where it was, otherwise retention takes this one away"));
+                        "wait a few seconds; if the state persists, create it again: the same idempotency key resumes "
+                        "the creation, otherwise retention deletes this flow"));
   } else if (view.status == "dispatched") {
-    out.push_back(about(known, "not_started", "it was created and nobody has started it",
-                        command(known, "start") + " starts it"));
+    out.push_back(
+        about(known, "not_started", "it was created but not started", command(known, "start") + " starts it"));
   } else {
     if (known.leader.first.empty()) {
       out.push_back(about(
           known, "coordinator_missing",
-          fmt::format("no coordinator leads context {}: jobs that run go on, and nothing follows them", known.context),
+          fmt::format("no coordinator is the leader of context {}: running jobs continue, and no further nodes start",
+                      known.context),
           fmt::format(
               "start one: `mycojobs coordinator --redis URL --context {}`; of the embedded default, `mycojobs dev`",
               known.context)));
@@ -397,10 +400,10 @@ std::vector<FlowReason> of_flow(const Known& known) {
     if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
     if (view.detail == "stopping" || view.detail == "compensating") tell_failures(known, out);
   }
-  constexpr const char* kRebuild = "`mycojobs doctor --rebuild` makes it again";
+  constexpr const char* kRebuild = "`mycojobs doctor --rebuild` restores it";
   if (!known.has_mark) {
     const std::string key = "mj:flow:" + std::to_string(view.record.id);
-    out.push_back(about(known, "mark_missing", key + " is lost: nothing moves the flow on", kRebuild));
+    out.push_back(about(known, "mark_missing", key + " is lost: the flow makes no progress", kRebuild));
   }
   if (!known.is_listed)
     out.push_back(about(known, "not_listed", "mj:catalog has no valid entry for it: `flow list` misses it", kRebuild));
@@ -408,7 +411,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
     FlowReason reason =
         about(known, "anomaly",
               counted(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
-              "`mycojobs verify` says more, `mycojobs doctor --rebuild` derives records again");
+              "`mycojobs verify` has details, `mycojobs doctor --rebuild` restores records");
     reason.evidence.assign(
         view.anomalies.begin(),
         view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kAnomaliesShown, view.anomalies.size())));
@@ -419,24 +422,25 @@ std::vector<FlowReason> of_flow(const Known& known) {
 
 // Sorted by importance: the first cause is shown first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
-    {"mark_missing", "the key that says where the flow is (mj:flow:<flow>) is lost: nothing moves it on"},
-    {"definition_missing", "the definition that it was started with is gone or changed: nothing of it can go on"},
-    {"creation_unfinished", "it is being created, or whoever created it has left in the middle"},
+    {"mark_missing", "the state key of the flow (mj:flow:<flow>) is lost: the flow makes no progress"},
+    {"definition_missing", "the definition of the flow is missing or changed: the flow cannot continue"},
+    {"creation_unfinished", "it is being created, or its creation was interrupted"},
     {"finished", "it has finished"},
     {"failed", "it has failed"},
     {"cancelled", "it was cancelled"},
     {"timeout", "it ran out of time"},
-    {"not_started", "it was created and nobody has started it"},
-    {"coordinator_missing", "no coordinator leads the context: what its jobs do is applied once one does"},
+    {"not_started", "it was created but not started"},
+    {"coordinator_missing",
+     "no coordinator is the leader of the context: events of its jobs are applied once there is a leader"},
     {"node_failed", "a node failed, and the flow has ended or is stopping because of it"},
-    {"cancelling", "somebody wants it cancelled; what runs is asked to end"},
-    {"stopping", "a node failed: nothing new begins, what is in flight may end"},
-    {"compensating", "it ends badly, and what completed is undone in reverse order"},
-    {"paused", "it is paused: what runs goes on, nothing new begins"},
+    {"cancelling", "a cancellation was requested; running jobs are requested to end"},
+    {"stopping", "a node failed: no node starts, running nodes may end"},
+    {"compensating", "the flow fails, and completed nodes are undone in reverse order"},
+    {"paused", "it is paused: running nodes continue, no node starts"},
     {"job_lost", "the job of a node is not where it should be: another client's doing"},
-    {"lease_over", "the lease of a node's job has run out; any agent puts it back on its queue"},
+    {"lease_over", "the lease of a node's job has expired; any agent returns it to its queue"},
     {"unkillable", "a process of a node's job does not end on KILL"},
-    {"runner_silent", "the runner of a node's job has not been heard of; its lease still lasts"},
+    {"runner_silent", "the runner of a node's job sends no heartbeat; its lease has not expired"},
     {"no_runner", "no live runner serves the queue of a node's job"},
     {"queue_paused", "the queue of a node's job is paused"},
     {"approval", "a node waits to be approved"},
@@ -446,7 +450,7 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"dependencies", "the job of a node waits for jobs outside of the flow"},
     {"concurrency", "as many jobs of its concurrency key run as may"},
     {"retry_wait", "the last attempt of a node's job failed; the next one is due later"},
-    {"delayed", "the job of a node was asked to run later"},
+    {"delayed", "the job of a node was submitted to run later"},
     {"quota", "the jobs of the flow's caller keep more than a quota allows, so that no node starts"},
     {"child_flow", "a node waits for the flow that it has started"},
     {"other_flow", "a node waits for another flow"},
@@ -454,9 +458,9 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"running", "a runner has the job of a node"},
     {"queued", "the job of a node is in its queue and will be taken"},
     {"max_parallel", "as many of its jobs are in flight as its definition allows"},
-    {"unapplied", "something has happened, and the coordinator applies it next"},
+    {"unapplied", "an event is pending and is applied by the coordinator next"},
     {"ready", "a node is ready, and the coordinator dispatches it next"},
-    {"anomaly", "something stands in its journal or record that does not fit"},
+    {"anomaly", "its journal or record has an invalid entry"},
     {"not_listed", "the catalog has no entry for it, or a malformed one: `flow list` does not show it"},
 });
 

@@ -102,8 +102,8 @@ class IndexLook {
     for (const SchedulePlaces& each : *all) {
       const std::string key = "schedule " + each.name;
       std::string wrong;
-      if (!each.exists) wrong = " is listed, and its key is gone: `mycojobs flow schedule add` makes it again";
-      if (each.exists && !each.listed) wrong = " is not listed: it starts nothing";
+      if (!each.exists) wrong = " is listed, but its key is missing: create it again with `mycojobs flow schedule add`";
+      if (each.exists && !each.listed) wrong = " is not listed, so it starts no flow";
       if (each.exists && each.listed && !each.used) wrong = " is not named as a user of its definition";
       if (wrong.empty()) continue;
       FlowIndexTrouble trouble{finding("schedule-index", key, key + wrong), !each.exists};

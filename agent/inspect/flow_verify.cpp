@@ -126,7 +126,7 @@ Result<bool> Looking::read_places() {
   if (!readable) return fail(std::move(places).error(), name_);
   if (places) sight_.places = *places;
   if (places && !places->state.empty()) return true;
-  if (!places) return add("flow-journal", "cannot be looked at: " + places.error().message);
+  if (!places) return add("flow-journal", "cannot be checked: " + places.error().message);
   return find_mark();
 }
 
@@ -135,7 +135,7 @@ Result<bool> Looking::find_mark() {
   const bool begun = sight_.revision > 0;
   const bool is_creating = flow_state_before(sight_) == "creating";
   if (!sight_.record || (record_.definition_hash.empty() && !is_creating)) {
-    if (begun) return add("flow-mark", "has a journal, and neither a mark nor a record that says what it is");
+    if (begun) return add("flow-mark", "has a journal, but neither a state key nor a record");
     return false;
   }
   MJ_TRY(mark, lost_mark(flows_, store_, sight_, record_));
@@ -394,7 +394,7 @@ class FlowsRebuild {
 };
 
 void FlowsRebuild::tell(std::string text, bool is_mended) {
-  report_.differences.push_back(std::move(text) + (is_mended ? "" : " (cannot be mended)"));
+  report_.differences.push_back(std::move(text) + (is_mended ? "" : " (cannot be repaired)"));
   report_.is_complete = report_.is_complete && is_mended;
 }
 

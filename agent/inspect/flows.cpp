@@ -20,20 +20,21 @@ namespace {
 
 constexpr auto kWords = std::to_array<FlowWord>({
     {"creating", FlowStatus::dispatched, "its records are being written"},
-    {"new", FlowStatus::dispatched, "it was created, and nobody has started it"},
-    {"started", FlowStatus::started, "it has begun, and none of its jobs stands in a queue yet"},
-    {"idle", FlowStatus::started, "its jobs stand in their queues, and none runs"},
+    {"new", FlowStatus::dispatched, "it was created but not started"},
+    {"started", FlowStatus::started, "it has started, but none of its jobs is in a queue yet"},
+    {"idle", FlowStatus::started, "its jobs are in their queues, but none is running"},
     {"running", FlowStatus::started, "a job of it runs"},
-    {"waiting", FlowStatus::started, "none runs: nodes wait for people, times, signals, prerequisites or other flows"},
-    {"paused", FlowStatus::started, "somebody has paused it: what runs goes on, nothing new begins"},
-    {"stopping", FlowStatus::started, "a node failed: what runs may end, nothing new begins"},
-    {"cancelling", FlowStatus::started, "somebody wants it cancelled: what runs is asked to end"},
-    {"compensating", FlowStatus::started, "it ends badly: what completed is undone"},
-    {"completed", FlowStatus::finished, "all went well"},
-    {"failed", FlowStatus::error, "a failure was left over"},
+    {"waiting", FlowStatus::started,
+     "no node is running: nodes wait for approvals, times, signals, prerequisites or other flows"},
+    {"paused", FlowStatus::started, "it is paused: running nodes continue, no node starts"},
+    {"stopping", FlowStatus::started, "a node failed: running nodes may end, no node starts"},
+    {"cancelling", FlowStatus::started, "a cancellation was requested: running jobs are requested to end"},
+    {"compensating", FlowStatus::started, "the flow fails: completed nodes are undone"},
+    {"completed", FlowStatus::finished, "all nodes completed"},
+    {"failed", FlowStatus::error, "a failure was not handled"},
     {"cancelled", FlowStatus::error, "it was cancelled"},
     {"timeout", FlowStatus::error, "its time was over"},
-    {"result_too_large", FlowStatus::error, "its nodes gave more than a flow's result may hold"},
+    {"result_too_large", FlowStatus::error, "the results of its nodes exceed the limit of a flow's result"},
 });
 
 constexpr std::pair<std::string_view, std::string_view> kDone[] = {
@@ -129,16 +130,14 @@ Result<FlowReading> read_flow(FlowStore& flows, Id context, Id flow) {
   MJ_TRY(first, flows.read(context, flow, std::nullopt));
   if (first.record.empty()) {
     return fail(Code::not_found,
-                fmt::format("flow {}: nothing in context {} knows it; `mycojobs flow list` shows those "
-                            "that there are",
-                            flow, context));
+                fmt::format("flow {} is unknown in context {}; `mycojobs flow list` shows all flows", flow, context));
   }
   FlowReading out;
   auto decoded = decode<Flow>(first.record);
   out.record = std::move(decoded.record);
   for (const FieldProblem& problem : decoded.problems) note(out.anomalies, "record: " + problem.message);
   if (out.record.id != flow) {
-    note(out.anomalies, fmt::format("record: its id is {}, its key says {}", out.record.id, flow));
+    note(out.anomalies, fmt::format("record: its id is {}, but its key has {}", out.record.id, flow));
     out.record.id = flow;
   }
   out.revision = first.revision;
@@ -162,7 +161,7 @@ Result<std::vector<RunFact>> read_facts(FlowStore& flows, Id context, Id flow, s
   while (facts.size() < max) {
     MJ_TRY(page, flows.read(context, flow, after));
     if (page.record.empty())
-      return fail(Code::not_found, fmt::format("flow {}: there is none in context {}", flow, context));
+      return fail(Code::not_found, fmt::format("flow {} does not exist in context {}", flow, context));
     for (std::string& line : page.anomalies) note(anomalies, std::move(line));
     for (RunFact& fact : page.facts) {
       if (facts.size() < max) facts.push_back(std::move(fact));
@@ -683,7 +682,7 @@ std::string kind_of(const RunFact& fact, const json& more) {
 // For example "approved ok by 12: ship it", "failed timeout: ...". The payload of a signal is not shown.
 std::string what_of(const RunFact& fact) {
   const auto more = parse_json(fact.more.empty() ? "{}" : fact.more);
-  if (!more || !more->is_object()) return kind_of(fact, json::object()) + " (what it carries cannot be read)";
+  if (!more || !more->is_object()) return kind_of(fact, json::object()) + " (its content cannot be read)";
   std::string what = kind_of(fact, *more);
   static constexpr std::pair<const char*, const char*> kShown[] = {
       {"target", " "},       {"detail", " "}, {"outcome", " as "}, {"trigger", " by "}, {"gate", " "},
@@ -726,7 +725,7 @@ class Attempts {
       what = fmt::format("attempt {} was lost{}: its lease ran out", attempt_, on_runner());
     } else if (fact.kind == "released") {
       const std::string why = field(fact, "why");
-      what = fmt::format("attempt {} was given back{}{}{}", attempt_, on_runner(), why.empty() ? "" : ": ", why);
+      what = fmt::format("attempt {} was released{}{}{}", attempt_, on_runner(), why.empty() ? "" : ": ", why);
     } else {
       return;
     }

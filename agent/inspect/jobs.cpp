@@ -66,7 +66,7 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
   const bool caller_ok = colon == std::string_view::npos || parse_u64(rest.substr(0, colon), caller);
   if (colon != std::string_view::npos) rest.remove_prefix(colon + 1);
   if (!caller_ok || !parse_u64(rest, id) || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX) {
-    return fail(Code::invalid, "\"" + std::string(text) + "\" is no job: give CALLER:ID, as in 12:2001");
+    return fail(Code::invalid, "\"" + std::string(text) + "\" is not a job: give CALLER:ID, for example 12:2001");
   }
   return job_key(static_cast<Id>(caller), static_cast<Id>(id));
 }

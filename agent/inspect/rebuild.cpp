@@ -89,7 +89,7 @@ Result<void> Rebuilding::mend_messages() {
     if (!done && done.error().code != Code::invalid) return tl::unexpected(done.error());
     if (done && !*done) continue;
     for (const MessageFinding& one : each.findings) report_.differences.push_back(one.text);
-    if (!done) report_.differences.push_back(key + ": cannot be mended: " + done.error().message);
+    if (!done) report_.differences.push_back(key + ": cannot be repaired: " + done.error().message);
   }
   return {};
 }
@@ -131,7 +131,7 @@ Result<void> Rebuilding::mend(const JobPlaces& first) {
     last = step;
   }
   if (last == Step::moved) {
-    report_.differences.push_back(first.job_key + ": it changes faster than it is read: left as it is now");
+    report_.differences.push_back(first.job_key + ": it changes faster than it is read, so it was not changed");
   }
   return {};
 }
@@ -163,7 +163,7 @@ Result<Rebuilding::Step> Rebuilding::mend_once(const JobPlaces& job, bool moved,
     report_.differences.push_back(each->text);
   }
   // A key of another client prevents the repair; the message names it.
-  if (!done) report_.differences.push_back(job.job_key + ": cannot be mended: " + done.error().message);
+  if (!done) report_.differences.push_back(job.job_key + ": cannot be repaired: " + done.error().message);
   return done && !dry_run_ && !mending.of.empty() ? Step::again : Step::done;
 }
 

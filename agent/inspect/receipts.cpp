@@ -63,7 +63,7 @@ Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key,
     }
     if (page.lines.size() < kPage) break;
   }
-  if (last.empty() && elsewhere) return ReceiptCheck{"log", true, "not compared: its lines did not come back"};
+  if (last.empty() && elsewhere) return ReceiptCheck{"log", true, "not compared: its log lines were not returned"};
   if (last.size() < wanted) {
     return ReceiptCheck{
         "log", false,
@@ -80,9 +80,9 @@ Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, con
                                                    std::string pubkey) {
   MJ_TRY(view, load_job(store, context, job_key));
   const Job& job = view.job;
-  if (job.receipt.empty()) return fail(Code::not_found, job_key + ": has no receipt: it has not run to an end");
+  if (job.receipt.empty()) return fail(Code::not_found, job_key + ": has no receipt: it has not run to its end");
   MJ_TRY(receipt, parse_json(job.receipt));
-  if (!receipt.is_object()) return fail(Code::invalid, job_key + ": its receipt is no object");
+  if (!receipt.is_object()) return fail(Code::invalid, job_key + ": its receipt is not an object");
   if (!receipt.contains("signature")) {
     return fail(Code::not_found, job_key +
                                      ": its receipt is not signed: give its agent a key with the setting "

@@ -45,7 +45,7 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
       const std::string ahead = info.claims > busy ? fmt::format(", {} claimed ahead", info.claims - busy) : "";
       const std::string pause = pause_reason(info);
       return text + fmt::format(" ({} of {} slots busy{}{})", busy, runner.slots, ahead,
-                                pause.empty() ? "" : "; it takes no jobs: " + pause);
+                                pause.empty() ? "" : "; it claims no jobs: " + pause);
     }
     case Presence::silent:
       return text + fmt::format(" (silent for {})", span_text(now_ms - std::min(runner.seen_ms, now_ms)));

@@ -323,7 +323,7 @@ Result<std::vector<Finding>> JobGroups::judge_slots(const std::function<void()>&
                                counted(group.held.size(), "job is", "jobs are") + " held by the concurrency key " +
                                    key + ", " + group.held.begin()->first + " for one; of its slots " +
                                    std::to_string(group.taken) + " of " + std::to_string(group.limit) +
-                                   " are taken: nothing will wake them"));
+                                   " are occupied: they are never released"));
   }
   return findings;
 }
@@ -424,7 +424,7 @@ Result<std::vector<Finding>> JobGroups::judge_circles() {
     }
     if (!closed) continue;
     findings.push_back(
-        finding("waits-circle", circle.front(), text + circle.front() + ": none will ever run; cancel one"));
+        finding("waits-circle", circle.front(), text + circle.front() + ": none can run; cancel one of them"));
   }
   return findings;
 }
@@ -579,7 +579,7 @@ Result<void> Verification::look_again() {
         some.push_back(jobs[from]);
       }
       MJ_CHECK(look_at_some(some, positions));
-      report("looking again", from, jobs.size());
+      report("checking again", from, jobs.size());
     }
   }
   return {};

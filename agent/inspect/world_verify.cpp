@@ -92,7 +92,7 @@ class WorldLook {
       MJ_TRY(unread, trouble_of(page));
       if (!unread.empty()) return sight_.journal = "cannot be read: " + unread, Result<void>();
       if (page->facts.empty()) {
-        sight_.journal = "the fact at height " + std::to_string(after + 1) + " is gone";
+        sight_.journal = "the fact at height " + std::to_string(after + 1) + " is missing";
         return {};
       }
       for (const std::string& bytes : page->facts) {
@@ -104,12 +104,12 @@ class WorldLook {
   bool fold_one(std::uint64_t height, const std::string& bytes) {
     const std::string at = "height " + std::to_string(height);
     const auto fact = decode_workflow_fact(bytes);
-    if (!fact) return sight_.journal = at + " is no fact: " + fact.error().message, false;
+    if (!fact) return sight_.journal = at + " is not a valid fact: " + fact.error().message, false;
     if (const auto problem = fold(sight_.state, *fact))
       return sight_.journal = std::string(problem->rule) + ": " + problem->text, false;
     if (const auto* refused = std::get_if<ReceiptRefused>(&fact->what)) refused_.insert(refused->intent);
     if (snapshot_ && snapshot_->height == height && !(*snapshot_ == sight_.state))
-      sight_.snapshot = "its snapshot is another world than its journal makes of height " + std::to_string(height);
+      sight_.snapshot = "its snapshot differs from its journal at height " + std::to_string(height);
     return true;
   }
 
@@ -127,8 +127,9 @@ class WorldLook {
     const auto bytes = worlds_->blob(sight_.context, sight_.world, state.hash);
     MJ_TRY(gone, trouble_of(bytes));
     if (gone.empty() && sha256_hex(*bytes) == state.hash) return {};
-    sight_.blobs[state.hash] = "the state of " + shown(id) + ": " +
-                               (gone.empty() ? "the blob " + state.hash + " does not hold what its name says" : gone);
+    sight_.blobs[state.hash] =
+        "the state of " + shown(id) + ": " +
+        (gone.empty() ? "the blob " + state.hash + " does not have the content of its hash" : gone);
     return {};
   }
   Result<void> read_manifest_of(const std::string& hash) {
@@ -250,7 +251,7 @@ Result<void> rebuild_world(WorkflowStore& worlds, Store& store, Id context, cons
     std::vector<WorldFix> fixes;
     for (const WorldFinding& each : look.findings) {
       if (!each.violation) continue;
-      lines.push_back(each.text + (each.fixes.empty() ? " (cannot be mended)" : ""));
+      lines.push_back(each.text + (each.fixes.empty() ? " (cannot be repaired)" : ""));
       fixes.insert(fixes.end(), each.fixes.begin(), each.fixes.end());
     }
     Result<bool> done = true;

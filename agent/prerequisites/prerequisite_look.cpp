@@ -43,7 +43,7 @@ Probes::Probes(const Clock& clock, const Curl& curl, void* multi) : curl_(curl),
 Result<std::unique_ptr<Probes>> Probes::open(const Clock& clock) {
   MJ_TRY(curl, load_curl());
   CURLM* const multi = curl->multi_init();
-  if (multi == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+  if (multi == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
   return std::unique_ptr<Probes>(new Probes(clock, *curl, multi));
 }
 
@@ -168,7 +168,7 @@ Result<std::uint32_t> PrerequisiteLook::look(Id context) {
 Result<std::vector<Condition>> PrerequisiteLook::read_conditions(const std::vector<std::string>& texts) const {
   if (texts.size() > kMostConditions) {
     return fail(Code::invalid, "prerequisites: " + std::to_string(texts.size()) + " are more than the " +
-                                   std::to_string(kMostConditions) + " that are looked at");
+                                   std::to_string(kMostConditions) + " that are read");
   }
   std::vector<Condition> conditions;
   for (const std::string& text : texts) {
@@ -316,7 +316,7 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller,
     return Seen::no;
   }
   if (!loaded && loaded.error().code == Code::invalid) {
-    never = "flow:" + condition.target + " is no flow";
+    never = "flow:" + condition.target + " is not a flow";
     return Seen::no;
   }
   MJ_CHECK(loaded);

@@ -46,10 +46,10 @@ Result<std::vector<Actor>> all_actors(Store& store) {
 Result<void> check_pubkey(const std::string& key) {
   if (key.empty() || is_public_key(key)) return {};
   if (is_hex(key, 64))
-    return fail(Code::invalid, "pubkey: " + key + " is no public key: it is no point of the curve ed25519");
+    return fail(Code::invalid, "pubkey: " + key + " is not a public key: it is not a point of the curve ed25519");
   return fail(Code::invalid,
               "pubkey: " + shown(key, 80) +
-                  " is no public key: 64 characters of lower-case hex, as `mycojobs key new` prints them");
+                  " is not a public key: use 64 characters of lower-case hex, as printed by `mycojobs key new`");
 }
 
 Result<void> check_address(const std::string& text) {
@@ -61,9 +61,10 @@ Result<void> check_address(const std::string& text) {
     for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
       if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
   }
-  return fail(Code::invalid, "address: " + shown(text, 80) +
-                                 " is none: give 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both "
-                                 "with or without mycelium://), http://..., https://..., redis://... or unix:...");
+  return fail(Code::invalid,
+              "address: " + shown(text, 80) +
+                  " is not an address: use 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both with "
+                  "or without mycelium://), http://..., https://..., redis://... or unix:...");
 }
 
 Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
@@ -133,7 +134,7 @@ Result<void> delete_actor(const Caller& by, Store& store, Id id, std::span<const
     MJ_TRY(roles, find_roles(store, id, contexts));
     if (!roles.named.empty())
       return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.named +
-                                      "; take its roles first: mycojobs context revoke");
+                                      "; revoke its roles first: mycojobs context revoke");
     MJ_TRY(deleted, delete_actor_if(store, id, roles.expected));
     if (deleted) return {};
   }

@@ -42,7 +42,8 @@ Error refuse(Store& store, const Refusal& refusal) {
     note.thing = whole_characters(refusal.thing, 200);
     note.list = refusal.list;
     if (auto noted = store.note_refusal(refusal.context, note); !noted) {
-      log(LogLevel::warn, "service", "context {}: a refusal is not noted: {}", refusal.context, noted.error().message);
+      log(LogLevel::warn, "service", "context {}: a refusal was not recorded: {}", refusal.context,
+          noted.error().message);
     }
   }
   return refusal_error(refusal);

@@ -65,7 +65,7 @@ Thing thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flo
 
 Error no_such_flow(const Caller& by, Id flow) {
   const std::string context = std::to_string(by.context);
-  return {Code::not_found, "flow " + std::to_string(flow) + ": there is none in context " + context +
+  return {Code::not_found, "flow " + std::to_string(flow) + ": does not exist in context " + context +
                                "; `mycojobs flow list" + (by.context == 1 ? "" : " --context " + context) +
                                "` shows them"};
 }
@@ -310,7 +310,7 @@ Result<void> check_word(const std::string& word) {
     if (word.empty() || row.word == word) return {};
     all += (all.empty() ? "" : ", ") + std::string(row.word);
   }
-  return fail(Code::invalid, "state: " + shown(word) + " is none of " + all);
+  return fail(Code::invalid, "state: " + shown(word) + " is not one of " + all);
 }
 
 // A page under construction, which reads one row of the catalog after the other.

@@ -151,7 +151,7 @@ Result<void> check_restart(const JobView& view) {
   const Job& job = view.job;
   if (!view.problems.empty()) return fail(Code::invalid, view.key + ": " + view.problems.front());
   if (job.status != JobStatus::finished && job.status != JobStatus::error)
-    return fail(Code::conflict, view.key + " has not ended: there is nothing to run again");
+    return fail(Code::conflict, view.key + " has not ended: only an ended job can run again");
   if (job.flow_id != 0) return fail(Code::conflict, view.key + " is run by its flow: see mycojobs flow replay");
   for (const auto& [name, value] : job.unknown) {
     if (value.empty()) continue;
@@ -278,8 +278,9 @@ Result<void> delete_job(const Caller& by, Store& store, const std::string& key) 
 Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& request) {
   MJ_TRY(before, look_at_job(by, store, Action::answer, request.key));
   if (!is_approval_name(request.name)) {
-    return fail(Code::invalid, "name: " + shown(request.name) +
-                                   " is no name of an approval: 1 to 64 letters, digits, '.', '_' and '-'");
+    return fail(Code::invalid,
+                "name: " + shown(request.name) +
+                    " is not a valid name of an approval: use 1 to 64 letters, digits, '.', '_' and '-'");
   }
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
   const PrerequisiteAnswer answer{request.name, request.approved, by.actor, request.comment};
@@ -290,8 +291,8 @@ Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& 
 
 Result<JobStatus> read_job_status(const std::string& word) {
   if (const auto status = parse<JobStatus>(word)) return *status;
-  return fail(Code::invalid,
-              "status: " + shown(word) + " is none of dispatched, waiting_for_prerequisites, started, error, finished");
+  return fail(Code::invalid, "status: " + shown(word) +
+                                 " is not one of dispatched, waiting_for_prerequisites, started, error, finished");
 }
 
 Result<JobsSlice> page_jobs(const Caller& by, Store& store, JobsWanted wanted, std::size_t limit) {

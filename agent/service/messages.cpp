@@ -26,7 +26,7 @@ Result<void> check_is_runners(const Caller& by, Store& store, const std::string&
     if (topic == (info.runner.topic.empty() ? own : info.runner.topic)) return {};
   }
   return fail(Code::not_found, "topic: no runner of context " + std::to_string(by.context) +
-                                   " has this topic; runner.list names those there are");
+                                   " has this topic; runner.list shows all runners");
 }
 
 // Assigns a free id to each job without an id.
@@ -95,7 +95,8 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
 
 Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, const Message& signature) {
   MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
-  if (maker != by.actor && !by.is_operator) return fail(Code::denied, "caller_id: a message is sent by whose it is");
+  if (maker != by.actor && !by.is_operator)
+    return fail(Code::denied, "caller_id: only the owner of a message can send it");
   MJ_TRY(message, read_message(by, store, maker, id));
   const std::string key = redis_key(message);
   Fields fields;
@@ -103,9 +104,9 @@ Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, co
     fields = {{"signature", signature.signature}, {"signer", signature.signer}, {"algorithm", signature.algorithm}};
     if (signature.created_at > 0) fields.emplace_back("created_at", std::to_string(signature.created_at));
   } else if (message.signature.empty()) {
-    return fail(
-        Code::invalid,
-        "signature: " + key + " is not signed, and nobody would believe it: mycojobs message sign " + key.substr(8));
+    return fail(Code::invalid, "signature: " + key +
+                                   " is not signed, so its receiver would reject it: run mycojobs message sign " +
+                                   key.substr(8));
   }
   MJ_CHECK(post_message_record(store, by.context, key, fields));
   return read_message(by, store, maker, id);

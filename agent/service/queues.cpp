@@ -14,7 +14,7 @@ Result<std::string> queue_named(std::string_view text, const std::vector<QueueIn
       std::any_of(known.begin(), known.end(), [text](const QueueInfo& info) { return info.queue == text; });
   if (there) return std::string(text);
   return fail(Code::invalid, "queue: " + shown(text) +
-                                 " is no queue: give python, queue:python or a key that `mycojobs queue list` shows");
+                                 " is not a queue: give python, queue:python or a key from `mycojobs queue list`");
 }
 
 Result<std::vector<QueueInfo>> list_queues(const Caller& by, Store& store) {

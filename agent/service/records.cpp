@@ -76,13 +76,13 @@ Result<void> check_says_something(const Runner& runner, const Fields& record) {
   bare.id = runner.id;
   if (record != record_of(bare, {})) return {};
   return fail(Code::invalid,
-              "name what it is: address, that of a supervisor elsewhere, say, or topic, pubkey, type, target_context, "
-              "local; an agent makes the record of its own runner when it starts");
+              "set at least one of address (of a supervisor on another host), topic, pubkey, type, target_context, "
+              "local; an agent creates the record of its own runner when it starts");
 }
 
 Result<void> check_target(const Runner& runner) {
   if (runner.target_context == 0 || !runner.address.empty()) return {};
-  return fail(Code::invalid, "target_context: is of a runner elsewhere: give its address, too");
+  return fail(Code::invalid, "target_context: belongs to a runner on another host: set its address, too");
 }
 
 // Returns the record to change. Error `not_found`: the context has no record.
@@ -90,8 +90,8 @@ Result<Context> existing(const Caller& by, Store& store, const std::string& why)
   MJ_TRY(found, load_context(store, by.context));
   if (found) return std::move(*found);
   const std::string id = std::to_string(by.context);
-  return fail(Code::not_found,
-              "context " + id + " has no record: " + why + "`mycojobs context grant " + id + " --admin ID` makes one");
+  return fail(Code::not_found, "context " + id + " has no record: " + why + "`mycojobs context grant " + id +
+                                   " --admin ID` creates one");
 }
 
 constexpr int kMaxTries = 100;  // attempts of a change while other clients change the same record
@@ -133,7 +133,7 @@ Result<void> check_topic(const std::string& topic) {
       topic.size() <= kLongest &&
       topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
   if (fits) return {};
-  return fail(Code::invalid, "topic: give 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or leave it out: runner<id>");
+  return fail(Code::invalid, "topic: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or omit it for runner<id>");
 }
 
 Result<Fields> create_record(Store& store, Id context, NewRecord record) {
@@ -151,7 +151,7 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
 }
 
 Result<Fields> chosen(const Fields& record, std::span<const std::string> fields) {
-  if (fields.empty()) return fail(Code::invalid, "nothing is to change: name a field and its value");
+  if (fields.empty()) return fail(Code::invalid, "no change is given: name a field and its value");
   Fields out;
   for (const std::string& name : fields) out.emplace_back(name, field_of(record, name));
   return out;
@@ -159,7 +159,7 @@ Result<Fields> chosen(const Fields& record, std::span<const std::string> fields)
 
 Error not_operator(const Caller& by, const std::string& what) {
   return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
-                            ": it takes an operator's token (mycojobs key token --operator)"};
+                            ": an operator's token is required (mycojobs key token --operator)"};
 }
 
 Result<Context> read_context_record(Id id, const Fields& fields) {
@@ -247,7 +247,7 @@ Result<std::string> living_job(Store& store, Id context) {
       if (!page.unseen.empty()) return page.unseen.front().key;
       looked += page.looked_at;
       wanted.after = page.after;
-      if (looked > kMaxJobLooks) return fail(Code::too_large, "it holds too many jobs to look at: let retention end");
+      if (looked > kMaxJobLooks) return fail(Code::too_large, "it has too many jobs to scan: wait for the retention");
     } while (!wanted.after.empty());
   }
   return std::string();

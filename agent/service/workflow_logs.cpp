@@ -53,7 +53,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
     const std::size_t dot = text.find('.');
     more = dot != std::string_view::npos;
     if (!parse_u64(text.substr(0, dot), numbers.emplace_back()))
-      return fail(Code::invalid, "after: not what a page has given");
+      return fail(Code::invalid, "after: is not a value that a page returned");
     text.remove_prefix(more ? dot + 1 : text.size());
   }
   LogPlace place;
@@ -61,7 +61,7 @@ Result<LogPlace> parse_log_place(std::string_view text) {
   const bool whole = numbers.size() >= kFront && (numbers.size() - kFront) % kOfEach == 0;
   // One step can request 64 effects more than the limit of followed effects.
   if (!whole || numbers.size() > kFront + kOfEach * 2 * kMostUnderWay)
-    return fail(Code::invalid, "after: not what a page has given");
+    return fail(Code::invalid, "after: is not a value that a page returned");
   place.height = numbers[0], place.met = numbers[1] != 0, place.over = numbers[2] != 0;
   for (std::size_t i = kFront; i < numbers.size(); i += kOfEach) {
     UnderWay& each = place.under_way.emplace_back();
@@ -128,8 +128,7 @@ class InstanceLogReader {
   Result<InstanceLog> page(std::size_t limit) {
     for (UnderWay& each : place_.under_way) MJ_CHECK(recall(each));
     MJ_CHECK(look_on());
-    if (!place_.met && place_.height >= height_)
-      return fail(Code::not_found, shown(of_.cell) + ": nothing has ever happened to it");
+    if (!place_.met && place_.height >= height_) return fail(Code::not_found, shown(of_.cell) + ": it has no history");
     InstanceLog out;
     std::vector<UnderWay> left;
     for (UnderWay& each : place_.under_way) {
@@ -197,7 +196,7 @@ class InstanceLogReader {
       if (place_.height >= read.height) return {};
       if (read.facts.empty())
         return fail(Code::invalid,
-                    of_.world + ": the fact at height " + std::to_string(place_.height + 1) + " is gone");
+                    of_.world + ": the fact at height " + std::to_string(place_.height + 1) + " no longer exists");
     }
   }
   Result<void> take(const std::string& bytes) {
@@ -224,7 +223,7 @@ class InstanceLogReader {
     const auto none = static_cast<std::uint64_t>(std::count_if(passed.begin(), passed.end(), between));
     if (line.seq - each.seq - 1 <= none) return std::nullopt;
     const std::uint64_t lost = line.seq - each.seq - 1 - none;
-    LogFrame frame = note(each, counted(lost, "piece") + " of this log are gone\n");
+    LogFrame frame = note(each, counted(lost, "piece") + " of this log are lost\n");
     frame.line.ts_ms = line.ts_ms, frame.dropped = lost;
     return frame;
   }
@@ -243,7 +242,7 @@ class InstanceLogReader {
     while (out.size() < limit) {
       auto page = in_.records.logs(by_.context, each.carrier, each.seq, std::min(kLinesOfALook, limit - out.size()), 0);
       if (!page && page.error().code == Code::not_found) {
-        out.push_back(note(each, "the log of " + each.carrier + " is gone with its record\n"));
+        out.push_back(note(each, "the log of " + each.carrier + " no longer exists with its record\n"));
         return false;
       }
       if (!page) return tl::unexpected<Error>(std::move(page).error());

@@ -31,7 +31,7 @@ Thing thing_of(const std::string& world, Id owner) { return {.name = "workflow "
 
 tl::unexpected<Error> no_workflow(const Caller& by, const std::string& given) {
   return fail(Code::not_found, "workflow: there is no " + shown(given, 200) + " in context " +
-                                   std::to_string(by.context) + "; `mycojobs workflow list` shows those there are");
+                                   std::to_string(by.context) + "; `mycojobs workflow list` shows all workflows");
 }
 
 // A world and its manifest in force, without the loaded state.
@@ -165,8 +165,8 @@ Result<Opened> open_instance(const Caller& by, const WorldStores& in, const Inst
 Result<const CellState*> there(const LoadedWorld& world, const CellId& cell) {
   const CellState* found = world.state().cell(cell);
   if (found == nullptr)
-    return fail(Code::not_found, shown(cell) + ": there is no such instance now; `mycojobs workflow explain` says " +
-                                     "whether an event for it waits, `timeline` what has happened to it");
+    return fail(Code::not_found, shown(cell) + ": the instance does not exist; `mycojobs workflow explain` shows " +
+                                     "whether an event for it waits, `timeline` shows its history");
   return found;
 }
 
@@ -576,7 +576,7 @@ Result<Taker> taker_of(const Caller& by, const WorldStores& in, const SendEvent&
   }
   if (takers.empty())
     return fail(Code::not_found, "event: no workflow of context " + std::to_string(by.context) + " takes " +
-                                     shown(request.event, 200) + "; `mycojobs workflow list` shows what they take");
+                                     shown(request.event, 200) + "; `mycojobs workflow list` shows their events");
   if (takers.size() > 1) {
     std::string names;
     for (const auto& [row, event] : takers) names += (names.empty() ? "" : ", ") + row->world;
@@ -644,7 +644,7 @@ Result<std::string> answer_approval(const Caller& by, const WorldStores& in, con
   if (!found) return tl::unexpected<Error>(std::move(found).error());
   if (waiting.empty())
     return fail(Code::not_found, request.of.workflow + (request.of.key.empty() ? "" : ' ' + request.of.key) +
-                                     ": nothing of it waits for an approval");
+                                     ": it does not wait for an approval");
   if (waiting.size() > 1) {
     std::string all;
     for (const PendingIntent* each : waiting)
@@ -853,7 +853,7 @@ Result<json> list_cells(const Caller& by, const WorldStores& in, const ListCells
   if (request.limit == 0 || request.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
   const std::string words = "running waiting completed failed";
   if (!request.status.empty() && (" " + words + " ").find(' ' + request.status + ' ') == std::string::npos)
-    return fail(Code::invalid, "status: " + shown(request.status) + " is none of " + words);
+    return fail(Code::invalid, "status: " + shown(request.status) + " is not one of " + words);
   MJ_TRY(found, open(by, in, request.workflow, Action::read));
   MJ_TRY(world, LoadedWorld::load(in.worlds, by.context, found.head.world));
   json rows = json::array();
@@ -908,8 +908,7 @@ Result<json> instance_timeline(const Caller& by, const WorldStores& in, const In
     std::move(part.rbegin(), part.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(latest));
     last = after;
   }
-  if (latest.empty() && request.before == 0)
-    return fail(Code::not_found, shown(cell) + ": nothing has ever happened to it");
+  if (latest.empty() && request.before == 0) return fail(Code::not_found, shown(cell) + ": it has no history");
   json rows = json::array();
   std::move(latest.rbegin(), latest.rend(), std::back_inserter(rows));
   return rows;
@@ -927,9 +926,10 @@ json reason_of(const CellId& cell, const PendingIntent& pending) {
   json evidence =
       json::array({"intent " + pending.intent.hash, "parameters " + dump_json(readable_cbor(pending.intent.params))});
   if (!pending.published)
-    return reason("effect_queued", what + ", which nobody carries out yet", "is a coordinator there? `mycojobs doctor`",
+    return reason("effect_queued", what + ", which is not implemented", "is a coordinator there? `mycojobs doctor`",
                   std::move(evidence));
-  if (pending.carrier == kTimerCarrier) return reason("timer", what, "nothing: time passes", std::move(evidence));
+  if (pending.carrier == kTimerCarrier)
+    return reason("timer", what, "nothing: it waits for a time", std::move(evidence));
   if (pending.carrier == kApprovalCarrier) {
     const json approvers = readable_cbor(pending.intent.params).value("approvers", json::array());
     const std::string who = approvers.empty() ? "ID" : dump_json(approvers.front());
@@ -969,22 +969,23 @@ json reason_of(const Inbox& inbox) {
     evidence.push_back("event " + inbox.events[i]);
   std::string text = counted(inbox.events.size(), "event") + " for it in the inbox, not taken by a coordinator yet";
   if (inbox.others > 0) text += "; for others: " + std::to_string(inbox.others);
-  return reason("inbox", text, "nothing: the coordinator that leads takes them, one instance after the other",
+  return reason("inbox", text, "nothing: the leading coordinator processes them, one instance after the other",
                 std::move(evidence));
 }
 
 // Adds the reasons for an existing instance.
 void add_reasons(json& all, const CellState& cell) {
   if (cell.failed)
-    all.push_back(reason("failed", cell.failure + ": " + cell.message,
-                         (cell.failure == kCancelledFailure ? "" : "mend the code and `mycojobs workflow apply` it; ") +
-                             command("remove", cell.id) + " takes the instance away"));
+    all.push_back(
+        reason("failed", cell.failure + ": " + cell.message,
+               (cell.failure == kCancelledFailure ? "" : "fix the code and apply it with `mycojobs workflow apply`; ") +
+                   command("remove", cell.id) + " removes the instance"));
   if (!cell.mail.empty())
     all.push_back(reason("step", counted(cell.mail.size(), "event") + " wait for its next step",
-                         "nothing: a coordinator takes it; its log says if it cannot"));
+                         "nothing: a coordinator takes the step; its log reports a failure"));
   if (cell.refused > 0 && !cell.pending.empty())
-    all.push_back(reason("receipt_refused", counted(cell.refused, "receipt") + " of its effects did not hold",
-                         command("timeline", cell.id) + " names them; `mycojobs receipt verify JOB` says more"));
+    all.push_back(reason("receipt_refused", counted(cell.refused, "receipt") + " of its effects were invalid",
+                         command("timeline", cell.id) + " lists them; `mycojobs receipt verify JOB` has details"));
   for (const auto& [hash, pending] : cell.pending) all.push_back(reason_of(cell.id, pending));
 }
 
@@ -1009,8 +1010,8 @@ Result<json> explain_instance(const Caller& by, const WorldStores& in, const Ins
                reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
   }
   if (cell == nullptr && all.empty())
-    all.push_back(reason("none", "there is no such instance: no event has come for it, or its code has ended it",
-                         command("timeline", id) + " shows what has happened"));
+    all.push_back(reason("none", "the instance does not exist: it received no event, or its code has ended it",
+                         command("timeline", id) + " shows its history"));
   if (all.empty() && cell->status() == InstanceStatus::completed)
     all.push_back(reason("completed", "its code has ended it", "nothing"));
   if (all.empty()) all.push_back(reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));

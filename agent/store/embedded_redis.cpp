@@ -80,12 +80,11 @@ bool is_gone(const std::string& pid) {
 Result<void> need_room(const std::string& folder) {
   constexpr std::uint64_t kLeast = 16ULL << 20;
   struct statvfs disk {};
-  if (::statvfs(folder.c_str(), &disk) != 0)
-    return fail(Code::io, "cannot look at " + folder + ": " + errno_text(errno));
+  if (::statvfs(folder.c_str(), &disk) != 0) return fail(Code::io, "cannot read " + folder + ": " + errno_text(errno));
   const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
   if (room >= kLeast) return {};
   return fail(Code::io, "the disk of " + folder + " is full: " + std::to_string(room >> 10) +
-                            " KiB are left, 16 MiB are needed; make room or choose another state folder");
+                            " KiB are free, 16 MiB are needed; free space or use another state folder");
 }
 
 // Locks the folder, so that two servers never write the same data. The server inherits the lock: after this program was
@@ -233,7 +232,7 @@ Result<void> EmbeddedRedis::await_answer(Deadline deadline) const {
     last = std::move(answer).error();
     pollfd ended{child_.pidfd.get(), POLLIN, 0};
     if (::poll(&ended, 1, 5) > 0) {
-      return fail(Code::io, "redis-server ended at once in the folder " + folder_ + ": " +
+      return fail(Code::io, "redis-server exited immediately in the folder " + folder_ + ": " +
                                 last_line(folder_ + "/redis.log") + " (is the disk full? see redis.log there)");
     }
     if (last.code != Code::unavailable || stopped_ || std::chrono::steady_clock::now() >= deadline)

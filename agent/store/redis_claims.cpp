@@ -112,7 +112,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     const Reply entry = taken.at(i);
     const std::size_t index = entry.at(2).number() - 1;
     if (index >= request.max_jobs)
-      return fail(Code::internal, "redis: claim answered with a claim that was not asked for");
+      return fail(Code::internal, "redis: the claim script returned a claim that was not requested");
     Claimed& job = out.jobs.emplace_back();
     const std::size_t at = index * (kIdDigits + kTokenDigits);
     job.ref.context = request.context;

@@ -53,21 +53,22 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
     if (const auto slash = rest.find('/'); slash != 0 && slash != std::string_view::npos) {
       std::string_view authority = rest.substr(0, slash);
       take_credentials(authority, out);
-      if (!authority.empty()) return refuse("unix:// wants an absolute path");
+      if (!authority.empty()) return refuse("unix:// requires an absolute path");
       rest.remove_prefix(slash);
     }
   }
   const auto question = rest.find('?');
   if (question != std::string_view::npos) {
     const std::string_view query = rest.substr(question + 1);
-    if (!query.starts_with("db=")) return refuse("only ?db=N is known after a path");
+    if (!query.starts_with("db=")) return refuse("only ?db=N is supported after a path");
     MJ_TRY(database, parse_database(query.substr(3)));
     out.database = database;
     rest = rest.substr(0, question);
   }
   out.unix_path = percent_decoded(rest);
   if (out.unix_path.empty()) return refuse("the path is empty");
-  if (out.unix_path.front() != '/') return refuse("unix: wants a whole path, as unix:/run/redis/redis.sock");
+  if (out.unix_path.front() != '/')
+    return refuse("unix: requires an absolute path, for example unix:/run/redis/redis.sock");
   if (out.unix_path.size() > kMaxPath) {
     return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +
                                    std::to_string(kMaxPath) + " bytes that a socket may have; choose a shorter one");
@@ -192,18 +193,18 @@ tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::stri
 std::string_view remedy_of(int error, bool is_path) {
   switch (error) {
     case ENOENT:
-      return "there is no such socket: does Redis run, and is its setting `unixsocket` this path?";
+      return "the socket does not exist: check that Redis runs and that its setting `unixsocket` has this path";
     case ECONNREFUSED:
-      return is_path ? "nobody listens there any more: does Redis run?"
-                     : "nobody listens there: does Redis run, is the port of the redis url right, and does its setting "
-                       "`bind` have this address?";
+      return is_path ? "no process listens on the socket: check that Redis runs"
+                     : "no process listens there: check that Redis runs, that the port of the redis url is correct, "
+                       "and that its setting `bind` has this address";
     case ENETUNREACH:
     case EHOSTUNREACH:
       return "no way leads there from here: is the host of the redis url right?";
     case ETIMEDOUT:
-      return "nothing answers there: is the host of the redis url right, and does a firewall let its port through?";
+      return "no answer: check the host of the redis url and whether a firewall blocks its port";
     case EACCES:
-      return "this user may not use the socket: see Redis' setting `unixsocketperm`";
+      return "this user has no permission for the socket: see the Redis setting `unixsocketperm`";
     default:
       return "";
   }
@@ -256,8 +257,8 @@ constexpr const char* kClosed = "the server closed the connection";
 constexpr const char* kOtherProtocol = "not the Redis protocol";
 // Added to an error if no connection to this server has ever been established.
 constexpr const char* kNoRedis =
-    " (what listens there is no Redis, or speaks TLS alone, which needs a tunnel such as stunnel: is the port of the "
-    "redis url right?)";
+    " (the server is not Redis, or requires TLS, which needs a tunnel such as stunnel: check the port of the redis "
+    "url)";
 
 // Receives the available bytes, at least one, and sets `got` to their number. Returns an empty text, or the reason of
 // the failure.
@@ -286,23 +287,24 @@ struct Meaning {
 };
 
 constexpr std::string_view kNotThisUser =
-    "this Redis user may not: `mycojobs context acl` prints what each role needs, and an agent, a coordinator or an "
-    "operator opens a new Redis first";
+    "this Redis user has no permission: `mycojobs context acl` prints the permissions of each role; an agent, a "
+    "coordinator or an operator must open a new Redis first";
 
 constexpr std::array kMeanings{
     Meaning{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
-    Meaning{"NOAUTH", Code::denied, "the server wants a password: redis://:password@host"},
+    Meaning{"NOAUTH", Code::denied, "the server requires a password: redis://:password@host"},
     Meaning{"ERR AUTH <password> called without", Code::denied,
-            "the server has no password: take it out of the redis url"},
+            "the server has no password: remove it from the redis url"},
     Meaning{"ERR Client sent AUTH, but no password", Code::denied,
-            "the server has no password: take it out of the redis url"},
-    Meaning{"NOPERM", Code::denied, "this Redis user may not: see ACL SETUSER"},
+            "the server has no password: remove it from the redis url"},
+    Meaning{"NOPERM", Code::denied, "this Redis user has no permission: see ACL SETUSER"},
     Meaning{"ERR The user executing the script can't", Code::denied, kNotThisUser},
     Meaning{"ERR ACL failure in script", Code::denied, kNotThisUser},  // text of Redis 7.2 and later
-    Meaning{"DENIED", Code::denied, "the server's protected mode refuses us: set a password or bind address"},
+    Meaning{"DENIED", Code::denied,
+            "the server's protected mode rejects this client: set a password or a bind address"},
     Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
     Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
-    Meaning{"MISCONF", Code::unavailable, "the server cannot write its data: look at its log and its disk"},
+    Meaning{"MISCONF", Code::unavailable, "the server cannot write its data: check its log and its disk"},
     Meaning{"READONLY", Code::unavailable, "this is a replica: name the primary in the redis url"},
     Meaning{"MASTERDOWN", Code::unavailable, "this replica has lost its primary"},
     Meaning{"BUSY", Code::unavailable, "a script of another client runs too long: SCRIPT KILL ends it"},
@@ -311,7 +313,7 @@ constexpr std::array kMeanings{
     Meaning{"CLUSTERDOWN", Code::unsupported, "Redis Cluster is not supported"},
     Meaning{"MOVED", Code::unsupported, "Redis Cluster is not supported"},
     Meaning{"MJTYPE", Code::invalid, "another client wrote it: delete or rename it"},
-    Meaning{"WRONGTYPE", Code::invalid, "the key holds something else: delete or rename it"},
+    Meaning{"WRONGTYPE", Code::invalid, "the key has another type: delete or rename it"},
     Meaning{"MJCONFLICT", Code::conflict, ""},
     Meaning{"MJFULL", Code::too_large, ""},
     Meaning{"MJDENIED", Code::denied, ""},
@@ -518,7 +520,7 @@ Result<void> RedisConnection::feed_reader(Deadline deadline) {
   strange_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
   if (!why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
-  if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("an answer that is too long");
+  if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("the answer is too long");
   return {};
 }
 

@@ -87,7 +87,7 @@ constexpr std::size_t kIdsAtOnce = 500;
 tl::unexpected<Error> no_flow(Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
   return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) +
-                                   ", or its key mj:" + name + " was lost: `mycojobs doctor --rebuild` makes it again");
+                                   ", or its key mj:" + name + " was lost: `mycojobs doctor --rebuild` restores it");
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, Observed obse
 }
 
 Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
-  if (draft.caller == 0) return fail(Code::invalid, "caller_id: is missing: give the actor whose flow it is");
+  if (draft.caller == 0) return fail(Code::invalid, "caller_id: is missing: give the id of the flow's owner");
   std::string first_job = "0";
   while (true) {
     Arguments arguments;
@@ -123,7 +123,7 @@ Result<bool> RedisFlows::adopt(Id context, Id flow, Id caller) {
 
 Result<bool> adopt_flow_record(FlowStore& store, Id context, Id flow, Id caller) {
   auto* redis = dynamic_cast<RedisFlows*>(&store);
-  if (redis == nullptr) return fail(Code::unsupported, "this store takes no records of other clients over");
+  if (redis == nullptr) return fail(Code::unsupported, "this store does not adopt records of other clients");
   return redis->adopt(context, flow, caller);
 }
 
@@ -316,7 +316,8 @@ bool is_schedule_name(std::string_view name) {
 Result<void> check_name(const std::string& name) {
   if (is_schedule_name(name)) return {};
   return fail(Code::invalid,
-              "name: is no name of a schedule: 1 to 64 of a-z, 0-9, '.', '_' and '-', a letter or digit first");
+              "name: is not a valid name of a schedule: use 1 to 64 of a-z, 0-9, '.', '_' and '-', with a letter or "
+              "digit first");
 }
 
 }  // namespace
@@ -412,7 +413,7 @@ Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, cons
   const std::uint64_t present = reply.at(1).number();
   if (expected_revision == 0)
     return fail(Code::conflict, "schedule " + schedule.name + " exists: give it another name");
-  if (present == 0) return fail(Code::conflict, "schedule " + schedule.name + " was removed meanwhile");
+  if (present == 0) return fail(Code::conflict, "schedule " + schedule.name + " was removed in the meantime");
   return fail(Code::conflict, "schedule " + schedule.name + " is at revision " + std::to_string(present) + ", and " +
                                   std::to_string(expected_revision) + " was expected: read it again");
 }
@@ -484,7 +485,7 @@ void read_entries(const Reply& entries, std::uint64_t after, RunRead& run) {
     RunFact fact;
     const bool good = read_fact(entries.at(i), fact);
     if (!good) {
-      run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is no fact");
+      run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is not a fact");
     }
     if (fact.revision > last + 1) {
       run.anomalies.push_back("the run's journal lacks revision " + std::to_string(last + 1) +
@@ -547,8 +548,9 @@ Result<void> check_commit(const FlowCommit& commit) {
   const std::size_t size = commit.facts.size() + commit.dispatch.size() + commit.ends.size() + commit.cancel.size() +
                            commit.requeue.size() + commit.replan.size();
   if (size > kMaxOfCommit) {
-    return fail(Code::too_large, "a commit of " + std::to_string(size) + " facts and jobs: one step takes " +
-                                     std::to_string(kMaxOfCommit) + ", commit them one part after the other");
+    return fail(Code::too_large, "a commit of " + std::to_string(size) +
+                                     " facts and jobs exceed the limit of a step, " + std::to_string(kMaxOfCommit) +
+                                     ", commit them one part after the other");
   }
   const auto bad_end = std::find_if(commit.ends.begin(), commit.ends.end(), [](const FlowEnd& end) {
     return end.fields.empty() || end.fields[0].first != "status";
@@ -614,8 +616,7 @@ Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
   const std::string_view word = reply.at(0).text();
   if (word == "missing") {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
-                                     ", or its key mj:" + flow +
-                                     " was lost: `mycojobs doctor --rebuild` makes it again");
+                                     ", or its key mj:" + flow + " was lost: `mycojobs doctor --rebuild` restores it");
   }
   if (word == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
@@ -689,7 +690,7 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);
     MJ_TRY(reply, run(context, scripts::flow_jobs, arguments));
-    if (reply.size() == 0) return fail(Code::internal, "redis: asked for jobs, and answered none");
+    if (reply.size() == 0) return fail(Code::internal, "redis: jobs were requested, but the answer has none");
     for (std::size_t i = 0; i < std::min(reply.size(), some.size()); ++i) {
       out.push_back(job_view(some[i], reply.at(i)));
     }
@@ -784,7 +785,7 @@ Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
   }
   MJ_TRY(reply, run(context, scripts::flow_repair, arguments));
   if (reply.text() == "moved") {
-    return fail(Code::conflict, "flow:" + std::to_string(flow) + " has moved on meanwhile: read it again");
+    return fail(Code::conflict, "flow:" + std::to_string(flow) + " has changed in the meantime: read it again");
   }
   return {};
 }

@@ -205,7 +205,7 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
     std::uint64_t number = 0;
     score = wanted.after.substr(0, blank);
     if (blank == std::string::npos || !parse_u64(score, number) || !parse_u64(wanted.after.substr(blank + 1), skip))
-      return fail(Code::invalid, "after: is not what a page of jobs has given");
+      return fail(Code::invalid, "after: is not a value that a page of jobs returned");
   }
   Arguments arguments;
   arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)})
@@ -554,7 +554,7 @@ Result<bool> RedisStore::repair(Id context, const std::string& job_key, const Re
 
 Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
   // The name becomes part of a field name, and of a text that the script searches in the record.
-  if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is no name of an approval");
+  if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is not a valid name of an approval");
   const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
   const std::string line = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
   const std::string reason =
@@ -568,10 +568,10 @@ Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_
   if (word == "met") return fail(Code::conflict, job_key + " waits no longer: its prerequisites were met");
   if (word == "early")
     return fail(Code::conflict,
-                job_key + " waits in its queue, and no agent has looked at it yet: once one has, answer");
+                job_key + " waits in its queue, and no agent has checked it yet: answer after the check");
   if (word == "unasked")
     return fail(Code::not_found, job_key + " does not wait for approval:" + answer.name + "; `mycojobs job explain " +
-                                     job_key.substr(4) + "` names what it waits for");
+                                     job_key.substr(4) + "` shows the reason");
   return fail(Code::conflict, job_key + " is a job of flow " + word + ": `mycojobs flow approve " + word + " " +
                                   answer.name + "`, or `mycojobs flow reject " + word + " " + answer.name + "`");
 }
@@ -579,7 +579,7 @@ Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_
 Result<bool> answer_prerequisite(Store& store, Id context, const std::string& job_key,
                                  const PrerequisiteAnswer& answer) {
   auto* redis = dynamic_cast<RedisStore*>(&store);
-  if (redis == nullptr) return fail(Code::unsupported, "this store takes no answers");
+  if (redis == nullptr) return fail(Code::unsupported, "this store does not accept answers");
   return redis->answer_prerequisite(context, job_key, answer);
 }
 
@@ -642,7 +642,7 @@ Result<DueNotices> RedisStore::notices_due(Id context, std::uint32_t max, std::u
       Notice strange;
       strange.entry = entry;
       MJ_CHECK(settle_notice(context, strange,
-                             {std::nullopt, "mj:notices: " + shown(entry) + " is no notice; it was dropped"}));
+                             {std::nullopt, "mj:notices: " + shown(entry) + " is not a notice; it was dropped"}));
     }
   }
   return due;

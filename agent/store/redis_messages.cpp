@@ -104,7 +104,7 @@ Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
       return fail(Code::conflict, "job: " + entries[index].key + " exists with other content");
     entries[index].accepted = true;
   }
-  return fail(Code::internal, message_key + ": its jobs change while they are looked at");
+  return fail(Code::internal, message_key + ": its jobs change while they are read");
 }
 
 Result<MessageIntake> RedisStore::take_message(Id context, const TakeMessage& wanted) {

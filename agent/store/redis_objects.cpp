@@ -45,7 +45,7 @@ Result<void> check_ops(std::span<const ObjectOp> ops) {
     MJ_CHECK(check_object_name(place(ops, i) + "kind", op.of.kind));
     MJ_CHECK(check_object_id(place(ops, i) + "id", op.id));
     if (op.verb == ObjectOp::Verb::check && !op.version) {
-      return fail(Code::invalid, place(ops, i) + "version: is missing, and a check is of nothing else");
+      return fail(Code::invalid, place(ops, i) + "version: is missing; a check needs it");
     }
     if (op.version && *op.version > (1ULL << 53)) return fail(Code::invalid, place(ops, i) + "version: is too large");
     const auto [other, fresh] = seen.try_emplace({op.of, op.id}, i);
@@ -89,7 +89,7 @@ tl::unexpected<Error> refusal(const Reply& reply, std::span<const ObjectOp> ops,
   }
   if (why == "full") {
     return fail(Code::too_large, "kind: the context has " + std::to_string(kMaxObjectKinds) +
-                                     " kinds already: use fewer, and tell objects apart by a field");
+                                     " kinds already: use fewer kinds and distinguish objects by a field");
   }
   const std::size_t index = reply.at(1).number() - 1;
   if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + shown(why));
@@ -212,7 +212,7 @@ Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKi
   if (answer == "fields") {
     return fail(Code::too_large, "index, text: " + of.kind + " declares " + std::to_string(reply.at(1).number()) +
                                      " fields already, and may declare " + std::to_string(kMaxDeclaredFields) +
-                                     " in all: put the others into another kind");
+                                     " in total: use another kind for the others");
   }
   return refusal(reply, {}, claim);
 }
@@ -294,12 +294,12 @@ Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Rep
   object.updated_ms = fields.at(first + 3).number();
   if (is_object_json(object.json)) return object;
   return fail(Code::invalid, of.kind + " " + shown(object.id, 80) +
-                                 " holds no JSON object: another client wrote it; put it anew or delete it");
+                                 " is not a JSON object: another client wrote it; put it again or delete it");
 }
 
 Result<ObjectPage> undeclared(const ObjectKind& of, const std::string& what) {
   return fail(Code::invalid,
-              what + " of " + of.space + "/" + of.kind + " is declared: osis.declare names what can be found");
+              what + " of " + of.space + "/" + of.kind + " is declared: declare searchable fields with osis.declare");
 }
 
 struct Range {
@@ -318,7 +318,7 @@ Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (after.size() < kNumberDigits + 2 || after[kNumberDigits] != ' ' ||
       !std::all_of(after.begin(), after.begin() + kNumberDigits, is_digit)) {
-    return fail(Code::invalid, "after: is not what a page of this range named");
+    return fail(Code::invalid, "after: is not a value that a page of this range returned");
   }
   const std::string id = after.substr(kNumberDigits + 1);
   MJ_CHECK(check_object_id("after", id));
@@ -398,8 +398,8 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& of, const 
   std::set<std::string> words;
   add_words(text, words);
   if (words.empty() || words.size() > kMaxSearchWords) {
-    return fail(Code::invalid, "text: has " + std::to_string(words.size()) + " words to look for, and takes 1 to " +
-                                   std::to_string(kMaxSearchWords));
+    return fail(Code::invalid, "text: has " + std::to_string(words.size()) +
+                                   " words to search for; the limit is 1 to " + std::to_string(kMaxSearchWords));
   }
   const std::string name = joined(of);
   Arguments arguments{name, after};
@@ -542,7 +542,7 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       const std::string entries(reply.at(2).text());
       auto should = index_entries(reply.at(0).text(), known.fields);
       if (!should || reply.at(1).number() == 0) {
-        wrong(shown(id) + " is no object");
+        wrong(shown(id) + " is not an object");
         continue;
       }
       if (!known.indexing && entries != *should) wrong(shown(id) + " has entries of other fields or values");

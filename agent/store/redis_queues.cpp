@@ -180,7 +180,7 @@ Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, b
   const auto dash = id.find('-');
   std::uint64_t number = 0;
   if (dash == std::string::npos || !parse_u64(id.substr(0, dash), number) || !parse_u64(id.substr(dash + 1), number)) {
-    return fail(Code::invalid, "\"" + id + "\" is no dead letter: give its id, as in 1700000000000-0");
+    return fail(Code::invalid, "\"" + id + "\" is not the id of a dead letter: give an id such as 1700000000000-0");
   }
   MJ_TRY(reply, run(context, scripts::settle_dead_letter, Arguments{id, requeue ? "1" : "0"}));
   return refused(reply, "dead letter " + id);

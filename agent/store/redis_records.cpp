@@ -32,7 +32,7 @@ Result<void> RedisStore::index_actors(const std::string& due) {
     cursor = next.text();
     if (cursor == "0") return {};
   }
-  return fail(Code::unavailable, "database 0 holds too many keys to find the actors among them");
+  return fail(Code::unavailable, "database 0 has too many keys to scan for actors");
 }
 
 Result<KeyOwner> RedisStore::owner_of_key(const std::string& pubkey) {
@@ -65,8 +65,9 @@ Result<Fields> RedisStore::change_record_if(Id context, const std::string& key, 
   if (reply->at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
   if (reply->at(0).number() == 2) return key_is_anothers();
   if (reply->at(0).number() == 3)
-    return fail(Code::conflict, key + ": " + std::string(reply->at(1).text()) +
-                                    " was changed by another client meanwhile: read it again, and repeat");
+    return fail(Code::conflict,
+                key + ": " + std::string(reply->at(1).text()) +
+                    " was changed by another client in the meantime: read it again and repeat the call");
   return reply->at(1).fields();
 }
 

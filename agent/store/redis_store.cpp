@@ -59,15 +59,15 @@ Result<void> meet_server(Id context, SeenHeads& seen, LogLevel news, RedisConnec
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (met.at(0).number() > 0) {
-    log(news, "store", "context {}: Redis was started anew; {} got a new lease", context,
+    log(news, "store", "context {}: Redis was restarted; {} received a new lease", context,
         counted(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
   }
   if (met.at(1).number() == 1) seal_append_only_file(link);
   const std::string lost = seen.lost(context, link.server_run_id(), met.at(2).fields());
   if (lost.empty()) return {};
   const std::string text = "Redis was started without the end of its data: " + lost +
-                           "; what was acknowledged last is forgotten, and jobs of it may run again: when they have "
-                           "ended, `mycojobs doctor --rebuild` puts right what is left of it";
+                           "; the latest acknowledged writes are lost, and their jobs may run again: after their ends, "
+                           "repair the rest with `mycojobs doctor --rebuild`";
   log(LogLevel::error, "store", "context {}: {}", context, text);
   (void)link.command({"XADD", "mj:anomalies", "MAXLEN", "~", "10000", "*", "text", text});
   return {};
@@ -187,8 +187,8 @@ Result<void> RedisStore::await_replicas(Id context) {
          command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kWaitMs}), kWaitMs));
   if (reached.number() >= wait_replicas_) return {};
   return fail(Code::unavailable, "redis: " + std::to_string(reached.number()) +
-                                     " replicas have it, redis_wait_replicas wants " + std::to_string(wait_replicas_) +
-                                     ": look at the replicas, and repeat");
+                                     " replicas have the write, redis_wait_replicas requires " +
+                                     std::to_string(wait_replicas_) + ": check the replicas and repeat the call");
 }
 
 Result<Fields> RedisStore::load(Id context, const std::string& key) { return load_fields(context, key, {}); }

@@ -77,12 +77,12 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     metrics().add(Metric::workflow_commits, {wanted.context, done ? "ok" : "conflict"});
     if (done) return {};
     if (reply.at(0).text() == "applied")
-      return fail(Code::conflict, wanted.world + ": another manifest came in force meanwhile");
+      return fail(Code::conflict, wanted.world + ": another manifest was applied in the meantime");
     if (reply.at(0).text() == "busy")
       return fail(Code::conflict, wanted.world + ": " + counted(reply.at(1).number(), "event") +
                                       " wait for a coordinator: try again when they are worked off");
     return fail(Code::conflict, wanted.world + ": is at height " + std::string(reply.at(1).text()) + ", not at " +
-                                    std::to_string(wanted.base) + ": somebody else was faster");
+                                    std::to_string(wanted.base) + ": another client was faster");
   }
 
   Result<Posted> post(Id context, const std::string& world, const std::string& kind, const Fields& fields,
@@ -99,18 +99,18 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     const std::string_view done = reply.at(0).text();
     if (done == "used")
       return fail(Code::conflict, "idempotency_key: event " + std::string(reply.at(1).text()) + " of " + world +
-                                      " was sent with it, and says something else: use another key");
+                                      " was sent with this key and has other content: use another key");
     if (done == "none")
-      return fail(Code::not_found, world + ": there is no such workflow in context " + std::to_string(context) +
-                                       "; mycojobs workflow list names those there are");
+      return fail(Code::not_found, world + ": the workflow does not exist in context " + std::to_string(context) +
+                                       "; mycojobs workflow list shows all workflows");
     if (done == "other") return fail(Code::conflict, world + ": another manifest is in force since it was checked");
     if (done == "full")
       return fail(Code::too_large, world + ": " + std::to_string(kMaxWorldMail) +
-                                       " events or 256 MiB of them wait already: is a coordinator there?");
+                                       " events or 256 MiB of them already wait: check that a coordinator runs");
     if (done == "busy")
       return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
-                                       " has all the events waiting that it may: send again when it has worked some "
-                                       "off; `mycojobs workflow explain` says what holds it up");
+                                       " has the maximum number of waiting events: send again after it has processed "
+                                       "some; `mycojobs workflow explain` shows its state");
     return Posted{std::string(reply.at(1).text()), done == "repeated"};
   }
 

@@ -12,8 +12,8 @@ Result<void> agree_on_format(Id context, Link& link, std::uint32_t own) {
   if (!why.starts_with(kNewer)) return tl::unexpected<Error>(agreed.error());
   return fail(Code::denied, "context " + std::to_string(context) + ": its store has format " +
                                 why.substr(kNewer.size()) + ", and this is mycojobs " + kVersion +
-                                ", which knows formats up to " + std::to_string(own) +
-                                ": nothing was changed; install that version, or a newer one");
+                                ", which supports formats up to " + std::to_string(own) +
+                                ": nothing was changed; install that version or a newer version");
 }
 
 }  // namespace mycojobs

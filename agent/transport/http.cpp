@@ -11,7 +11,7 @@ Result<std::string> HttpTransport::exchange(const std::string& address, const st
   if (answer.status == 200) return std::move(answer.body);
   const std::string status = url + ": HTTP status " + std::to_string(answer.status);
   if (answer.status == 404)
-    return fail(Code::unavailable, status + ": there is no supervisor that takes messages; is the address right?");
+    return fail(Code::unavailable, status + ": no supervisor accepts messages there; check the address");
   return fail(answer.status >= 500 || answer.status == 429 ? Code::unavailable : Code::internal, status);
 }
 

@@ -117,7 +117,7 @@ Result<void> HttpClient::open() {
   if (handle_) return {};
   MJ_TRY(curl, load_curl());
   CURL* const easy = curl->easy_init();
-  if (easy == nullptr) return fail(Code::io, "libcurl does not start: no memory or descriptors are left");
+  if (easy == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
   handle_ = std::make_unique<Handle>(curl, easy);
   return {};
 }
@@ -170,7 +170,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
       return HttpAnswer{static_cast<int>(status), std::move(taken.body)};
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
-      return fail(Code::invalid, call.url + ": is no http:// or https:// address");
+      return fail(Code::invalid, call.url + ": is not an http:// or https:// address");
     case CURLE_WRITE_ERROR:
       return fail(Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes");
     default:

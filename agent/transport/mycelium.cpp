@@ -85,9 +85,9 @@ Result<std::string> MyceliumTransport::exchange(const std::string& address, cons
   is_peer_there_ = false;
   MJ_CHECK(check_request_size(request.size()));
   const auto to = parse_mycelium(address);
-  if (!to) return fail(Code::invalid, "address: " + shown(address, 80) + " is none of Mycelium");
+  if (!to) return fail(Code::invalid, "address: " + shown(address, 80) + " is not a Mycelium address");
   auto parsed = parse_json(request);
-  if (!parsed || !parsed->is_object()) return fail(Code::invalid, "the request is no JSON-RPC");
+  if (!parsed || !parsed->is_object()) return fail(Code::invalid, "the request is not JSON-RPC");
   Call call;
   call.address = address;
   call.to = *to;
@@ -131,7 +131,7 @@ Result<void> MyceliumTransport::wait_for_room(const Call& call) {
     if (room) break;
     if (call.left_ms() == 0)
       return fail(Code::unavailable, call.address + ": the Mycelium node still tries to deliver an earlier request; " +
-                                         "nothing more is given to it until then");
+                                         "no further request is sent to it until then");
     sleep_ms(std::min<std::uint64_t>(call.left_ms(), kLongestMs));
   }
   if (found->second.empty()) undelivered_.erase(found);
@@ -176,7 +176,7 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
     undelivered_[call.place].push_back({sent, delivery->acked, now_ms()});
   is_peer_there_ = state == State::sending;
   if (state == State::pending)
-    return fail(Code::unavailable, call.address + ": Mycelium has not reached it in time; it goes on trying for 300 s");
+    return fail(Code::unavailable, call.address + ": Mycelium has not reached it in time; it keeps trying for 300 s");
   if (state == State::sending)
     return fail(Code::unavailable,
                 call.address + ": was reached over Mycelium, but has not received the whole request in time");
@@ -233,7 +233,7 @@ Result<bool> MyceliumListener::turn() {
   if (own_key_.empty()) {
     MJ_TRY(key, node_.key(kNodeMs));
     own_key_ = std::move(key);
-    log(LogLevel::info, "mycelium", "takes requests at the node {}: its address for others is {}", url_, own_key_);
+    log(LogLevel::info, "mycelium", "accepts requests at the node {}: its public address is {}", url_, own_key_);
   }
   MJ_TRY(any, take_in());
   const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
@@ -296,7 +296,7 @@ Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
 void MyceliumListener::note(const Error* error) {
   connected_ = error == nullptr;
   if (error == nullptr) {
-    if (is_away_) log(LogLevel::info, "mycelium", "the node {} answers again", url_);
+    if (is_away_) log(LogLevel::info, "mycelium", "the node {} is available again", url_);
     is_away_ = false;
     return;
   }

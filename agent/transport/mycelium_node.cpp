@@ -138,8 +138,8 @@ Result<void> MyceliumNode::find_api(std::uint32_t timeout_ms) {
   if (!info && info.error().code == Code::unavailable) return tl::unexpected<Error>(info.error());
   if (!info || !info->is_object())
     return fail(Code::internal, "at " + url_ +
-                                    " is no Mycelium node: mycelium.url is that of its API (port 8989) or of "
-                                    "its JSON-RPC (port 8990)");
+                                    " is not a Mycelium node: mycelium.url must be the URL of its API (port 8989) or "
+                                    "of its JSON-RPC (port 8990)");
   api_ = Api::rpc;
   return {};
 }
@@ -174,7 +174,7 @@ Result<std::string> MyceliumNode::push(const MyceliumAddress& to, std::string_vi
     sent = std::move(answer);
   }
   std::string id = sent.is_object() ? member(sent, "id") : "";
-  if (id.empty()) return fail(Code::internal, "the Mycelium node at " + url_ + " does not take a message");
+  if (id.empty()) return fail(Code::internal, "the Mycelium node at " + url_ + " does not accept a message");
   return id;
 }
 
@@ -187,7 +187,7 @@ Result<void> MyceliumNode::reply(const MyceliumMessage& of, std::string_view pay
     return {};
   }
   MJ_TRY(answer, rpc("pushMessageReply", json::array({of.id, message}), timeout_ms));
-  if (answer != true) return fail(Code::internal, "the Mycelium node at " + url_ + " does not take a reply");
+  if (answer != true) return fail(Code::internal, "the Mycelium node at " + url_ + " does not accept a reply");
   return {};
 }
 

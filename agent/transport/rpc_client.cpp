@@ -28,7 +28,7 @@ std::string text_of(const json& object, const char* name) {
 }
 
 Error error_of(const json& error) {
-  if (!error.is_object()) return {Code::internal, "the server answers an error that is no object"};
+  if (!error.is_object()) return {Code::internal, "the server returned an error that is not an object"};
   const auto data = error.find("data");
   const std::string word = data != error.end() && data->is_object() ? text_of(*data, "word") : "";
   Error out{Code::internal, text_of(error, "message")};
@@ -57,7 +57,7 @@ std::string rpc_request(std::string_view method, const json& params) {
 
 Result<json> read_rpc_answer(std::string_view text) {
   if (auto answer = rpc_answer(text)) return std::move(*answer);
-  return fail(Code::internal, "the answer is no JSON-RPC");
+  return fail(Code::internal, "the answer is not JSON-RPC");
 }
 
 std::string answer_rpc(std::string_view request, std::size_t max_bytes,
@@ -66,7 +66,7 @@ std::string answer_rpc(std::string_view request, std::size_t max_bytes,
   const auto done = [&]() -> Result<json> {
     MJ_TRY(call, parse_json(request, max_bytes));
     if (!call.is_object() || text_of(call, "method").empty())
-      return fail(Code::invalid, "it is no JSON-RPC request: an object with method, params and id");
+      return fail(Code::invalid, "it is not a JSON-RPC request: an object with method, params and id");
     id = call.value("id", json());
     return run(text_of(call, "method"), call.value("params", json::object()));
   }();

@@ -38,8 +38,8 @@ Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
     std::string secret = secret_of(line);
     if (secret.size() < kLeastSecret || secret.size() > kMostSecret) {
       return fail(Code::invalid, path + ": line " + std::to_string(number) +
-                                     " is no secret: give whsec_ and base64 of 16 to 1024 bytes, as in whsec_$(openssl "
-                                     "rand -base64 32)");
+                                     " is not a secret: use whsec_ and base64 of 16 to 1024 bytes, for example "
+                                     "whsec_$(openssl rand -base64 32)");
     }
     secrets.push_back(std::move(secret));
   }

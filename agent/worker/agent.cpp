@@ -306,7 +306,7 @@ std::string Agent::why_not_ready() {
   for (const auto& side : sides_) {
     for (const Id context : side->settings.contexts) outside += side->serves ? "" : ' ' + std::to_string(context);
   }
-  if (!outside.empty()) return "the store has not let this runner in yet, of context" + outside;
+  if (!outside.empty()) return "this runner is not registered yet in the store of context" + outside;
   if (const std::vector<Id> away = health_.away(); !away.empty()) {
     std::string text = "the store is away, of context";
     for (const Id context : away) {

@@ -96,7 +96,7 @@ Result<Spool> Spool::make(const std::string& folder) {
     MJ_CHECK(make_folder(path));
     return spool;
   }
-  return fail(Code::io, folder + ": others take away what is made there");
+  return fail(Code::io, folder + ": other users can delete files there");
 }
 
 Spool::~Spool() {

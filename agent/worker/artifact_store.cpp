@@ -109,7 +109,8 @@ class HostArtifacts final : public ArtifactStore {
                            std::uint64_t offset, std::size_t max) override {
     MJ_TRY(store_names, artifact_store_names(store, context));
     const Fd fd = open_of(store_names, context, job_key, file);
-    if (!fd) return fail(Code::not_found, "an artifact of " + job_key + " is not on this host as its record says");
+    if (!fd)
+      return fail(Code::not_found, "an artifact of " + job_key + " is not on this host with the content of its record");
     std::string piece(static_cast<std::size_t>(std::min<std::uint64_t>(max, file.bytes - std::min(file.bytes, offset))),
                       '\0');
     for (std::size_t got = 0; got < piece.size();) {
@@ -163,20 +164,20 @@ class HostArtifacts final : public ArtifactStore {
     const std::string path = path_of(context, parcel, file), part = part_of(context, parcel, file);
     if (const auto whole = size_of(path); whole == file.bytes) return file.bytes;
     const Fd fd(::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd) return fail(Code::not_found, "nobody here waits for this file");
+    if (!fd) return fail(Code::not_found, "no job waits for this file");
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return fail(Code::unavailable, "the file is written just now");
     const auto size = size_of(part);  // checked by name, since the file may have been completed after it was opened
     if (!size || size != size_of(fd.get())) return fail(Code::unavailable, "the file was written just now");
     if (offset <= *size && offset + piece.size() > *size) {
       piece.remove_prefix(static_cast<std::size_t>(*size - offset));
-      if (*size + piece.size() > file.bytes) return refuse(fd.get(), "is longer than its size says");
+      if (*size + piece.size() > file.bytes) return refuse(fd.get(), "is longer than its recorded size");
       MJ_CHECK(write_at(fd.get(), piece, *size, part));
     }
     const std::uint64_t now = size_of(fd.get()).value_or(0);
-    if (now > file.bytes) return refuse(fd.get(), "is longer than its size says");
+    if (now > file.bytes) return refuse(fd.get(), "is longer than its recorded size");
     if (now < file.bytes) return now;
     MJ_TRY(hash, hash_of(fd.get(), part));
-    if (hash != file.sha256) return refuse(fd.get(), "has not the hash that its record names");
+    if (hash != file.sha256) return refuse(fd.get(), "does not have the hash of its record");
     if (::rename(part.c_str(), path.c_str()) != 0) return cannot(path);
     return now;
   }
@@ -239,7 +240,7 @@ class HostArtifacts final : public ArtifactStore {
       if (size_of(whole.path) == file.bytes) {
         files.emplace(file.sha256, std::move(whole));
       } else if (size_of(job + '/' + file.sha256) != file.bytes) {  // otherwise an agent that died since has linked it
-        return fail(Code::not_found, "an artifact for " + to.job_key + " has not come whole: " + file.sha256);
+        return fail(Code::not_found, "an artifact for " + to.job_key + " was not received completely: " + file.sha256);
       }
     }
     std::vector<WholeFile> out;

@@ -234,7 +234,8 @@ void ArtifactSweep::look_at_objects(Id context, Turn& turn) const {
     if (::fstatat(objects, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (S_ISREG(info.st_mode) && info.st_nlink == 1 && ::unlinkat(objects, entry->d_name, 0) == 0) ++gone;
   }
-  if (gone > 0) log(LogLevel::debug, "worker", "context {}: {} artifacts taken away: no job has them", context, gone);
+  if (gone > 0)
+    log(LogLevel::debug, "worker", "context {}: {} artifacts deleted: they belong to no job", context, gone);
 }
 
 }  // namespace mycojobs

@@ -83,7 +83,7 @@ class KeptArtifacts final : public RunArtifacts {
   bool refuse_over_limit() {
     return refuse(DropReason::bytes,
                   "all artifacts of a job together may have " + std::to_string(max_bytes_) +
-                      " bytes: leave less, or let the operator raise job.max_artifact_bytes",
+                      " bytes: store less, or ask the operator to raise job.max_artifact_bytes",
                   max_bytes_);
   }
   bool refuse_incomplete() { return refuse(DropReason::incomplete, "it ended in the middle"); }
@@ -122,14 +122,14 @@ bool KeptArtifacts::refuse(DropReason reason, const std::string& why, std::uint6
   file_.reset();
   dropped_.add({name_, reason, limit});
   if (++refused_ <= kMostNotes) notes_.push_back("artifact " + shown(name_, 200) + ": not kept: " + why);
-  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not kept; the reasons are left out");
+  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not stored; their reasons are omitted");
   return false;
 }
 
 std::string KeptArtifacts::problem_with(const std::string& name) const {
   if (const std::string problem = problem_with_artifact_name(name); !problem.empty()) return problem;
   if (whole_.contains(name)) return "another one has its name";
-  if (folders_.contains(name)) return "its name is that of a folder of others";
+  if (folders_.contains(name)) return "its name is the name of a folder with other artifacts";
   for (std::size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
     if (whole_.contains(name.substr(0, slash))) return "the name of its folder is that of a file";
   }
@@ -137,7 +137,8 @@ std::string KeptArtifacts::problem_with(const std::string& name) const {
 }
 
 Result<void> KeptArtifacts::begin_file() {
-  if (store_name_.empty()) return fail(Code::io, "the name of the store is not known; the agent's log says why");
+  if (store_name_.empty())
+    return fail(Code::io, "the name of the store is unknown; the log of the agent has the reason");
   if (!spool_) {
     MJ_CHECK(folder_.make(store_name_));
     MJ_TRY(spool, Spool::make(folder_.spool()));
@@ -324,7 +325,7 @@ Result<std::vector<std::string>> artifact_store_names(RecordStore& store, Id con
     if (!store_names.empty()) return store_names;
     MJ_CHECK(store.save(context, kArtifactsKey, {{random_hex(12), "1"}}));
   }
-  return fail(Code::internal, std::string(kArtifactsKey) + ": what is written there is gone at once");
+  return fail(Code::internal, std::string(kArtifactsKey) + ": files written there are lost immediately");
 }
 
 Result<std::string> artifact_store_name(RecordStore& store, Id context) {

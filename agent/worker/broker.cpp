@@ -171,7 +171,7 @@ class Broker::Lane {
     note.thing = task.refusal()->thing;
     note.list = task.refusal()->list;
     if (auto noted = records_->note_refusal(who.context, note); !noted)
-      log(LogLevel::warn, "worker", "context {}: a refusal is not noted: {}", who.context, noted.error().message);
+      log(LogLevel::warn, "worker", "context {}: a refusal was not recorded: {}", who.context, noted.error().message);
   }
 
   void step(RunNumber number, Run& run) {
@@ -232,7 +232,7 @@ class Broker::Lane {
     if (run.wrote && objects_) {
       // If the release fails, the end of the claim releases the write lock.
       if (auto released = objects_->release(run.who.claim); !released) {
-        log(LogLevel::info, "broker", "{}: its place as writer is not given back yet: {}",
+        log(LogLevel::info, "broker", "{}: its writer lock was not released yet: {}",
             in_trace(run.who.claim.job_key, run.who.claim.traceparent), released.error().message);
       }
       for (auto& [other, waiting] : runs_) waiting.due = {};  // another run may be able to write now

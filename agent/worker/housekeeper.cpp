@@ -24,7 +24,7 @@ std::uint64_t Housekeeper::turn() {
         pause = std::min(pause, *next);
         continue;
       }
-      health_.failed(context, "looking after jobs", next.error());
+      health_.failed(context, "housekeeping of jobs", next.error());
       if (next.error().code == Code::unavailable) housekeeping_.blind(context);
       pauses_.failed(context);
     }

@@ -84,19 +84,19 @@ Result<Fd> IncomingRoom::let_in(Id context, const ParcelName& parcel, const std:
                                      "their way at one time, a quarter of " +
                                      limit);
   auto lock = lock_file(state_dir_ + "/incoming.lock", true, kLetInWaitMs);
-  if (!lock) return fail(Code::unavailable, "files of others are let in just now: try again later");
+  if (!lock) return fail(Code::unavailable, "the lock of received files is in use: try again later");
   MJ_TRY(lying, count(context, parcel));
   const std::uint64_t before = lying.of_parcel > 0 ? parcel_room(lying.of_parcel) : 0;
   const std::uint64_t more = parcel_room(lying.of_parcel + bytes) - before;
   if (lying.of_sender + more > share())
-    return fail(Code::unavailable, "files of the sender " + parcel.sender + " that are on their way take " +
+    return fail(Code::unavailable, "files of the sender " + parcel.sender + " that are in transfer take " +
                                        std::to_string(lying.of_sender) +
                                        " bytes, and no sender has more than a "
                                        "quarter of " +
                                        limit + ": try again later");
   if (lying.all + more > most_)
-    return fail(Code::unavailable, "files that are on their way take " + std::to_string(lying.all) +
-                                       " bytes, and there is room for " + limit + ": try again later");
+    return fail(Code::unavailable, "files that are in transfer take " + std::to_string(lying.all) +
+                                       " bytes, and the limit is " + limit + ": try again later");
   return std::move(*lock);
 }
 

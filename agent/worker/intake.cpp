@@ -139,7 +139,8 @@ void Intake::heard(Result<Woken> woken) {
 void Intake::look_at_topic(std::vector<std::string> hints) {
   const std::size_t room = kMostHints - std::min(kMostHints, hints_.size());
   if (hints.size() > room) {
-    log(LogLevel::warn, "worker", "hints come faster than they are looked at: left to the list of the topic");
+    log(LogLevel::warn, "worker",
+        "hints arrive faster than they are processed: skipped, their messages are found in the list of the topic");
     hints.resize(room);
   }
   hints_.insert(hints_.end(), std::make_move_iterator(hints.begin()), std::make_move_iterator(hints.end()));

@@ -33,7 +33,7 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   for (const auto& [name, value] : *fields) record_bytes += value.size();
   if (record_bytes > kMostRecordBytes) {
     return fail(Code::invalid, "inputs: the results and artifacts of the jobs that it depends on take more than " +
-                                   std::to_string(kMostRecordBytes) + " bytes: put joining jobs in between");
+                                   std::to_string(kMostRecordBytes) + " bytes: add jobs in between that join them");
   }
   Job record = decode<Job>(*fields).record;  // unreadable fields are ignored, since they are not a fault of this job
   out.name = std::move(record.name);
@@ -71,8 +71,8 @@ Result<void> check_file(const StoredArtifact& artifact, const std::string& job) 
   }
   const std::uint64_t bytes = std::filesystem::file_size(artifact.path, unknown);
   if (!unknown && bytes == artifact.bytes) return {};
-  return fail(Code::invalid,
-              which + " is damaged on this host: " + artifact.path + " has not the bytes of its record: run it again");
+  return fail(Code::invalid, which + " is damaged on this host: " + artifact.path +
+                                 " does not have the content of its record: run the job again");
 }
 
 // Returns the name of the dependency's folder in /job/inputs. The name of a job need not be a valid file name.
@@ -116,12 +116,12 @@ class Files {
       MJ_CHECK(check_sum());
     }
     if (any) return {};
-    return fail(Code::invalid, "inputs: job " + shown(called) + " left no artifact " + shown(name));
+    return fail(Code::invalid, "inputs: job " + shown(called) + " stored no artifact " + shown(name));
   }
   Result<void> check_sum() const {
     if (there_.size() > kMostFiles) {
       return fail(Code::invalid, "inputs: more than " + std::to_string(kMostFiles) +
-                                     " artifacts: let the jobs that leave them pack them, or name fewer");
+                                     " artifacts: pack them in the jobs that store them, or request fewer");
     }
     if (bytes_ > kMostFileBytes) {
       return fail(Code::invalid, "inputs: artifacts of more than " + std::to_string(kMostFileBytes) +

@@ -117,11 +117,11 @@ Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
     return fail(only_policy ? Code::denied : Code::invalid, join(problems));
   }
   if (redis_key(job) != claimed.ref.job_key) {
-    return fail(Code::invalid, "id: the record says " + redis_key(job) + ", its key is " + claimed.ref.job_key);
+    return fail(Code::invalid, "id: the record names " + redis_key(job) + ", its key is " + claimed.ref.job_key);
   }
   if (job.context_id != claimed.ref.context) {
-    return fail(Code::invalid, "context_id: the record says " + std::to_string(job.context_id) +
-                                   ", it lies in context " + std::to_string(claimed.ref.context));
+    return fail(Code::invalid, "context_id: the record names " + std::to_string(job.context_id) +
+                                   ", but the record is stored in context " + std::to_string(claimed.ref.context));
   }
   return std::move(job);
 }

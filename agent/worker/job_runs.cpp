@@ -452,7 +452,7 @@ void JobRuns::count_output(const Run& run, Outcome& outcome) {
 void JobRuns::withhold(RunNumber number, Run& run, const std::string& reason) {
   if (std::exchange(run.withheld, true)) return;
   log(LogLevel::error, "worker",
-      "{}: unkillable on host {}: {}. Its slot is withheld. See what the process waits for (a disk, a network file "
+      "{}: unkillable on host {}: {}. Its slot is withheld. Check what the process waits for (a disk, a network file "
       "system, a debugger) or restart the host",
       in_trace(run.job.claim.job_key, run.job.claim.traceparent), host_name(), run.output.redact(reason));
   act(Outgoing{number, Mark{run.job.claim, "unkillable"}, false});

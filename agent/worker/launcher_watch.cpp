@@ -8,7 +8,8 @@ namespace mycojobs {
 
 bool LauncherWatch::try_now(std::uint64_t now_boot_ms) {
   if (now_boot_ms < next_try_ms_) return false;
-  if (ready_.exchange(false)) log(LogLevel::error, "sandbox", "the launcher is gone: its jobs go back to their queues");
+  if (ready_.exchange(false))
+    log(LogLevel::error, "sandbox", "the launcher has exited: its jobs are returned to their queues");
   next_try_ms_ = now_boot_ms + kReviveMs;
   return true;
 }

@@ -80,7 +80,7 @@ bool LeaseKeeper::hold_runner(Id context) {
     callbacks_.runner_lost(held.error().message);
     return true;
   }
-  health_.failed(context, "holding the runner's id", held.error());
+  health_.failed(context, "renewing the claim of the runner id", held.error());
   return false;
 }
 

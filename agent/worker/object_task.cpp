@@ -82,7 +82,7 @@ ObjectTask::State ObjectTask::act(ObjectStore& objects, const ObjectCaller& who)
       return reply(kinds_json(*kinds));
     }
   }
-  return give_up({Code::internal, "a method without a meaning"});
+  return give_up({Code::internal, "the method is unknown"});
 }
 
 ObjectTask::State ObjectTask::index(ObjectStore& objects, const ObjectCaller& who) {

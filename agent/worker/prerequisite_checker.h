@@ -19,7 +19,7 @@ class PrerequisiteChecker : public TurnTaker {
   void rest(std::uint64_t ms);
 
  private:
-  void failed(Id context, const Error& error) { health_.failed(context, "looking at prerequisites", error); }
+  void failed(Id context, const Error& error) { health_.failed(context, "checking prerequisites", error); }
 
   const Clock& clock_;
   StoreHealth& health_;

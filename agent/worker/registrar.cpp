@@ -42,7 +42,7 @@ std::uint64_t Registrar::turn() {
   if (entered) {
     if (const std::uint64_t again = give_back(); again > 0 || stopped()) return again;
     for (const Id context : settings_.contexts)
-      log(LogLevel::info, "worker", "context {}: runner {} is registered, and takes jobs", context,
+      log(LogLevel::info, "worker", "context {}: runner {} is registered and claims jobs", context,
           settings_.runner.id);
     if (const auto begun = callbacks_.registered(); !begun) {
       log(LogLevel::error, "worker", "runner {}: {} (trying again)", settings_.runner.id, begun.error().message);

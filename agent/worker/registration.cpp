@@ -73,7 +73,8 @@ Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& setti
   auto held = store.hold_runner(context, runner, self, settings.lease_ms, "", held_by);
   const auto is_held = [&] { return !held && held.error().code == Code::conflict && !held_by.instance.empty(); };
   if (is_held() && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
-    log(LogLevel::warn, "worker", "runner {} was held by process {}, which is gone: taking it over", id, held_by.pid);
+    log(LogLevel::warn, "worker", "runner {} was held by process {}, which has ended: the id is taken over", id,
+        held_by.pid);
     former.agent_died(held_by.instance);
     held = store.hold_runner(context, runner, self, settings.lease_ms, held_by.instance, held_by);
   }
@@ -91,8 +92,8 @@ Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& setti
 void report_differences(Id context, const Runner& asked, const RegisteredRunner& registered) {
   const auto report = [&](const std::string& setting, const std::string& is, const std::string& remedy) {
     log(LogLevel::warn, "worker",
-        "context {}: the record of runner {} says {}, which holds; the setting {} differs. To change the record: "
-        "mycojobs runner update {} {}, then start this agent again",
+        "context {}: the record of runner {} says {}, which has priority; the setting {} differs. To change the "
+        "record: mycojobs runner update {} {}, then restart this agent",
         context, asked.id, is, setting, asked.id, remedy);
   };
   const bool is_default = asked.topic == "runner" + std::to_string(asked.id);
@@ -100,7 +101,7 @@ void report_differences(Id context, const Runner& asked, const RegisteredRunner&
     report("topic = \"" + asked.topic + "\"", "topic \"" + registered.topic + "\"", "--topic " + asked.topic);
   if (registered.takes_queues != asked.local)
     report(asked.local ? "local = true" : "local = false",
-           registered.takes_queues ? "that it takes jobs from queues" : "that it takes no jobs from queues",
+           registered.takes_queues ? "that it claims jobs from queues" : "that it claims no jobs from queues",
            asked.local ? "--queues yes" : "--queues no");
 }
 
@@ -159,8 +160,8 @@ bool FormerInstances::give_back_jobs(LeaseStore& store, Id context, const std::s
   }
   for (const std::string& job : *jobs) {
     log(LogLevel::warn, "worker",
-        "{}: its agent, instance {} of runner {}, is gone with all its processes; back to its queue", job, instance,
-        runner_);
+        "{}: its agent, instance {} of runner {}, has ended with all its processes; the job is returned to its queue",
+        job, instance, runner_);
   }
   return true;
 }

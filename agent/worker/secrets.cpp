@@ -22,7 +22,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kLongestName = 64;
-constexpr const char* kNotRegular = "it is not a regular file: put the value itself there";
+constexpr const char* kNotRegular = "it is not a regular file: store the value in a regular file";
 
 // Returns a text that changes when the file changes.
 std::string trace_of(const struct stat& file) {
@@ -90,7 +90,7 @@ std::string problem_with_file(const struct stat& file, bool managed) {
   if (!managed && file.st_uid != 0 && file.st_uid != ::geteuid())
     return fmt::format("user {} owns it: chown it to root or to user {}", file.st_uid, ::geteuid());
   if (!managed && (file.st_mode & 077) != 0)
-    return fmt::format("mode {:04o} lets others at it: chmod 600", file.st_mode & 07777);
+    return fmt::format("mode {:04o} gives other users access: chmod 600", file.st_mode & 07777);
   if (static_cast<std::uint64_t>(file.st_size) > Secrets::kMostBytes + 2)
     return fmt::format("it has {} bytes, the most is {}", file.st_size, Secrets::kMostBytes);
   return {};
@@ -112,7 +112,7 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
   struct stat about {};
   if (!file && (errno == ELOOP || errno == ENXIO)) return fail(Code::invalid, kNotRegular);
   if (!file && errno == EACCES)
-    return fail(Code::invalid, fmt::format("user {} may not read it: chown it", ::geteuid()));
+    return fail(Code::invalid, fmt::format("user {} has no permission to read it: chown it", ::geteuid()));
   if (!file || ::fstat(file.get(), &about) != 0) return fail(Code::io, errno_text(errno));
   if (std::string problem = problem_with_file(about, listing.managed); !problem.empty())
     return fail(Code::invalid, std::move(problem));
@@ -169,7 +169,7 @@ std::vector<SecretFile> read_all(const Looked& looked) {
     for (const std::string& name : listing.names) {
       SecretFile file{name.substr(listing.prefix.size()), listing.path + '/' + name, {}, false, {}};
       const bool twice = std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == file.name; });
-      auto value = twice ? Result<std::string>(fail(Code::invalid, "a file has its name: remove one of them"))
+      auto value = twice ? Result<std::string>(fail(Code::invalid, "a file has the same name: remove one of them"))
                          : read_value(listing, name);
       if (value && bytes + value->size() > Secrets::kMostBytesTogether) {
         value = fail(Code::invalid, fmt::format("the secrets of a context may have {} bytes together at most",
@@ -250,10 +250,11 @@ Result<std::vector<SecretValue>> FoundSecrets::values(const std::vector<std::str
     const auto found =
         std::find_if(all_.begin(), all_.end(), [&](const Secret& secret) { return secret.name == name; });
     if (found == all_.end()) {
-      return fail(Code::denied, fmt::format("policy.secrets: there is no secret {} here: let the operator put it into "
-                                            "{}/{}/{}, owned by root or the agent's user, mode 0600; "
-                                            "`mycojobs secret check` tells what is refused there",
-                                            shown(name, kLongestName), places_.folder, context_, name));
+      return fail(
+          Code::denied,
+          fmt::format("policy.secrets: secret {} does not exist on this host: the operator must store it in {}/{}/{}, "
+                      "owned by root or the agent's user, mode 0600; `mycojobs secret check` lists rejected files",
+                      shown(name, kLongestName), places_.folder, context_, name));
     }
     out.push_back({found->name, found->value});
   }

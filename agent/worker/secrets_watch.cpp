@@ -30,8 +30,8 @@ class FolderChanges {
     changes_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     if (!changes_)
       log(LogLevel::warn, "worker",
-          "context {}: no inotify ({}): changes of its secrets are seen every {} s. fs.inotify.max_user_instances says "
-          "how many there may be",
+          "context {}: inotify is not available ({}): changes of its secrets are detected every {} s. Raise "
+          "fs.inotify.max_user_instances",
           context, errno_text(errno), SecretsWatch::kLookMs / 1000);
   }
   int fd() const { return changes_.get(); }
@@ -70,7 +70,7 @@ class SecretsWatch::Look final : public TurnTaker {
     changes_.begin();
     auto found = secrets_.look();
     if (const std::uint64_t took = clock_.boot_ms() - began; took >= kSlowMs)
-      log(LogLevel::warn, "worker", "context {}: a look at its secrets took {} ms: see to the disk of secrets_dir",
+      log(LogLevel::warn, "worker", "context {}: the scan of its secrets took {} ms: check the disk of secrets_dir",
           context_, took);
     const std::lock_guard lock(mutex_);
     found_ = std::move(found);

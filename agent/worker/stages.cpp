@@ -23,7 +23,7 @@ Result<void> add_tools(const Stage& stage, const Ceiling* ceiling, RunSpec& spec
     for (const std::string& own : ceiling == nullptr ? std::vector<std::string>{} : ceiling->own_folders) {
       if (policies::is_within(own, folder) || policies::is_within(folder, own)) {
         return fail(Code::denied, stage.profile + " needs " + folder + ", which leads to the agent's own folder " +
-                                      own + ": let the operator move one of them");
+                                      own + ": the operator must move one of them");
       }
     }
     policies::add_missing(spec.grants.fs_read, {folder});
@@ -62,7 +62,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
     if (stage.programs && !policy.exec) {
       const std::string context = std::to_string(ceiling == nullptr ? 0 : ceiling->context);
       return fail(Code::denied, "policy.exec: " + stage.profile + " runs programs, and context " + context +
-                                    " may have none: let the operator set [contexts." + context +
+                                    " may have none: the operator must set [contexts." + context +
                                     ".ceiling] exec = true");
     }
     if (const auto warm = check_warm(stage.profile, policy); !warm) return fail(Code::denied, warm.error().message);

@@ -16,10 +16,10 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
   auto decoded = decode<Message>(hash);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record says " + redis_key(message));
+  if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
   if (message.message_type != MessageType::job) {
-    return fail(Code::invalid,
-                "message_type: a runner's topic takes job messages, not " + std::string(word(message.message_type)));
+    return fail(Code::invalid, "message_type: the topic of a runner accepts only job messages, not " +
+                                   std::string(word(message.message_type)));
   }
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
   if (message.context_id == 0) message.context_id = context;
@@ -65,7 +65,7 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
   }
   found = true;
   if (field_of(*hash, "detail") == kCreatedDetail) {  // Publishing a key must not send a message that was only created.
-    log(LogLevel::warn, "worker", "{}: was created, and nobody has sent it: the hint is passed over", message_key);
+    log(LogLevel::warn, "worker", "{}: was created but not sent: the hint is skipped", message_key);
     return true;
   }
   auto jobs = jobs_of(store, *hash, context, message_key);

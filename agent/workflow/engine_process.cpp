@@ -90,7 +90,7 @@ Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view 
   timed_out_ = false;
   char early = 0;
   const ssize_t unasked = ::recv(socket_.get(), &early, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (unasked > 0) return fail(Code::internal, "it spoke before it was asked");
+  if (unasked > 0) return fail(Code::internal, "it sent data before a request");
   if (unasked == 0) return died();
   std::string payload;
   for (int round = 0; round < 2; ++round) {

@@ -156,8 +156,8 @@ start_side left 7 "$left_redis" "$left_port" "$left_ip" "${in_left[@]}"
 start_side right 9 "$right_redis" "$right_port" "$right_ip" "${in_right[@]}"
 await grep -q 'serves context' "$folder/left-agent.log"
 await grep -q 'serves context' "$folder/right-agent.log"
-await grep -q 'we lead' "$folder/left-coordinator.log"
-await grep -q 'we lead' "$folder/right-coordinator.log"
+await grep -q 'acquired leadership' "$folder/left-coordinator.log"
+await grep -q 'acquired leadership' "$folder/right-coordinator.log"
 
 send() { left message send "$@" --to 9 --address "$right_url" --caller 12 --follow 2>&1; }
 

@@ -68,7 +68,7 @@ Result<std::string> member(const json& object, const std::string& name, const st
 
 Result<json> object_of(std::string_view reply) {
   MJ_TRY(value, parse_json(reply, kMaxReplyBytes));
-  if (!value.is_object()) return wrong("it is no JSON object");
+  if (!value.is_object()) return wrong("it is not a JSON object");
   return std::move(value);
 }
 

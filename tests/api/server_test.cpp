@@ -138,7 +138,7 @@ TEST_F(ApiTest, RecordsAreListedChangedAndDeleted) {
   ok("actor.create", {{"id", 12}});
   EXPECT_EQ(ok("actor.update", {{"id", 12}, {"pubkey", key}}).value("pubkey", ""), key);
   EXPECT_EQ(ok("actor.list", json::object()).at(0).value("pubkey", ""), key);
-  EXPECT_EQ(word("actor.update", {{"id", 12}}), "invalid") << "nothing is to change";
+  EXPECT_EQ(word("actor.update", {{"id", 12}}), "invalid") << "no change is given";
   ok("context.create", {{"id", 1}, {"admins", {12}}});
   EXPECT_EQ(word("actor.delete", {{"id", 12}}), "conflict");
   EXPECT_EQ(ok("context.update", {{"id", 1}, {"admins", {1}}, {"readers", {13}}}).at("readers"), json({13}));

@@ -206,7 +206,7 @@ TEST_F(Login, WrongKeysTextsAndSignaturesAreRejected) {
   login["signature"] = std::string(128, '0');
   EXPECT_EQ(refused(login), "denied signature: is not of this content by this key");
   login["signature"] = "";
-  EXPECT_EQ(refused(login), "denied signature: there is none");
+  EXPECT_EQ(refused(login), "denied signature: is missing");
   login["algorithm"] = "none";
   login["signature"] = std::string(128, '0');
   EXPECT_NE(refused(login).find("denied algorithm"), std::string::npos);

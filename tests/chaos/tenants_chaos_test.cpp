@@ -248,7 +248,7 @@ TEST_F(TenantsClockSkew, SkewOfTwentyMinutesDelaysMessagesUntilFixed) {
   bobs_clock_.jump(2 * kTenMinutes);
   const std::string ahead = send();
   EXPECT_TRUE(ends(ahead, "error"));
-  EXPECT_NE(bob_.field(ahead, "error").find("mend the clocks"), std::string::npos) << bob_.field(ahead, "error");
+  EXPECT_NE(bob_.field(ahead, "error").find("correct the clocks"), std::string::npos) << bob_.field(ahead, "error");
 }
 
 // A node of bob's flow runs at alice. The coordinator that transports it is killed repeatedly.

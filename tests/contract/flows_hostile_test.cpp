@@ -410,7 +410,7 @@ TEST_P(PushedKeys, DoNotSendCreatedMessages) {
       store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));
   bench_->push(1, "msg_out", message);
   EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
-  EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created, and nobody has sent it"));
+  EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created but not sent"));
   EXPECT_EQ(field(message, "status"), "dispatched");
   ASSERT_TRUE(post_message_record(*store_, 1, message, {}));
   EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message));

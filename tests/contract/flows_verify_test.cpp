@@ -186,7 +186,7 @@ TEST_P(FlowsVerify, PlannedJobOfAnUnknownFlowIsKept) {
   const auto report = rebuild_flows(*flows_, *store_, 1, false);
   ASSERT_TRUE(report);
   EXPECT_FALSE(report->is_complete);
-  EXPECT_THAT(report->differences, Contains(HasSubstr("cannot be mended")));
+  EXPECT_THAT(report->differences, Contains(HasSubstr("cannot be repaired")));
   EXPECT_EQ(state("job:12:2"), "planned");
   EXPECT_TRUE(store_->cancel(1, "job:12:2"));
   EXPECT_EQ(view("job:12:2").detail, "cancelled");

@@ -59,7 +59,8 @@ TEST_P(StoreFormat, OlderProgramRejectsANewerStoreUnchanged) {
   EXPECT_EQ(refused.error().code, Code::denied);
   EXPECT_EQ(refused.error().message,
             std::string("context 1: its store has format 3 of mycojobs ") + kVersion + ", and this is mycojobs " +
-                kVersion + ", which knows formats up to 2: nothing was changed; install that version, or a newer one");
+                kVersion +
+                ", which supports formats up to 2: nothing was changed; install that version or a newer version");
   EXPECT_EQ(format(), "3");
   EXPECT_EQ(link_->command({"DBSIZE"})->number(), 1U);
 }

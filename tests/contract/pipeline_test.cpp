@@ -316,7 +316,7 @@ TEST_P(Pipeline, TimedOutMessageIsCancelledAtTheRecipient) {
   write();
   ASSERT_TRUE(store_->route_message(1, wanted));
   deliver();
-  settle("expire", {What::failed, 0, "timeout", "timeout_result: no answer came in time"});
+  settle("expire", {What::failed, 0, "timeout", "timeout_result: no answer was received in time"});
   EXPECT_EQ(status(1), "error timeout");
   EXPECT_EQ(message_status(), "error");
   EXPECT_EQ(field(kMessage, "transport_status"), "delivered");
@@ -331,7 +331,7 @@ TEST_P(Pipeline, RejectedCancelEndsNothingElse) {
   ASSERT_TRUE(store_->cancel(1, key(1)));
   EXPECT_EQ(status(1), "error cancelled");
   EXPECT_THAT(entries(), ElementsAre("cancel message:12:101"));
-  settle("cancel", {What::failed, 0, "lost", "no such message has come here"});
+  settle("cancel", {What::failed, 0, "lost", "no such message was received on this host"});
   EXPECT_EQ(status(2), "waiting_for_prerequisites away");
   EXPECT_EQ(message_status(), "acknowledged");
   EXPECT_EQ(mark("left"), "1");
@@ -883,7 +883,7 @@ TEST_P(PipelineHostile, JobEndsDespiteAnInvalidOutbox) {
   EXPECT_EQ(status(1), "finished ok");
   EXPECT_EQ(message_status(), "processed");
   EXPECT_EQ(mark("answer"), "due");
-  EXPECT_THAT(last_anomaly(), HasSubstr("mj:outbox is no zset"));
+  EXPECT_THAT(last_anomaly(), HasSubstr("mj:outbox is not a sorted set"));
 }
 
 MJ_BOTH_STORES(PipelineHostile);

@@ -496,7 +496,8 @@ TEST(RedisUrl, ParsesServerAddresses) {
 
 TEST(RedisErrors, WrongAddressNamesItsRemedy) {
   const auto error_of = [](RedisStore store) { return store.now_ms().error().message; };
-  EXPECT_THAT(error_of(RedisStore(config_for("redis://127.0.0.1:1"))), HasSubstr("is the port of the redis url right"));
+  EXPECT_THAT(error_of(RedisStore(config_for("redis://127.0.0.1:1"))),
+              HasSubstr("check that Redis runs, that the port of the redis url"));
   EXPECT_THAT(error_of(RedisStore(config_for("redis://no-such-host.invalid"))), HasSubstr("redis url right?"));
   EXPECT_THAT(error_of(RedisStore(config_for("unix:///no/such/redis.sock"))), HasSubstr("`unixsocket`"));
   EXPECT_THAT(error_of(FakeServer("-WRONGPASS invalid\r\n").store()), HasSubstr("wrong user or password"));
@@ -505,10 +506,10 @@ TEST(RedisErrors, WrongAddressNamesItsRemedy) {
   EXPECT_THAT(error_of(FakeServer("-ERR unknown\r\n").store()), Not(HasSubstr("TLS")));
   // the alert that a TLS server sends to a client without TLS
   const std::string alert("\x15\x03\x03\x00\x02\x02\x46", 7);
-  EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("speaks TLS alone"));
-  EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is no Redis"));
-  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("speaks TLS alone"));
-  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::resets).store()), HasSubstr("speaks TLS alone"));
+  EXPECT_THAT(error_of(FakeServer(alert).store()), HasSubstr("requires TLS"));
+  EXPECT_THAT(error_of(FakeServer("HTTP/1.1 400 Bad Request\r\n\r\n").store()), HasSubstr("is not Redis"));
+  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::closes).store()), HasSubstr("requires TLS"));
+  EXPECT_THAT(error_of(FakeServer("", FakeServer::Behaviour::resets).store()), HasSubstr("requires TLS"));
 }
 
 }  // namespace

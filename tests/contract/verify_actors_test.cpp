@@ -63,7 +63,7 @@ TEST_P(VerifyActors, FindsAKeyWithoutAnActor) {
 TEST_P(VerifyActors, SharedKeyNeedsAManualRepair) {
   bench_->plain(0, {"HSET", "actor:7", "pubkey", "key6"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:6 and actor:7 have the same public key")));
-  EXPECT_THAT(rebuild(), ElementsAre(HasSubstr("(cannot be mended)")));
+  EXPECT_THAT(rebuild(), ElementsAre(HasSubstr("(cannot be repaired)")));
   EXPECT_EQ(found().size(), 1U);
 }
 

@@ -321,7 +321,7 @@ TEST_P(Planted, FindsAnInvalidOutbox) {
   plain({"DEL", "mj:outbox"});
   bench_->put_text(1, "mj:outbox", "mine");
   EXPECT_EQ(rules(), std::set<std::string>{"message-outbox"});
-  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be mended")));
+  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be repaired")));
   plain({"DEL", "mj:outbox"});
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});
@@ -334,7 +334,7 @@ TEST_P(Planted, FindsAnInvalidQueue) {
   plain({"DEL", "queue:python"});
   bench_->put_text(1, "queue:python", "mine");
   EXPECT_EQ(rules(), (std::set<std::string>{"no-place", "bare-unqueued", "queue-type"}));
-  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be mended"))) << "and the others are";
+  EXPECT_THAT(differences(), testing::Contains(HasSubstr("cannot be repaired"))) << "and the others are";
   plain({"DEL", "queue:python"});
   differences();
   EXPECT_EQ(rules(), std::set<std::string>{});

@@ -70,7 +70,7 @@ TEST_F(ArtifactsE2e, JobLeavesFilesAndItsDependentReadsThem) {
   expect_says(artifacts({key, "--output", folder_ / "out"}), 0, "wrote deep/er/bytes");
   EXPECT_EQ(read_file(folder_ / "out/deep/er/bytes"), bytes);
   expect_says(artifacts({key, "--output", folder_ / "out"}), 65, "exists already");
-  expect_says(artifacts({key, "none"}), 66, "left no artifact \"none\"");
+  expect_says(artifacts({key, "none"}), 66, "stored no artifact \"none\"");
   expect_says(mycojobs_({"job", "artifacts", key, "text.txt"}), 66, "the job ran at runner 1 on host");
   expect_says(mycojobs_({"job", "show", key}), 0, "text.txt (6 B)");
 }
@@ -325,7 +325,7 @@ TEST_F(SecretsE2e, SecretOutsideTheCeilingIsRejectedTwice) {
   absent.more = {"policy", R"({"secrets":["absent"]})"};
   submit(redis_, absent);
   EXPECT_EQ(status_at_end(redis_, absent), "error");
-  EXPECT_NE(field(redis_, absent, "error").find("there is no secret"), std::string::npos);
+  EXPECT_NE(field(redis_, absent, "error").find("does not exist on this host"), std::string::npos);
 }
 
 TEST_F(SecretsE2e, ListAndCheckShowNamesAndStatesOnly) {

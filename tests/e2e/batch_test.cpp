@@ -112,8 +112,7 @@ TEST_F(BatchE2e, HostileLinesAreRejectedByLineAndField) {
   expect_refused(R"({"script":"x","script_type":"python","timeout":"soon"})", "timeout: ");
   expect_refused(R"({"script":["x"],"script_type":"python"})", "script: ");
   expect_refused(R"({"script":"x","script":"y","script_type":"python"})", "JSON has the same key twice");
-  expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 is not what it is sent as",
-                 77);
+  expect_refused(R"({"script":"x","script_type":"python","caller_id":9})", "caller_id: 9 differs from the sender", 77);
   expect_refused(R"({"script":"x","script_type":"python","runner_id":9})", "runner_id: ");
   expect_refused(R"({"script":"x","script_type":"python","status":"finished"})", "status: ");
   expect_refused(R"({"script":"x","script_type":"python","policy":{"memory":"lots"}})", "policy.memory: ");

@@ -19,7 +19,7 @@ class Explain : public Operator {
 };
 
 TEST_F(Explain, JobThatWasNeverQueued) {
-  expect_in(text("job:12:7", "no_such_job"), "nothing in context 1 knows job:12:7");
+  expect_in(text("job:12:7", "no_such_job"), "context 1 has no data of job:12:7");
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass"});
   expect_in(text("job:12:7", "no_script_type"), "HSET job:12:7 script_type");
   redis_.cli(1, {"HSET", "job:12:7", "script_type", "python"});
@@ -82,9 +82,9 @@ TEST_F(Explain, JobCancelledWhileRunning) {
   text(key, "running");
   one.signal(SIGSTOP);  // prevents the agent from forwarding the request
   mycojobs_({"job", "cancel", key});
-  expect_in(text(key, "cancelling"), "somebody wants it cancelled");
+  expect_in(text(key, "cancelling"), "a cancellation was requested");
   one.signal(SIGCONT);
-  expect_in(text(key, "cancelled"), "submit it anew");
+  expect_in(text(key, "cancelled"), "submit it again");
 }
 
 TEST_F(Explain, DelayedJob) {
@@ -141,7 +141,7 @@ TEST_F(Explain, JobHeldByItsConcurrencyKey) {
 TEST_F(Explain, EndedJob) {
   Process one = agent(20);
   expect_in(text(mycojobs_.submit("pass"), "finished"), "job show");
-  expect_in(text(mycojobs_.submit("1/0"), "failed"), "mend the script and submit it anew; `mycojobs job retry");
+  expect_in(text(mycojobs_.submit("1/0"), "failed"), "fix the script and submit it again; `mycojobs job retry");
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script_type", "python", "script",
                  "pass", "timeout", "0"});
   redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});

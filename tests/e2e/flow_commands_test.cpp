@@ -21,7 +21,7 @@ class FlowCommands : public Operator {
       return redis_.cli(1, {"EXISTS", "mj:flows:leader"}) == "1" || leads();
     })) << coordinator_.back().err();
   }
-  bool leads() { return coordinator_.back().err().find("we lead") != std::string::npos; }
+  bool leads() { return coordinator_.back().err().find("acquired leadership") != std::string::npos; }
   std::string start(const std::string& yaml, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"flow", "start", write(yaml), "--detach"});
     Finished done = mycojobs_(more);
@@ -71,7 +71,7 @@ TEST_F(FlowCommands, InvalidDefinitionIsReportedCompletely) {
   expect_says(mycojobs_({"flow", "check", folder_ / "gone.yaml"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "start", "abc"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is no flow");
-  expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77: nothing in context 1 knows it");
+  expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77 is unknown in context 1");
   expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "there is none in context 1");
   expect_says(mycojobs_({"flow", "list", "--status", "odd"}), 65, "--status");
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
@@ -164,7 +164,7 @@ TEST_F(FlowCommands, ListAndShowReportTheSameStatus) {
   ASSERT_TRUE(becomes(flow, "waiting"));
   expect_says(mycojobs_({"flow", "list"}), 0, "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
-  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "as its record says";
+  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "with the content of its record";
   EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
   for (const FlowWord& row : flow_words())
     EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;
@@ -177,7 +177,7 @@ TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   EXPECT_EQ(start(kPipeline, {"--key", "one"}), flow) << "the same key, the same flow";
   expect_cause(flow, "approval", "`mycojobs flow approve " + flow + " ok --actor ID`");
   expect_says(mycojobs_({"flow", "result", flow}), 75, "has not ended");
-  expect_says(mycojobs_({"flow", "approve", flow, "ok"}), 77, "no approver of node ok");
+  expect_says(mycojobs_({"flow", "approve", flow, "ok"}), 77, "not an approver of node ok");
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
               "has the approval");
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
@@ -204,7 +204,7 @@ TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   expect_says(mycojobs_({"flow", "pause", flow}), 65, "ended");
   EXPECT_EQ(mycojobs_.json({"flow", "list"})[0]["status"], "finished");
   expect_says(mycojobs_({"flow", "delete", flow}), 0, "is deleted");
-  expect_says(mycojobs_({"flow", "show", flow}), 66, "nothing in context 1 knows it");
+  expect_says(mycojobs_({"flow", "show", flow}), 66, "is unknown in context 1");
 }
 
 TEST_F(FlowCommands, FailureIsExplainedRetriedAndReplayed) {

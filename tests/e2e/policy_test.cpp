@@ -46,7 +46,7 @@ TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
       {R"({"secrets":["TOKEN"]})", "policy.secrets: \"TOKEN\" is not allowed"},
       {R"({"wall":0})", "policy.wall: 0 ms is out of range"},
       {R"({"wall":-1})", "policy.wall: -1 is not a time"},
-      {R"({"walls":1})", "policy.walls: is no name of a policy"},
+      {R"({"walls":1})", "policy.walls: is not a field of a policy"},
       {"nonsense", "policy: not JSON at line 1"},
   };
   std::vector<PlainJob> jobs;

@@ -87,7 +87,7 @@ TEST_F(SignedReceipts, MessageBelongsToItsSignerAndTarget) {
   redis_.cli(0, {"HSET", "actor:12", "id", "12", "pubkey", pubkey});
   redis_.cli(1, {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "chat",
                  "message", "hello"});
-  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "signature: there is none");
+  expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "signature: is missing");
   expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key"}), 65, "target_context");
   expect_says(mycojobs_({"message", "sign", "12:101", "--key", folder_ / "bob.key", "--to", "7"}), 0, "15 min");
   expect_says(mycojobs_({"message", "verify", "12:101"}), 0, "holds");

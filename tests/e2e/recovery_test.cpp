@@ -145,7 +145,7 @@ TEST_F(Recovery, RestartedAgentRunsItsJobAtOnce) {
   one.wait();
   EXPECT_EQ(status_at_end(redis_, job_, Seconds(30)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);
-  EXPECT_NE(two.err().find("is gone with all its processes"), std::string::npos) << two.err();
+  EXPECT_NE(two.err().find("has ended with all its processes"), std::string::npos) << two.err();
 }
 
 TEST_F(Recovery, RestartedAgentWithKilledHelpersRunsItsJobAtOnce) {
@@ -179,7 +179,7 @@ TEST_F(Recovery, SurvivingHelperPreventsAnEarlyReturnOfItsJobs) {
   Process two = start_here(folder_, redis_, {"--lease", "6s"});
   EXPECT_EQ(status_at_end(redis_, job_, Seconds(40)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);  // its own init ended it at the fence
-  EXPECT_EQ(two.err().find("is gone with all its processes"), std::string::npos) << two.err();
+  EXPECT_EQ(two.err().find("has ended with all its processes"), std::string::npos) << two.err();
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
 }
 

@@ -132,7 +132,7 @@ TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
                            "--api-listen", "127.0.0.1:0"});
   Process coordinator(folder_, argv, {"HOME=" + (folder_ / "user"), "XDG_CONFIG_HOME=" + (folder_ / "user")});
   ASSERT_TRUE(eventually([&] {
-    return coordinator.err().find("is not served: no thread can be started: out of processes or threads") !=
+    return coordinator.err().find("cannot be served: no thread can be started: out of processes or threads") !=
            std::string::npos;
   })) << coordinator.err();
   EXPECT_NE(coordinator.err().find("context 1: served"), std::string::npos) << coordinator.err();

@@ -94,12 +94,12 @@ class TenantsHostile : public ::testing::Test {
     const json error = answer.value("error", json::object());
     return error.value("data", json::object()).value("word", "") + ": " + error.value("message", "");
   }
-  // The coordinator looks up unknown keys once per second and answers "ask again" until then. Repeats the request.
+  // The coordinator looks up unknown keys once per second and answers "try again" until then. Repeats the request.
   static std::string error_of(const Tenant& to, const std::string& request) {
     std::string answer;
     (void)eventually([&] {
       answer = answer_of(HttpWire(to.port).post("/supervisor", request));
-      return answer.find("ask again in a second") == std::string::npos;
+      return answer.find("try again in a second") == std::string::npos;
     });
     return answer;
   }
@@ -173,7 +173,8 @@ TEST_F(TenantsHostile, InvalidMessageIsRejectedAndStoresNothing) {
   message = good(1);
   message.target_context = 10;
   expect_refused(alice_, enveloped(message), "target_context");
-  EXPECT_NE(error_of(alice_, enveloped(message, 10)).find("context: 10 takes no messages here"), std::string::npos);
+  EXPECT_NE(error_of(alice_, enveloped(message, 10)).find("context: 10 does not accept messages on this host"),
+            std::string::npos);
   EXPECT_EQ(alice_.json({"context", "refusals", "10", "--context", "10"}), json::array()) << "it is not touched";
   EXPECT_NE(error_of(alice_, enveloped(good(1), 99)).find("denied"), std::string::npos) << "no such context";
 
@@ -331,17 +332,17 @@ TEST_F(TenantsHostile, AnswerCountsOnlyFromTheRecipient) {
   const auto answer = [&](const json& body, const SigningKey& key, std::uint64_t sent_s = unix_s()) {
     return enveloped(body, key, EnvelopeKind::answer, kBobsContext, sent_s);
   };
-  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), evil), "is not whom");
-  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), nobody), "is not whom");
-  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:1"), evil), "is no job of", 0);
+  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), evil), "is not the coordinator to which");
+  expect_refused(bob_, answer(answer_to(to_alice, "job:12:1"), nobody), "is not the coordinator to which");
+  expect_refused(bob_, answer(answer_to(to_mallory, "job:12:1"), evil), "is not a job of", 0);
   expect_refused(bob_, answer(answer_to(to_mallory, "job:12:2"), evil, unix_s() - kTwentyMinutes), "s ago");
   json body = answer_to(to_mallory, "job:12:2");
   body["of"]["content"] = std::string(64, 'a');
-  expect_refused(bob_, answer(body, evil), "no such message has left");
+  expect_refused(bob_, answer(body, evil), "no such message was sent");
   body = answer_to("77", "job:12:2");
   expect_refused(bob_, answer(body, evil), "content");
   body["of"]["content"] = std::string(64, 'a');
-  expect_refused(bob_, answer(body, evil), "no such message has left");
+  expect_refused(bob_, answer(body, evil), "no such message was sent");
   json sealed = json::parse(answer(answer_to(to_mallory, "job:12:2"), evil))["params"]["envelope"];
   sealed["body"]["jobs"][0]["result"]["n"] = "changed on its way";
   expect_refused(bob_, delivery(sealed), "not of this content");
@@ -356,13 +357,13 @@ TEST_F(TenantsHostile, AnswerCountsOnlyFromTheRecipient) {
   }
   const json of = answer_to(to_alice, "job:12:1")["of"];
   const json lines{{"of", of}, {"job", "job:12:1"}, {"lines", {{{"seq", 1}, {"text", "lie"}, {"stream", "out"}}}}};
-  expect_refused(bob_, enveloped(lines, evil, EnvelopeKind::logs, kBobsContext), "is not whom");
+  expect_refused(bob_, enveloped(lines, evil, EnvelopeKind::logs, kBobsContext), "is not the coordinator to which");
   const json cancel{{"of", of}, {"by", both_.bobs_key}, {"jobs", {"job:12:1"}}};
   expect_refused(alice_, enveloped(cancel, evil, EnvelopeKind::cancel, kAlicesContext), "signer");
   json early = cancel;
   early["of"]["id"] = 4000;
   expect_refused(alice_, enveloped(early, bob_.key("supervisor"), EnvelopeKind::cancel, kAlicesContext),
-                 "no such message has come");
+                 "no such message was received");
   EXPECT_EQ(bob_.field("message:12:" + to_alice, "status"), "acknowledged");
   EXPECT_EQ(bob_.field("message:12:" + to_mallory, "status"), "acknowledged");
 

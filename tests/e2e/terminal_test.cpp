@@ -95,7 +95,7 @@ TEST_F(Terminal, JobOfAKilledRunIsNotRunAndIsExplained) {
   Finished why;
   EXPECT_TRUE(eventually([&] {
     why = run(folder_, line({"job", "explain", "1"}));
-    return why.out.find("nobody runs it") != std::string::npos;
+    return why.out.find("it is not running") != std::string::npos;
   })) << why.out
       << why.err;
   EXPECT_EQ(why.err, "");

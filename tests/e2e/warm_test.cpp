@@ -119,7 +119,7 @@ TEST_F(WarmE2e, IsRejectedForScriptsThatHaveNoWarmProcess) {
   EXPECT_EQ(status_at_end(redis_, job), "error");
   EXPECT_EQ(field(redis_, job, "detail"), "policy_refused");
   EXPECT_EQ(field(redis_, job, "error"),
-            "policy.warm.runs: bash has no warm processes (python, sal, osis have): leave it out");
+            "policy.warm.runs: bash has no warm processes (python, sal, osis have): omit it");
   const Finished here =
       mycojobs_({"job", "submit", "-", "--type", "bash", "--policy", policy_, "--config", with}, "true");
   expect_says(here, 65, "policy.warm.runs: command has no warm processes");
@@ -293,7 +293,7 @@ TEST_F(WarmE2e, RevokedSecretEndsItsIdleProcess) {
   EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 1; }));
   const std::string refused = run();
   result(refused, "error");
-  EXPECT_NE(mycojobs_.field(refused, "error").find("there is no secret"), std::string::npos)
+  EXPECT_NE(mycojobs_.field(refused, "error").find("does not exist on this host"), std::string::npos)
       << mycojobs_.field(refused, "error");
 }
 

@@ -183,7 +183,7 @@ TEST_F(WorkflowsE2e, InvalidInputIsRejectedAndNotJournaled) {
   refused({"send", "shop/Placed", "{"}, "value");
   refused({"send", "sys/EffectReceiptEnvelope@1", "{}"}, "sys/EffectReceiptEnvelope@1");
   refused({"send", "shop/Placed", R"({"id": 7})", "--workflow", "none"}, "shop/Placed");
-  refused({"show", "saga", "7"}, "no such instance");
+  refused({"show", "saga", "7"}, "the instance does not exist");
   refused({"show", "saga"}, "key");
   refused({"cells", "sage"}, "sage");
   refused({"cells", "saga", "--status", "odd"}, "odd");

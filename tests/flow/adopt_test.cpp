@@ -129,7 +129,7 @@ TEST_F(AdoptFlow, InvalidJobIsRejectedWithItsField) {
   refuses({"id", "9"}, "job:12:2002: id");
   refuses({"flow_id", "4"}, "job:12:2002: flow_id: is 4");
   refuses({"script_type", "Py thon"}, "job:12:2002: script_type");
-  refuses({"dependends", "[77]"}, "dependends: 77 is no job of this flow");
+  refuses({"dependends", "[77]"}, "dependends: 77 is not a job of this flow");
   refuses({"dependends", "[2002]"}, "2002");
   refuses({"status", "finished"}, "has run before");
   stage_.plain({"DEL", "job:12:2002"});

@@ -209,7 +209,7 @@ TEST_F(DecideAnswers, ControlsOverTheirLimitsAreRejectedByField) {
   EXPECT_EQ(world.apply(control).error().code, Code::invalid);
   control.payload.clear();
   control.target = "a";
-  EXPECT_THAT(world.apply(control).error().message, HasSubstr("leave it out"));
+  EXPECT_THAT(world.apply(control).error().message, HasSubstr("omit the target"));
 }
 
 TEST_F(DecideAnswers, CommitIsBoundedAndTheRestFollows) {

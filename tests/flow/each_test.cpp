@@ -88,10 +88,10 @@ TEST(Each, EmptyListRunsNothingAndReleasesDependents) {
 
 TEST(Each, NonListFailsTheNodeWithAReason) {
   const std::pair<TextMap, const char*> kRows[] = {
-      {{}, "list.files is absent: there is no list to take elements from"},
+      {{}, "list.files is missing: there is no list of elements"},
       {{{"files", "7"}}, "list.files is 7, no list and no map"},
       {{{"files", "[18446744073709551617]"}},
-       "list.files: the integer 18446744073709551617 does not fit 64 bits: put it in quotes, as text"},
+       "list.files: the integer 18446744073709551617 does not fit 64 bits: quote it as text"},
       {{{"files", "[1,2,3,4]"}},
        "list.files has 4 elements, more than 3: give the node a larger max (at most 5000), or "
        "the list fewer"},
@@ -189,27 +189,27 @@ TEST(Each, InvalidEachIsRejected) {
             "jobs.a.each: there is no node \"biuld\"; did you mean \"build\"?");
   EXPECT_EQ(of_jobs("  a: {each: [1, 2], max: 1, script: ok}\n"),
             "jobs.a.each: has 2 elements, more than its max of 1");
-  EXPECT_EQ(of_jobs("  a: {max: 1, script: ok}\n"), "jobs.a.max: is of each: say of what there is to be a node each");
+  EXPECT_EQ(of_jobs("  a: {max: 1, script: ok}\n"),
+            "jobs.a.max: belongs to each: also name the list from which the nodes are created");
   EXPECT_EQ(of_jobs("  a: {each: [1], max: 5001, script: ok}\n"),
             "jobs.a.max: is the number 5001, not a whole number from 1 to 5000");
   EXPECT_EQ(of_jobs("  a: {each: [1], log: ok}\n"),
-            "jobs.a.each: is no field of a node that has log: only of one with script");
+            "jobs.a.each: is not a field of a node that has log: only of one with script");
   EXPECT_EQ(of_jobs("  a: {each: [1], script: ok}\n  b: {each: a.x, script: ok}\n"),
             "jobs.b.each: \"a\" is a node for each of a list itself: make the list in a job that needs it");
-  EXPECT_EQ(
-      of_jobs("  a: {each: [1], script: ok, compensate: b}\n  b: {script: ok}\n"),
-      "jobs.a.compensate: a node with each has none: give it to a node that needs this one, and let that undo all");
+  EXPECT_EQ(of_jobs("  a: {each: [1], script: ok, compensate: b}\n  b: {script: ok}\n"),
+            "jobs.a.compensate: a node with each cannot have one: add it to a node that needs this node and undo all "
+            "elements there");
   EXPECT_EQ(of_jobs("  a: {script: ok, on_error: b}\n  b: {each: [1], script: ok}\n"),
             "jobs.b.each: an error node or compensation runs once: it has no each");
-  EXPECT_EQ(
-      of_jobs("  a: {each: [1], script: ok}\n  b: {needs: a, log: x, when: {key: a.size, equals: 1}}\n"),
-      "jobs.b.when.key: \"a\" is a node for each of a list: of itself it has count and $status; let a job that needs "
-      "it look at its results");
-  EXPECT_EQ(of_jobs("  a: {each: b.x, script: ok}\n  b: {needs: a, script: ok}\n").substr(0, 47),
-            "jobs.b.needs: a circle, none of which could eve");
+  EXPECT_EQ(of_jobs("  a: {each: [1], script: ok}\n  b: {needs: a, log: x, when: {key: a.size, equals: 1}}\n"),
+            "jobs.b.when.key: \"a\" is a node with each: it has only count and $status; read its results in a job that "
+            "needs it");
+  EXPECT_EQ(of_jobs("  a: {each: b.x, script: ok}\n  b: {needs: a, script: ok}\n").substr(0, 51),
+            "jobs.b.needs: a cycle of nodes that can never start");
   EXPECT_NE(of_jobs("  l: {script: ok}\n  a: {each: l.x, max: 5000, script: ok}\n  b: {each: l.x, max: 5000, script: "
                     "ok}\n  c: {each: l.x, max: 5000, script: ok}\n  d: {needs: [a, b, c], log: x}\n")
-                .find("jobs.d.needs: 15003 nodes, with those that each can come to, are more than 10000"),
+                .find("jobs.d.needs: 15003 nodes, including the nodes that each can create, are more than 10000"),
             std::string::npos);
 }
 
@@ -240,8 +240,8 @@ TEST(Defaults, InvalidDefaultIsReportedOnce) {
   EXPECT_EQ(
       each_refusal("name: x\ndefaults: {type: python, retries: many}\njobs: {a: {script: ok}, b: {script: ok}}\n"),
       "defaults.retries: is the text \"many\", not a whole number from 0 to 255");
-  EXPECT_EQ(each_refusal("name: x\ndefaults: {script: x}\njobs: {a: {log: x}}\n").substr(0, 56),
-            "defaults.script: is no field that jobs have in common: t");
+  EXPECT_EQ(each_refusal("name: x\ndefaults: {script: x}\njobs: {a: {log: x}}\n").substr(0, 62),
+            "defaults.script: is not a common field of jobs; the fields are");
   EXPECT_EQ(each_refusal("name: x\ndefaults: 7\njobs: {a: {log: x}}\n"),
             "defaults: is the number 7, not a map of fields of a job, such as {type: python, retries: 1}");
 }

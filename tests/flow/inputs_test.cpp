@@ -63,22 +63,24 @@ TEST(FlowInputs, InvalidInputIsRejectedByName) {
             "inputs: is the number 7, not a map from names to types, such as {region: {type: string, "
             "default: eu}}");
   EXPECT_EQ(inputs_refusal(R"({"Region": "string"})"),
-            "inputs.Region: \"Region\" is no name of an input: 1 to 64 of a-z, 0-9 and '_', a letter first");
-  EXPECT_EQ(inputs_refusal(R"({"n": "int"})"),
-            "inputs.n: \"int\" is no type of an input: there are string, integer, number, boolean, list and object");
+            "inputs.Region: \"Region\" is not a valid name of an input: use 1 to 64 of a-z, 0-9 and '_', with a letter "
+            "first");
+  EXPECT_EQ(
+      inputs_refusal(R"({"n": "int"})"),
+      "inputs.n: \"int\" is not a type of an input; the types are string, integer, number, boolean, list and object");
   EXPECT_EQ(inputs_refusal(R"({"n": {}})"),
             "inputs.n: type: is missing: give string, integer, number, boolean, list or object");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "defualt": 1}})"),
-            "inputs.n.defualt: unknown field of an input: there are type, default, required, enum and comment; did you "
-            "mean \"default\"?");
+            "inputs.n.defualt: unknown field of an input; the fields are type, default, required, enum and comment; "
+            "did you mean \"default\"?");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "default": "1"}})"),
             "inputs.n.default: input n is the text 1, not an integer");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "default": 1}})"),
-            "inputs.n.default: input n is the number 1, not a string: put it in quotes");
+            "inputs.n.default: input n is the number 1, not a string: quote it");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "integer", "default": 1, "required": true}})"),
             "inputs.n.required: has a default: it is never missing");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "default": "x", "enum": ["a", "b"]}})"),
-            "inputs.n.default: input n is \"x\", which is none of \"a\", \"b\"");
+            "inputs.n.default: input n is \"x\", which is not one of \"a\", \"b\"");
   EXPECT_EQ(inputs_refusal(R"({"n": {"type": "string", "enum": []}})"),
             "inputs.n.enum: is a list, not a list of the values that it may have");
   EXPECT_EQ(inputs_refusal(R"({"n": "integer"})", R"({"n": 1.5})"),

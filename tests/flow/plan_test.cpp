@@ -147,13 +147,13 @@ TEST(FlowOfJobs, InvalidJobIsNamed) {
   };
   EXPECT_EQ(message({}, "null"), "jobs: is empty: give the flow at least one");
   EXPECT_EQ(message({job(1, "a", {99})}, "null"),
-            "job 1: dependends: 99 is no job of this flow: add it, or take it out of dependends");
+            "job 1: dependends: 99 is not a job of this flow: add it, or remove it from dependends");
   EXPECT_EQ(message({job(1, "build")}, R"({"biuld": {}})"),
-            "nodes.\"biuld\": \"biuld\" is no job of this flow, by id or name; did you mean \"build\"?");
-  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("not given here but by the job's record"),
+            "nodes.\"biuld\": \"biuld\" is not the id or name of a job of this flow; did you mean \"build\"?");
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("a field of the job's record"),
             std::string::npos);
-  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("named twice"), std::string::npos);
-  EXPECT_EQ(message({job(1, "a")}, "7"), "nodes: is no map and no list");
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("listed twice"), std::string::npos);
+  EXPECT_EQ(message({job(1, "a")}, "7"), "nodes: is neither a map nor a list");
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_F(Recovery, FlowWithoutItsDefinitionDelaysNoOther) {
   const auto asked = stage_.progress_of("lost");
   ASSERT_FALSE(asked);
   EXPECT_EQ(asked.error().code, Code::invalid);
-  EXPECT_NE(asked.error().message.find("is missing: create a flow of the same definition"), std::string::npos)
+  EXPECT_NE(asked.error().message.find("is missing: create a flow with the same definition"), std::string::npos)
       << asked.error().message;
   // A different definition under the same hash is not accepted.
   stage_.plain({"HSET", "mj:definition:" + hash, "text", R"({"name":"x","jobs":{"a":{"log":"x"}}})"});

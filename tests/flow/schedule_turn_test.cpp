@@ -61,7 +61,7 @@ TEST(ScheduleTurn, MissedTimesFollowThePolicy) {
   const std::uint64_t late = kNoon + 5 * kMinute + 30000;  // five times were missed, one is on time
   const ScheduleTurn skip = turn(schedule("allow", "skip"), late);
   EXPECT_EQ(skip.starts, (Moments{kNoon + 5 * kMinute}));
-  EXPECT_EQ(skip.note, "5 moments passed over: nobody was there to start them");
+  EXPECT_EQ(skip.note, "5 moments skipped: no coordinator was running to start them");
   const ScheduleTurn once = turn(schedule("allow", "once"), late);
   EXPECT_EQ(once.starts, (Moments{kNoon + 5 * kMinute})) << "the one that comes now stands for them";
   EXPECT_EQ(once.note, "");
@@ -73,7 +73,7 @@ TEST(ScheduleTurn, OncePolicyStartsTheLatestMissedTime) {
   EXPECT_EQ(turn(schedule("allow", "once", "0 12 * * *"), later).starts, (Moments{kNoon + 3 * kDay}));
   const ScheduleTurn skip = turn(schedule("allow", "skip", "0 12 * * *"), later);
   EXPECT_TRUE(skip.starts.empty());
-  EXPECT_EQ(skip.note, "4 moments passed over: nobody was there to start them");
+  EXPECT_EQ(skip.note, "4 moments skipped: no coordinator was running to start them");
   EXPECT_EQ(skip.next_ms, kNoon + 4 * kDay);
 }
 
@@ -83,7 +83,7 @@ TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
   Moments started;
   for (int i = 0; i < 50; ++i) {
     const ScheduleTurn each = turn(of, now);
-    EXPECT_EQ(each.note, i == 0 ? "older moments passed over: at most 100 are made up for" : "") << i;
+    EXPECT_EQ(each.note, i == 0 ? "older times skipped: at most 100 missed times are started late" : "") << i;
     EXPECT_LE(each.starts.size(), kMaxStartsAtOnce);
     started.insert(started.end(), each.starts.begin(), each.starts.end());
     of.next_ms = each.next_ms;
@@ -97,7 +97,7 @@ TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
 TEST(ScheduleTurn, OverlapIsSkippedWithItsReason) {
   const ScheduleTurn skipped = turn(schedule("skip", "all"), kNoon, {true, 0});
   EXPECT_TRUE(skipped.starts.empty());
-  EXPECT_EQ(skipped.note, "1 moment passed over: flow 7 had not ended");
+  EXPECT_EQ(skipped.note, "1 moment skipped: flow 7 had not ended");
   EXPECT_EQ(skipped.next_ms, kNoon + kMinute);
   EXPECT_EQ(turn(schedule("skip", "all"), kNoon + 3 * kMinute).starts, (Moments{kNoon + 3 * kMinute}))
       << "what would run at one time is one run";
@@ -134,7 +134,7 @@ TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
 TEST(ScheduleTurn, TimesMissedDuringADowntimeAreNotQueued) {
   const ScheduleTurn late = turn(schedule("queue", "skip", "0 12 * * *"), kNoon + kDay - 1000, {false, kNoon - kDay});
   EXPECT_TRUE(late.starts.empty());
-  EXPECT_EQ(late.note, "1 moment passed over: nobody was there to start it");
+  EXPECT_EQ(late.note, "1 moment skipped: no coordinator was running to start it");
 }
 
 TEST(ScheduleTurn, TimeRepeatedByDaylightSavingFiresOnce) {
@@ -157,7 +157,7 @@ TEST(ScheduleTurn, UnreadableFieldIsNamed) {
   EXPECT_EQ(error_of(of).substr(0, 30), "cron: minute: 99 is out of ran");
   of = schedule("skip", "skip");
   of.zone = "Mars/Olympus";
-  EXPECT_EQ(error_of(of).substr(0, 36), "zone: \"Mars/Olympus\" is no time zone");
+  EXPECT_EQ(error_of(of).substr(0, 45), "zone: \"Mars/Olympus\" is not a known time zone");
 }
 
 }  // namespace

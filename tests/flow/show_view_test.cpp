@@ -164,7 +164,7 @@ TEST_F(FlowShow, FailureIsNamedWithoutItsConsequences) {
 TEST_F(FlowShow, StopIsExplainedByItsFailure) {
   run("name: bad\njobs:\n  a: {script: fail, type: python}\n  b: {script: hold, type: python}\n");
   const auto lines = output();
-  EXPECT_THAT(lines, Contains(HasSubstr("stopping : stopped by the failure of a; what is in flight ends first")));
+  EXPECT_THAT(lines, Contains(HasSubstr("stopping : stopped by the failure of a; running nodes end first")));
   control(FlowControl::Verb::cancel, "", "enough");
   EXPECT_THAT(output(), Contains(HasSubstr("cancelling : it is being cancelled by 12 since ")));
 }

@@ -92,7 +92,7 @@ TEST(FlowYaml, RejectedSyntaxIsNamedWithItsPlace) {
             "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");
   EXPECT_NE(yaml_refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
       << yaml_refusal("a: 1\nb: *x\n");
-  EXPECT_EQ(yaml_refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" stands in this map twice");
+  EXPECT_EQ(yaml_refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" is a duplicate key of this map");
   EXPECT_EQ(yaml_refusal("a: !!python/object:os.system x\n").substr(0, 24), "line 1, column 4: tags (");
   EXPECT_EQ(yaml_refusal("a: !!str 1\n").substr(0, 24), "line 1, column 4: tags (");
   EXPECT_EQ(yaml_refusal("a: 1\n---\nb: 2\n"), "line 2, column 1: a second document begins: give one");

@@ -155,7 +155,7 @@ TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
 TEST_F(IncomingFiles, SenderIsLimitedToItsShare) {
   EXPECT_EQ(refusal("ann", 1, kShare - 300000), "");
   EXPECT_THAT(refusal("ann", 2, 300001),
-              HasSubstr("sender ann that are on their way take 748576 bytes, and no sender has more than a quarter of "
+              HasSubstr("sender ann that are in transfer take 748576 bytes, and no sender has more than a quarter of "
                         "message.max_incoming_bytes, which is 4194304 there: try again later"));
   EXPECT_THAT(refusal("ann", 2, 300001, 2), HasSubstr("748576 bytes")) << "in another context";
   EXPECT_FALSE(fs::exists(path("incoming/2.ann"))) << "what is refused leaves nothing";
@@ -169,7 +169,7 @@ TEST_F(IncomingFiles, TotalIsLimited) {
   for (int i = 1; i <= 3; ++i) EXPECT_EQ(refusal("sender" + std::to_string(i), i, kShare, static_cast<Id>(i)), "");
   EXPECT_EQ(refusal("sender4", 4, kShare / 2), "");
   EXPECT_THAT(refusal("sender5", 5, kShare),
-              HasSubstr("on their way take 3670016 bytes, and there is room for message.max_incoming_bytes, which is "
+              HasSubstr("in transfer take 3670016 bytes, and the limit is message.max_incoming_bytes, which is "
                         "4194304 there: try again later"));
   files_->drop(2, {"2", "sender2"});
   EXPECT_EQ(refusal("sender5", 5, kShare), "");

@@ -161,7 +161,8 @@ const MessageScenario kScenarios[] = {
        wanted.timeout_result = 60;
        stage.send(wanted);
      },
-     {"(timeout_result: no answer came in time)", "job:12:1 hold a | error | timeout |", "| error | cancelled |"}},
+     {"(timeout_result: no answer was received in time)", "job:12:1 hold a | error | timeout |",
+      "| error | cancelled |"}},
 };
 
 constexpr MessageFate kCallFates[] = {MessageFate::killed_before, MessageFate::killed_after, MessageFate::reply_lost,

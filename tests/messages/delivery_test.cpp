@@ -170,7 +170,7 @@ TEST_F(MessageDelivery, AnswerIsDroppedAfterItsTime) {
 }
 
 TEST_F(MessageDelivery, MessageSurvivesDisallowingSettings) {
-  stage_.refuse_requests(Error{Code::unsupported, "there is no node: name its API by mycelium.url"});
+  stage_.refuse_requests(Error{Code::unsupported, "no node is configured: set mycelium.url to its API"});
   send({job(1, "ok a")});
   stage_.steps(100);
   EXPECT_EQ(here("transport_status"), "queued");
@@ -244,7 +244,7 @@ TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer came in time"));
+  EXPECT_THAT(here("error"), HasSubstr("timeout_result: no answer was received in time"));
   EXPECT_EQ(job_here(1), "error timeout");
   EXPECT_EQ(job_here(2), "error timeout");
   EXPECT_EQ(there("answer", kCameMark), "given") << "late, and taken for known";
@@ -318,7 +318,7 @@ TEST_F(MessageDelivery, MessageCancelledBeforeSendingDoesNotRun) {
   EXPECT_EQ(here("error"), "cancelled before it was delivered") << "it waits for no time-out";
   EXPECT_EQ(job_here(1), "error cancelled");
   EXPECT_EQ(job_here(2), "error cancelled");
-  EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was away");
+  EXPECT_EQ(stage_.here.field("job:12:1", "error"), "cancelled while it was in another context");
   stage_.part(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(stage_.there.claims, IsEmpty());
@@ -473,7 +473,7 @@ TEST_F(MessageDelivery, MessageChangedInTransitIsRejected) {
   };
   EXPECT_THAT(refused([](Message& m) { m.job[0].script = "ok b"; }), HasSubstr("signature"));
   EXPECT_THAT(refused([](Message& m) { m.target_context = 3; }), HasSubstr("target_context"));
-  EXPECT_THAT(refused([](Message& m) { m.signature.clear(); }), HasSubstr("signature: there is none"));
+  EXPECT_THAT(refused([](Message& m) { m.signature.clear(); }), HasSubstr("signature: is missing"));
   EXPECT_THAT(refused([](Message& m) { m.created_at -= 1000; }), HasSubstr("signature"));
   EXPECT_THAT(refused([](Message& m) { m.context_id = 0; }), HasSubstr("context_id"));
   EXPECT_THAT(refused([](Message& m) { m.id = 0; }), HasSubstr("id"));
@@ -496,7 +496,7 @@ TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
     const auto answer = deliver(sealed(wanted, *stage_.here.key));
     return answer ? "" : std::string(word(answer.error().code));
   };
-  EXPECT_EQ(asked(), "denied") << "all records were looked through";
+  EXPECT_EQ(asked(), "denied") << "all records are scanned";
   EXPECT_EQ(asked(), "unavailable") << "not so soon again";
   stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
   EXPECT_EQ(asked(), "unavailable");
@@ -662,7 +662,7 @@ class MessageRecordChanged : public MessageDelivery {
     stage_.there.server.set_faults(nullptr);
     ASSERT_TRUE(stage_.play());
     EXPECT_EQ(here("status"), "error");
-    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it came"));
+    EXPECT_THAT(here("error"), HasSubstr("another client has changed its record since it was received"));
     EXPECT_THAT(stage_.there.claims, IsEmpty());
   }
 };
@@ -743,7 +743,7 @@ TEST_F(MessageDelivery, LateAnswerIsRetriedAsLongAsAnyOther) {
 TEST_F(MessageDelivery, DeliveryTimeoutIsAtMostAWeek) {
   send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than a message may take, 604800"));
+  EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than the limit for a message, 604800"));
   Message wanted = signed_message();
   wanted.timeout = 8 * 24 * 3600;
   ASSERT_TRUE(sign(wanted, stage_.alice));
@@ -788,11 +788,11 @@ TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
     const auto read = read_rpc_answer(answer.value());
     return read ? "" : read.error().message;
   };
-  EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not whom"));
+  EXPECT_THAT(answered(SigningKey::make(), body), HasSubstr("is not the coordinator to which"));
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   json odd = body;
   odd["jobs"][0]["key"] = "job:12:2";
-  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is no job of"));
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is not a job of"));
   odd = body;
   odd["jobs"][0]["status"] = "started";
   EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("has not ended"));
@@ -823,9 +823,9 @@ TEST_F(MessageDelivery, AnswersAndLinesBelongToOneJob) {
   for (const char* none : {"job:12:1 job:12:2", "", " "}) {
     EXPECT_THAT(refusal(EnvelopeKind::answer,
                         {{"status", "processed"}, {"jobs", json::array({{{"key", none}, {"status", "finished"}}})}}),
-                HasSubstr("is no job of"))
+                HasSubstr("is not a job of"))
         << none;
-    EXPECT_THAT(refusal(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is no job of"))
+    EXPECT_THAT(refusal(EnvelopeKind::logs, {{"job", none}, {"lines", json::array()}}), HasSubstr("is not a job of"))
         << none;
   }
   EXPECT_EQ(here("state", "mj:message:message:12:101"), "away");
@@ -1120,7 +1120,7 @@ TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
     stage_.steps(700);
     const std::string key = redis_key(wanted);
     EXPECT_EQ(stage_.here.field(key, "status"), "error");
-    EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("asks for the same files again and again"));
+    EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("repeatedly requests the same files"));
     EXPECT_LT(pieces, 60U) << "in two minutes";
     stage_.tell_instead(nullptr);
     ASSERT_TRUE(stage_.play());
@@ -1134,7 +1134,7 @@ TEST_F(MessageFiles, LocalJobReceivesNoFiles) {
   wanted.target_context = 1;
   stage_.send(wanted);
   ASSERT_TRUE(stage_.play());
-  EXPECT_THAT(here("error"), HasSubstr("given: is for jobs that run elsewhere"));
+  EXPECT_THAT(here("error"), HasSubstr("given: is only for jobs on another host"));
 }
 
 // ---- nodes, flows, topics ----
@@ -1157,7 +1157,7 @@ TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
         read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}}), key));
     return read ? "" : read.error().message;
   };
-  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record here names the node"));
+  EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record on this host names the node"));
   EXPECT_THAT(from(""), HasSubstr("comes not over Mycelium"));
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   EXPECT_EQ(from(node), "");

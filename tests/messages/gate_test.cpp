@@ -51,7 +51,8 @@ class MessageGates : public testing::Test {
 TEST_F(MessageGates, UnservedContextIsUnchanged) {
   EXPECT_EQ(deliver(message(1)), "stored");
   const auto before = redis_.plain(kOther, {"DBSIZE"}).number();
-  EXPECT_THAT(deliver(message(2, kOther), kOther), HasSubstr("denied: context: 9 takes no messages here"));
+  EXPECT_THAT(deliver(message(2, kOther), kOther),
+              HasSubstr("denied: context: 9 does not accept messages on this host"));
   for (Id context = 100; context < 200; ++context) {
     json answer{{"of", {{"caller", 1}, {"id", 1}, {"content", std::string(64, '0')}}}};
     EXPECT_THAT(deliver(seal({EnvelopeKind::answer, context, 1, ""}, answer, peer_).value()), HasSubstr("denied"));

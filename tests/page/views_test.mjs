@@ -89,7 +89,7 @@ await claims(world, {
     await sees(page, /Remedy: redis-cli CONFIG SET appendonly yes/, '.doctor');
     await click(page, '.doctor summary', '');
     await sees(page, /leads the context/, '.doctor');
-    await sees(page, 'live agents take from', '.doctor');
+    await sees(page, 'live agents claim from', '.doctor');
     await world.axe(page, 'overview');
     await page.evaluate(() => scrollTo(0, 0));
     assert.deepEqual(page.wrong, []);

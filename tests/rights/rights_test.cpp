@@ -719,7 +719,7 @@ TEST_F(RightsTable, AgentRunsJobsAsItsActor) {
     submit(redis_, job);
     EXPECT_TRUE(eventually([&] {
       return ended(redis_, job) || agent.err().find("may not run jobs") != std::string::npos ||
-             agent.err().find("is no actor") != std::string::npos;
+             agent.err().find("has no actor") != std::string::npos;
     })) << agent.err();
     const bool ran = ended(redis_, job);
     redis_.cli(1, {"DEL", "queue:python"});

@@ -108,7 +108,7 @@ TEST_F(JobService, ImpossibleJobIsRejectedBeforeItIsQueued) {
   Job job = new_job();
   job.prerequisites = {"wait:1s", "approval:ok", "file:/not/known/here", "foo"};
   EXPECT_THAT(message(submit_job(submitter_, *store_, std::nullopt, job)),
-              StartsWith("prerequisites: prerequisite \"foo\": is of no known kind"));
+              StartsWith("prerequisites: prerequisite \"foo\": has an unknown kind"));
   job.prerequisites.pop_back();
   job.inputs = {"x"};
   EXPECT_THAT(message(submit_job(submitter_, *store_, std::nullopt, job)), StartsWith("inputs: \"x\" names no job"));

@@ -197,7 +197,7 @@ class Isolation : public AgentTest {
   }
 
   static inline const std::string kDead = std::string(32, 'd'), kOther = std::string(32, 'e');
-  static inline const std::string kThirdIsOut = "the store has not let this runner in yet, of context 3";
+  static inline const std::string kThirdIsOut = "this runner is not registered yet in the store of context 3";
   Gate gate_;
   StandingSecrets agent_clock_{gate_};
   std::string last_;
@@ -618,7 +618,7 @@ TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
   EXPECT_EQ(asked, 2);
   agent_ = std::move(*agent);
   EXPECT_TRUE(runs_in_third(of_third));
-  EXPECT_EQ(agent_->why_not_ready(), "the store has not let this runner in yet, of context 1");
+  EXPECT_EQ(agent_->why_not_ready(), "this runner is not registered yet in the store of context 1");
   server_.set_faults(nullptr);
   EXPECT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);

@@ -30,7 +30,7 @@ TEST_F(AgentPolicy, RefusalNamesTheFieldAndRunsNothing) {
   const std::pair<const char*, const char*> rows[] = {
       {R"({"memory":"2 GiB"})", "policy.memory: 2 GiB is more than the ceiling of 512 MiB for context 1"},
       {R"({"net":["example.org:443"],"exec":true})", "policy.exec: is not allowed"},
-      {R"({"memmory":1})", "policy.memmory: is no name of a policy"},
+      {R"({"memmory":1})", "policy.memmory: is not a field of a policy"},
       {R"({"wall":0})", "policy.wall: 0 ms is out of range"},
       {"[1", "policy: not JSON"},
       {"\xff\x01", "policy: not JSON"},

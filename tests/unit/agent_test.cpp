@@ -184,7 +184,7 @@ TEST_F(AgentTest, JobOfAnotherContextNeverRuns) {
   start(1);
   ASSERT_TRUE(wait_for_end(key));
   EXPECT_EQ(read(key).detail, "dead_letter");
-  EXPECT_EQ(read(key).error, "context_id: the record says 2, it lies in context 1");
+  EXPECT_EQ(read(key).error, "context_id: the record names 2, but the record is stored in context 1");
   EXPECT_EQ(control_.launches, 0U);
 }
 

@@ -123,7 +123,7 @@ TEST_F(BrokerTest, ServesEveryMethod) {
 
 TEST_F(BrokerTest, InvalidCallsNameTheField) {
   const std::vector<std::pair<json, std::string>> wrong = {
-      {{{"method", "osis.drop"}}, "method: \"osis.drop\" is none; there are osis.declare, osis.put"},
+      {{{"method", "osis.drop"}}, "method: \"osis.drop\" is not known; the values are osis.declare, osis.put"},
       {{{"method", 7}}, "method: "},
       {{{"method", "osis.get"}, {"params", "x"}}, "params: is not an object"},
       {{{"method", "osis.get"}, {"params", {{"kind", "todo"}}}}, "id: is missing"},
@@ -145,7 +145,7 @@ TEST_F(BrokerTest, InvalidCallsNameTheField) {
        "field: no \"n\" of default/todo is declared"},
       {{{"method", "osis.declare"}, {"params", {{"kind", "todo"}}}}, "index, text: both are empty"},
       {{{"method", "osis.declare"}, {"params", {{"kind", "todo"}, {"index", {"a..b"}}}}},
-       "index: \"a..b\" is no field"},
+       "index: \"a..b\" is not a valid field"},
       {{{"method", "osis.transaction"}, {"params", {{"operations", {{{"op", "drop"}}}}}}},
        "operations[0].op: is not put, delete or check"},
       {{{"method", "osis.transaction"}, {"params", {{"operations", {{{"op", "check"}, {"kind", "a"}, {"id", "b"}}}}}}},

@@ -92,11 +92,11 @@ TEST_F(CeilingsTest, ErrorsNameTheirPlace) {
   EXPECT_EQ(error("[contexts.3.ceiling]\npids = 0\n"),
             "c.toml:2:1: contexts.3.ceiling.pids: 0 is out of range: give 1 to 1048576, or leave it out");
   EXPECT_EQ(error("[ceiling.syscalls]\nadd = [\n\"read\",\n\"raed\"]\n"),
-            "c.toml:4:1: ceiling.syscalls.add[1]: \"raed\" is no system call: names are as in syscalls(2), such as "
+            "c.toml:4:1: ceiling.syscalls.add[1]: \"raed\" is not a system call: use a name of syscalls(2), such as "
             "\"keyctl\"");
   EXPECT_EQ(error("[ceiling]\nsyscalls.add = [\"*\", \"bpf\"]\n"),
-            "c.toml:2:22: ceiling.syscalls.add[1]: \"bpf\" is granted to nobody: it leads out of any sandbox");
-  EXPECT_NE(error("[ceiling]\nmemmory = 1\n").find("c.toml:2:1: ceiling.memmory: is no name of a policy"),
+            "c.toml:2:22: ceiling.syscalls.add[1]: \"bpf\" is never granted: it allows an escape from any sandbox");
+  EXPECT_NE(error("[ceiling]\nmemmory = 1\n").find("c.toml:2:1: ceiling.memmory: is not a field of a policy"),
             std::string::npos);
   EXPECT_NE(error("ceiling = 5\n").find("c.toml:1:11: ceiling: is not a table"), std::string::npos);
   EXPECT_NE(error("[contexts.3]\nceiling = []\n").find("contexts.3.ceiling: is not a table"), std::string::npos);

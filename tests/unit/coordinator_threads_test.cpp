@@ -29,7 +29,7 @@ class CoordinatorThreads : public ::testing::Test {
 TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
   for (const std::vector<Id>& contexts : {std::vector<Id>{1, 2}, std::vector<Id>{}}) {
     const auto coordinator = make(contexts);
-    EXPECT_EQ(coordinator->why_not_ready(), "it starts");
+    EXPECT_EQ(coordinator->why_not_ready(), "it is starting");
     {
       const ThreadShortage shortage;
       const auto begun = coordinator->begin();
@@ -37,7 +37,7 @@ TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
       coordinator->is_healthy();
       if (!contexts.empty()) {
         const std::string why = coordinator->why_not_ready();
-        EXPECT_EQ(why.rfind("context 1 is not served: no thread can be started", 0), 0U) << why;
+        EXPECT_EQ(why.rfind("context 1 cannot be served: no thread can be started", 0), 0U) << why;
       }
     }
     EXPECT_TRUE(eventually([&] {

@@ -39,7 +39,7 @@ TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
     std::string says;
   };
   const Case cases[] = {
-      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, Verdict::missing, "throw away"},
+      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, Verdict::missing, "evict"},
       {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy.clear(); }, Verdict::warning, "not readable"},
       {"appendonly", [](ServerFacts& f) { f.appendonly = "no"; }, Verdict::warning, "last snapshot"},
       {"appendonly", [](ServerFacts& f) { f.appendonly.clear(); }, Verdict::warning, "not readable"},
@@ -49,7 +49,7 @@ TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
       {"databases", [](ServerFacts& f) { f.databases = 0; }, Verdict::warning, "not readable"},
       {"persistence", [](ServerFacts& f) { f.persistence_error = true; }, Verdict::missing, "refuse every write"},
       {"cluster", [](ServerFacts& f) { f.cluster = true; }, Verdict::missing, "do not declare"},
-      {"replication", [](ServerFacts& f) { f.replica = true; }, Verdict::missing, "takes no writes"},
+      {"replication", [](ServerFacts& f) { f.replica = true; }, Verdict::missing, "rejects writes"},
   };
   for (const Case& each : cases) {
     ServerFacts facts = good();
@@ -63,7 +63,7 @@ TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
 
 TEST(DoctorRedis, EachAppendfsyncReportsTheCostOfAPowerCut) {
   ServerFacts facts = good();
-  EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses nothing"), std::string::npos);
+  EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses no acknowledged write"), std::string::npos);
   facts.appendfsync = "everysec";
   EXPECT_EQ(check_of(facts, "appendfsync").verdict, Verdict::ok);
   EXPECT_NE(check_of(facts, "appendfsync").detail.find("last second"), std::string::npos);

@@ -59,16 +59,16 @@ TEST_F(SealedEnvelope, NamesTheInvalidField) {
       {"kind", "\"\"", "kind: "},
       {"context", "0", "context: is not between 1 and 4294967295"},
       {"context", "4294967296", "context: is not between"},
-      {"context", "-1", "context: is no whole number"},
-      {"context", "1.5", "context: is no whole number"},
-      {"context", "\"9\"", "context: is no whole number"},
+      {"context", "-1", "context: is not a whole number"},
+      {"context", "1.5", "context: is not a whole number"},
+      {"context", "\"9\"", "context: is not a whole number"},
       {"sent", "0", "sent: is not between"},
-      {"sent", "true", "sent: is no whole number"},
+      {"sent", "true", "sent: is not a whole number"},
       {"signer", "[]", "signer: is no string"},
-      {"signer", "\"abc\"", "signer: is no public key"},
-      {"body", "[]", "body: is no object"},
-      {"body", "\"x\"", "body: is no object"},
-      {"body", "null", "body: is no object"},
+      {"signer", "\"abc\"", "signer: is not an ed25519 public key"},
+      {"body", "[]", "body: is not of type object"},
+      {"body", "\"x\"", "body: is not of type object"},
+      {"body", "null", "body: is not of type object"},
   };
   for (const Case& each : kCases) {
     json sealed = seal_one();
@@ -85,9 +85,9 @@ TEST_F(SealedEnvelope, NamesTheInvalidField) {
 TEST_F(SealedEnvelope, HasNoOtherFields) {
   json sealed = seal_one();
   sealed["more"] = 1;
-  EXPECT_THAT(unreadable(sealed), HasSubstr("\"more\" is no field of it"));
+  EXPECT_THAT(unreadable(sealed), HasSubstr("\"more\" is not a known field"));
   for (const char* text : {"[]", "null", "5", "\"envelope\""})
-    EXPECT_THAT(unreadable(json::parse(text)), HasSubstr("is no object"));
+    EXPECT_THAT(unreadable(json::parse(text)), HasSubstr("is not of type object"));
 }
 
 // Every field is signed: a changed value invalidates the signature.
@@ -109,7 +109,7 @@ TEST_F(SealedEnvelope, IsInvalidForAnythingElse) {
   }
   json bare = seal_one();
   bare.erase("signature");
-  EXPECT_THAT(why_not(bare), StartsWith("signature: there is none"));
+  EXPECT_THAT(why_not(bare), StartsWith("signature: is missing"));
 }
 
 TEST_F(SealedEnvelope, IsValidOnlyForItsKey) {
@@ -151,7 +151,7 @@ TEST(MessageNames, NameTheInvalidField) {
     bad.erase(field);
     EXPECT_EQ(read_message_name(bad).error().message, std::string(field) + ": is missing");
     bad[field] = json::array();
-    EXPECT_THAT(read_message_name(bad).error().message, StartsWith(std::string(field) + ": is no "));
+    EXPECT_THAT(read_message_name(bad).error().message, StartsWith(std::string(field) + ": is not of type "));
   }
   for (const char* text : {"", "A", "g", " ", "aa"}) {
     json bad = good;
@@ -166,7 +166,7 @@ TEST(MessageNames, NameTheInvalidField) {
       EXPECT_THAT(read_message_name(bad).error().message, StartsWith(std::string(field) + ": is not between"));
     }
   }
-  EXPECT_THAT(read_message_name(json("x")).error().message, HasSubstr("is no object"));
+  EXPECT_THAT(read_message_name(json("x")).error().message, HasSubstr("is not of type object"));
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_F(JobInputsTest, InvalidFolderNameIsReplacedByTheId) {
 TEST_F(JobInputsTest, MissingInputIsNamedWithTheRemedy) {
   depend_on(1, "build",
             json({{"app", object("A")}, {"elsewhere", {{"sha256", std::string(64, 'a')}, {"bytes", 1}}}}).dump());
-  expect_says(gather({"build/nothing"}), "left no artifact \"nothing\"");
+  expect_says(gather({"build/nothing"}), "stored no artifact \"nothing\"");
   expect_says(gather({"other"}), "names no job that this one depends on");
   expect_says(gather({"build/elsewhere"}), "is not on this host");
   expect_says(gather({""}), "names no job");
@@ -133,7 +133,7 @@ TEST_F(JobInputsTest, AnyRecordIsHandled) {
   json lie = object("A");
   lie["bytes"] = UINT64_MAX;
   depend_on(1, "lies", json({{"a", lie}}).dump());
-  expect_says(gather({"lies"}), "has not the bytes of its record");
+  expect_says(gather({"lies"}), "does not have the content of its record");
   depend_on(2, "odd",
             json({{"../up", object("A")}, {"n", {{"sha256", "../../etc/passwd"}, {"bytes", 1}}}, {"m", 7}}).dump());
   EXPECT_EQ(gather({"odd"}), "");
@@ -151,7 +151,7 @@ TEST_F(JobInputsTest, InputsBeyondTheDiskAreRejectedBeforeTheRun) {
 TEST_F(JobInputsTest, ExpiredDependencyHasNoInputs) {
   facts_.job.dependends = {77};
   EXPECT_EQ(gather({}), "");
-  expect_says(gather({"77/a"}), "left no artifact");
+  expect_says(gather({"77/a"}), "stored no artifact");
 }
 
 TEST_F(JobInputsTest, RepeatedDependencyCountsOnce) {
@@ -185,7 +185,7 @@ TEST_F(JobInputsTest, ResultsOfAllDependenciesTogetherAreBounded) {
     ASSERT_TRUE(store_->save(1, job_key(1, id), {{"id", std::to_string(id)}, {"result", result}}));
     facts_.job.dependends.push_back(id);
   }
-  expect_says(gather({}), "put joining jobs in between");
+  expect_says(gather({}), "add jobs in between that join them");
   facts_.job.dependends.pop_back();
   EXPECT_EQ(gather({}), "");
 }

@@ -226,7 +226,7 @@ std::vector<Row> rows_of_journals() {
        "claim-facts: restore"},
       {"a fact that does not fit", live(),
        [](Looked& l) {
-         l.history.problem = FactProblem{kFactKind, "revision 3: exploded is no kind of fact"};
+         l.history.problem = FactProblem{kFactKind, "revision 3: exploded is not a known kind of fact"};
        },
        "fact-kind: restore 1 2"},
       {"a fact that is not listed", live(),
@@ -411,7 +411,7 @@ TEST(JobInvariants, FixesAreOrderedForASingleStep) {
   EXPECT_EQ(text_of(first.fixes[1]), "enqueue held");
 
   looked = live();
-  looked.history.problem = FactProblem{kFactKind, "revision 3: exploded is no kind of fact"};
+  looked.history.problem = FactProblem{kFactKind, "revision 3: exploded is not a known kind of fact"};
   looked.places.lease_until_ms.reset();
   looked.claim("priority", "");
   const JobMending all = mending_of(judge(looked.sight()));

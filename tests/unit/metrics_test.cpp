@@ -48,7 +48,7 @@ TEST(Metrics, EachKindCountsUnderItsLabels) {
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="3600"})"), 2);
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="+Inf"})"), 3);
   EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 3);
-  EXPECT_THAT(metrics->text(), HasSubstr("# HELP mycojobs_claims_total Jobs that were claimed\n"
+  EXPECT_THAT(metrics->text(), HasSubstr("# HELP mycojobs_claims_total Total number of claimed jobs\n"
                                          "# TYPE mycojobs_claims_total counter\n"));
 }
 

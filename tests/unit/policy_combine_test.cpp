@@ -63,7 +63,7 @@ TEST(Combine, WarmIsForProfilesWithWarmHosts) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::invalid);
   EXPECT_EQ(refused.error().message,
-            "policy.warm.runs: command has no warm processes (python, sal, osis have): leave it out");
+            "policy.warm.runs: command has no warm processes (python, sal, osis have): omit it");
 }
 
 TEST(Combine, EveryRefusalIsReported) {

@@ -79,9 +79,9 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
     const char *text, *words;
   };
   const Row rows[] = {
-      {R"({"memmory":1})", "policy.memmory: is no name of a policy: there are fs.read, fs.write, net"},
+      {R"({"memmory":1})", "policy.memmory: is not a field of a policy: there are fs.read, fs.write, net"},
       {R"({"fs":{"exec":[]}})", "policy.fs.exec: is no name"},
-      {R"({"\u0007\n":1})", "is no name of a policy"},
+      {R"({"\u0007\n":1})", "is not a field of a policy"},
       {R"({"fs":[]})", "policy.fs: is not an object"},
       {R"({"replace":[]})", "policy.replace: is no name"},
       {R"([])", "policy: \"[]\" is not an object"},
@@ -138,7 +138,7 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
        "policy.syscalls.add[0]: \"fork\" is never granted by name: exec = true grants new processes"},
       {R"({"syscalls.add":["execveat"]})", "policy.syscalls.add[0]: \"execveat\" is never granted by name"},
       {R"({"syscalls.add":["ptrace","bpf"]})",
-       "policy.syscalls.add[1]: \"bpf\" is granted to nobody: it leads out of any sandbox"},
+       "policy.syscalls.add[1]: \"bpf\" is never granted: it allows an escape from any sandbox"},
       {R"({"secrets":["../x"]})", "policy.secrets[0]: "},
       {R"({"secrets":[".."]})", "policy.secrets[0]: "},
       {R"({"secrets":[""]})", "policy.secrets[0]: "},

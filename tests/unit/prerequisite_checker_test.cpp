@@ -147,14 +147,14 @@ TEST_F(PrerequisiteTest, ImpossibleConditionEndsTheJobAtOnce) {
   settings_.allowed_prerequisites = {"file:/data/"};
   start();
   EXPECT_EQ(error_of(submit_waiting({"wait:1ms", "moon:full"})),
-            "prerequisite \"moon:full\": is of no known kind: give wait:, at:, redis:, file:, tcp:, http://, https://, "
+            "prerequisite \"moon:full\": has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, "
             "approval: or flow:");
   EXPECT_EQ(error_of(submit_waiting({"file:/data/../etc/passwd"})),
-            "prerequisite \"file:/data/../etc/passwd\": whoever looks may not look there: the operator's option "
-            "prerequisites.allow has no beginning of it");
+            "prerequisite \"file:/data/../etc/passwd\": is not allowed on this host: the operator's setting "
+            "prerequisites.allow has no matching prefix");
   EXPECT_NE(error_of(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
   EXPECT_EQ(error_of(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),
-            "prerequisites: 101 are more than the 100 that are looked at");
+            "prerequisites: 101 are more than the 100 that are read");
   EXPECT_EQ(control_.launches, 0U);
 }
 

@@ -37,7 +37,7 @@ TEST(Prerequisites, TimesAreRead) {
                            "at:2026-11-21T24:00:00Z", "at:2026-11-21T10:00:00.Z", "at:2026-11-21T10:00:00+2:00",
                            "at:2026-11-21T10:00:00Zz", "at:1969-12-31T23:59:59Z", "at:1970-01-01T00:00:00+01:00",
                            "at:+026-11-21T10:00:00Z", "at:2026-+1-21T10:00:00Z"}) {
-    EXPECT_NE(problem(text).find("write a moment as in at:2026-11-21T10:00:00Z"), std::string::npos) << text;
+    EXPECT_NE(problem(text).find("use a time such as at:2026-11-21T10:00:00Z"), std::string::npos) << text;
   }
   EXPECT_EQ(problem("wait:30"),
             "prerequisite \"wait:30\": 30 has no unit: write 30s for seconds (units: ms, s, m, h, d)");
@@ -45,7 +45,7 @@ TEST(Prerequisites, TimesAreRead) {
 
 TEST(Prerequisites, UnknownConditionIsImpossible) {
   for (const char* text : {"", "nonsense", "wait", "WAIT:1s", "ftp://host/", "https:/host", "exec:/bin/true"}) {
-    EXPECT_NE(problem(text, {"file:", "tcp:", "http:"}).find("is of no known kind"), std::string::npos) << text;
+    EXPECT_NE(problem(text, {"file:", "tcp:", "http:"}).find("has an unknown kind"), std::string::npos) << text;
   }
   EXPECT_EQ(problem("redis:"), "prerequisite \"redis:\": names no key");
   EXPECT_EQ(problem("approval:"), "prerequisite \"approval:\": names nothing");

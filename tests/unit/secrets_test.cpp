@@ -118,7 +118,7 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   const std::string log = log_of([&] { out = redacted("value-that-all-read good value"); });
   EXPECT_EQ(out, "value-that-all-read [secret good]");
   for (const char* line :
-       {"open: mode 0644 lets others at it: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
+       {"open: mode 0644 gives other users access: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
         "large: it has", ".hidden: a name is", "with blank: a name is", "link: it is not a regular file",
         "folder: it is not a regular file", "pipe: it is not a regular file"}) {
     std::string plain = log;

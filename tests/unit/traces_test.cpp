@@ -50,7 +50,7 @@ TEST(Traceparent, InvalidTraceparentIsRejected) {
     EXPECT_FALSE(check_traceparent(text)) << text;
   }
   EXPECT_TRUE(check_traceparent(""));
-  EXPECT_THAT(check_traceparent("x\n").error().message, HasSubstr("is no traceparent: give version, trace"));
+  EXPECT_THAT(check_traceparent("x\n").error().message, HasSubstr("is not a valid traceparent: give version, trace"));
 }
 
 TEST(Traceparent, RecordWithAMalformedTraceparentIsInvalid) {

@@ -206,7 +206,7 @@ TEST(WorkflowProcess, FalseAnswersAreErrors) {
       {"nonsense", Code::unavailable, "it spoke nonsense"},
       {"wordy", Code::unavailable, "it did not greet"},
       {"silent", Code::unavailable, "it did not answer within"},
-      {"early", Code::unavailable, "it spoke before it was asked"},
+      {"early", Code::unavailable, "it sent data before a request"},
       {"dies", Code::unavailable, "it ended with exit code 9"},
       {"closes", Code::unavailable, "it closed its socket"},
       {"other_call", Code::unavailable, "it spoke nonsense"},

@@ -143,7 +143,7 @@ TEST_F(DeploymentLogs, LostLinesAreReported) {
   stage_.server.plain(1, {"XDEL", "mj:log:job:1:3", "2-0", "3-0"});
   for (const std::uint64_t limit : {std::uint64_t{1}, std::uint64_t{2}, service::kLogFrames}) {
     const std::vector<LogFrame> frames = all(1, limit);
-    EXPECT_THAT(texts(frames), ElementsAre("job:1:3 1 line 1\n", "job:1:3 2 2 pieces of this log are gone\n",
+    EXPECT_THAT(texts(frames), ElementsAre("job:1:3 1 line 1\n", "job:1:3 2 2 pieces of this log are lost\n",
                                            "job:1:3 4 line 4\n", "job:1:3 5 line 5\n"));
     ASSERT_EQ(frames.size(), 4U);
     EXPECT_EQ(frames[1].dropped, 2U);
@@ -173,7 +173,7 @@ TEST_F(DeploymentLogs, MissingLogIsReported) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).carrier));
-  EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("is gone with its record")));
+  EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("was deleted with its record")));
 }
 
 TEST_F(DeploymentLogs, PositionOfAnotherInstanceIsRejected) {

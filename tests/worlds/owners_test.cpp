@@ -76,7 +76,7 @@ TEST_F(DeploymentOwner, SignalsNoFlowWithASimilarId) {
 
 TEST_F(DeploymentOwner, StartsOnlyFlowsItMayRead) {
   apply_as(12);
-  EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has made no flow in context 1 that is called pack"));
+  EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has not created a flow in context 1 with the name pack"));
   save_lists("[12]", "[12]");
   EXPECT_EQ(end_of(2, "flow"), "") << "an admin's, which it may read now";
   save_lists("[12]", "[]");

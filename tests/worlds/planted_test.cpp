@@ -66,7 +66,7 @@ class DeploymentFindings : public testing::Test {
     EXPECT_THAT(texts_, HasSubstr(text));
     const auto shown = rebuild();
     ASSERT_EQ(shown.size(), 1U);
-    EXPECT_THAT(shown[0], HasSubstr("(cannot be mended)"));
+    EXPECT_THAT(shown[0], HasSubstr("(cannot be repaired)"));
     EXPECT_EQ(found(), std::set<std::string>{rule});
   }
   // The deployment proceeds as if undamaged: the job's receipt arrives, and no work is left.
@@ -90,7 +90,7 @@ TEST_F(DeploymentFindings, FindsMissingFirstFacts) {
 TEST_F(DeploymentFindings, FindsAnInvalidFact) {
   const std::string next = std::to_string(stage_.world().state().height + 1);
   plain({"XADD", kJournal, next + "-0", "f", "nonsense"});
-  cannot_mend("world-journal", "height " + next + " is no fact");
+  cannot_mend("world-journal", "height " + next + " is not a valid fact");
 }
 TEST_F(DeploymentFindings, FindsAnInconsistentFact) {
   const WorkflowFact fact{stage_.world().state().height + 1, 1, Completed{{"acme/order@1", encode_cbor(4).value()}}};
@@ -160,7 +160,7 @@ TEST_F(DeploymentFindings, FindsAMissingState) {
 }
 TEST_F(DeploymentFindings, FindsAWrongState) {
   plain({"HSET", kBlobs, stage_.show(5).at("state_hash"), "x"});
-  cannot_mend("world-blob", "does not hold what its name says");
+  cannot_mend("world-blob", "does not have the content of its hash");
 }
 TEST_F(DeploymentFindings, FindsAMissingManifest) {
   plain({"DEL", "mj:world-manifests:acme/shop@1"});

@@ -28,12 +28,12 @@ if err then return err end
 -- the record of the context names executors, only these and the admins may run jobs.
 local function denied()
   local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
-  if lists.err then return 'context:' .. context .. ' is no hash: who may run its jobs cannot be read' end
+  if lists.err then return 'context:' .. context .. ' is not a hash: its list of executors cannot be read' end
   local executors, admins = lists[1] or '', lists[2] or ''
   if not string.find(executors, '%d') then return nil end
   local who = '%f[%d]' .. actor .. '%f[%D]'
   if actor ~= '0' and (string.find(executors, who) or string.find(admins, who)) then return nil end
-  return (actor == '0' and 'this agent is no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
+  return (actor == '0' and 'this agent has no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
     .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
@@ -237,7 +237,7 @@ local function read_record(job)
   else
     local field, size = too_long(job, 2 * max_script + kMoreBytes)
     if not field then return redis.call('HGETALL', job), script end
-    why = field .. ': ' .. dec(size) .. ' bytes are more than the record of a job may have: put them into a file, or an object'
+    why = field .. ': ' .. dec(size) .. ' bytes exceed the limit of a job's record: store them in a file or an object'
   end
   local record = {}
   for _, name in ipairs(kAsked) do
@@ -416,7 +416,7 @@ for i = 1, count do
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     answers[i] = claim.cancel and 2 or 1
   elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
-    add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' came too late')
+    add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' was too late')
     answers[i] = 0
   else
     answers[i] = 0  -- the claim's own end or release was stored before
@@ -439,7 +439,7 @@ if err then return err end
 
 -- Records an anomaly for a report of a claim that is not live, and returns the answer.
 local function stale(job, what, claim_id)
-  add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' came too late')
+  add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' was too late')
   return {'stale', ''}
 end
 
@@ -483,7 +483,7 @@ local function append_log(job, claim_id, token, lines)
         'text', lines[i + 3])
       if type(added) == 'table' and added.err then
         if string.find(added.err, 'WRONGTYPE', 1, true) or string.find(added.err, 'equal or smaller', 1, true) then
-          return {'invalid', key .. ' holds something that another client wrote: delete it'}
+          return {'invalid', key .. ' has another type, written by another client: delete it'}
         end
         return added
       end
@@ -516,7 +516,7 @@ end
 -- the fields. short: if the end has long texts, digest (sum) and fields of the same end without them.
 local function store_end(job, claim_id, token, again, sum, fields, short)
   local claim = read_claim(job)
-  if not claim then return {'invalid', 'mj:claim:' .. job .. ' holds something that another client wrote: delete it'} end
+  if not claim then return {'invalid', 'mj:claim:' .. job .. ' has another type, written by another client: delete it'} end
   if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
     if claim['end'] == sum or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
@@ -634,7 +634,7 @@ if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'statu
   err = wrong(queue, 'list')
   if err then return err end
   redis.call('RPUSH', queue, job)
-  add_anomaly(job .. ' had a lease without a claim: back on ' .. shown(queue))
+  add_anomaly(job .. ' had a lease without a claim: returned to ' .. shown(queue))
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   redis.call('ZREM', 'mj:leases', job)
   return 1
@@ -665,7 +665,7 @@ for i = 1, #page, 2 do
   local job = page[i]
   local claim = find_claim(job)
   if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
-    if not give_back(job, claim, 'expired', 'its agent is gone') then jobs[#jobs + 1] = job end
+    if not give_back(job, claim, 'expired', 'its agent has ended') then jobs[#jobs + 1] = job end
   end
 end
 return jobs

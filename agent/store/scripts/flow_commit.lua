@@ -38,7 +38,7 @@ local function jobs_arg(with_fields, with_record)
     local job = arg()
     list[i] = {job = job, fields = with_fields and list_arg() or nil}
     if with_record then list[i].queue, list[i].record = arg(), list_arg() end
-    if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. shown(job) .. ' is no key of a job') end
+    if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. shown(job) .. ' is not a job key') end
   end
   return list
 end
@@ -49,7 +49,7 @@ if err then return err end
 local function claim_of(job)
   local claim = read_claim(job)
   if not claim then
-    add_anomaly('mj:claim:' .. job .. ' is no hash, so that flow ' .. flow .. ' cannot go on with it: delete that key')
+    add_anomaly('mj:claim:' .. job .. ' is not a hash, so flow ' .. flow .. ' cannot go on with it: delete that key')
     finish(job, nil, failure('dead_letter', 'its claim was overwritten by another client'), false)
     raise_event(me, 'job ' .. job)
     return
@@ -80,7 +80,7 @@ local function plant(each)
   local again = claim.state == 'planned' and claim.unplanted == 'quota'
   if claim.state and not again then
     if claim.flow then return end
-    add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow goes on with its end')
+    add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow resumes with its end')
     return set_claim(job, claim, 'flow', me)
   end
   -- The id was reserved for this flow, so the record is from another client and its script and status are not used.

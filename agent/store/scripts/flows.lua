@@ -20,7 +20,7 @@ if key ~= '' then
   if mark and mark.key ~= key then mark = nil end  -- the flow was rebuilt without its key
   if mark and first_print ~= fingerprint and first_print ~= kAnyPrint then
     return redis.error_reply('MJCONFLICT idempotency_key: ' .. shown(key) .. ' began flow ' .. flow
-      .. ', of something else: use another key')
+      .. ', for another flow: use another key')
   end
   if mark then return {flow, mark.first_job or '0', 1} end
 end
@@ -102,7 +102,7 @@ for i = 1, count do
   elseif claim.flow then
     return job .. ' belongs to flow ' .. shown(claim.flow) .. ' (context, id)'
   elseif claim.state then
-    return job .. ' is ' .. claim.state .. ' by itself: a flow takes only jobs that were never submitted'
+    return job .. ' is ' .. claim.state .. ' on its own: a flow accepts only jobs that were never submitted'
   elseif not open then
     return 'flow ' .. flow .. ' has begun, so that ' .. job .. ' cannot be added'
   else
@@ -110,10 +110,10 @@ for i = 1, count do
       local record = redis.call('HMGET', job, 'status', 'detail')
       local status = record[1] or ''
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
-        return job .. ' has run before: its record says ' .. shown(status)
+        return job .. ' has run before: its record has the status ' .. shown(status)
       end
       if not is_only_created(job, claim, record[2]) and was_pushed(queue, job) then
-        return job .. ' stands in ' .. shown(queue) .. ' already: a flow takes only jobs that were never queued'
+        return job .. ' is in ' .. shown(queue) .. ' already: a flow accepts only jobs that were never queued'
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
     end
@@ -238,7 +238,7 @@ if readable(run, 'stream') then
   end
   if from < revision and #redis.call('XRANGE', run, dec(from + 1), '+', 'COUNT', 1) > 0 then more = 1 end
 elseif at > 0 then
-  anomalies[#anomalies + 1] = run .. ' is gone: the run goes on from its checkpoint at revision ' .. dec(at)
+  anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. dec(at)
 end
 local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
 -- The reply includes the first jobs of the events, so that a step of a chain needs no further round trip.
@@ -332,7 +332,7 @@ for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', dec(now_ms), 'LI
   if mark and mark.state == 'active' then
     answer[#answer + 1] = flow
   else
-    add_anomaly('mj:flows:due names ' .. shown(flow) .. ', which is no flow under way; the entry was dropped')
+    add_anomaly('mj:flows:due names ' .. shown(flow) .. ', which is not a running flow; the entry was dropped')
     redis.call('ZREM', kDue, flow)
   end
 end

@@ -75,10 +75,10 @@ for i = #entries, 1, -1 do
   local key = entries[i]
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is no key of a message')
+    add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is not a message key')
   elseif wrong(key, 'hash') or wrong('mj:message:' .. key, 'hash') then
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. key .. ', and that key or its mark is no hash: another client wrote it')
+    add_anomaly(shown(list) .. ' held ' .. key .. ', and that key or its state key is not a hash: another client wrote it')
   elseif redis.call('EXISTS', key) == 0 then
     redis.call('ZADD', missing, 'NX', dec(now_ms), key)
     redis.call('LREM', list, -1, key)
@@ -86,7 +86,7 @@ for i = #entries, 1, -1 do
     -- Only topic_send and post_message may send such a message. Otherwise any client that may push to msg_out could
     -- send it.
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. key .. ', which was created, and nobody has sent it; the entry was dropped')
+    add_anomaly(shown(list) .. ' held ' .. key .. ', which was created but not sent; the entry was dropped')
   else
     found[#found + 1] = key
   end
@@ -281,7 +281,7 @@ for i, job in ipairs(jobs) do
   if answer then return answer end
   local detail = job.there and redis.call('HGET', job.key, 'detail')
   if job.claim.state or end_of(job.key) or not is_only_created(job.key, job.claim, detail) and was_pushed(job.queue, job.key) then
-    return redis.error_reply('MJCONFLICT ' .. job.key .. ' is in a queue here, or was: it cannot leave')
+    return redis.error_reply('MJCONFLICT ' .. job.key .. ' is or was in a queue of this context: it cannot be sent')
   end
 end
 redis.call('HSET', mark, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', dec(now_ms),

@@ -72,7 +72,7 @@ if message then
   end
   local is = to_table(redis.call('HGETALL', mark))
   if is.state == 'arrived' or is.state == 'away' then return 'it is ' .. is.state end
-  if is.answer == 'due' then return 'whoever sent it has not heard of its end yet' end
+  if is.answer == 'due' then return 'its sender has not received its end yet' end
   if stands('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
   credit_message(key)
   if num(is.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then

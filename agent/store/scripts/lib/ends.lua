@@ -16,7 +16,7 @@ local function raise_event(flow, event)
   if state == 'ended' then return end
   local list = 'mj:events:' .. id
   if wrong(list, 'list') then
-    add_anomaly(list .. ' is no list, so that flow ' .. id .. ' does not hear of ' .. shown(event)
+    add_anomaly(list .. ' is not a list, so flow ' .. id .. ' does not receive ' .. shown(event)
       .. ': delete that key, then doctor --rebuild')
   else
     redis.call('RPUSH', list, event)
@@ -41,10 +41,10 @@ local function note_end(of, status, ended_ms)
     if type(shared) ~= 'string' or shared == '' then return end
   end
   if wrong('mj:notices', 'zset') then
-    return add_anomaly('mj:notices is no zset, so that nobody hears of the end of ' .. of .. ': delete that key')
+    return add_anomaly('mj:notices is not a sorted set, so no notification is sent for the end of ' .. of .. ': delete that key')
   end
   if redis.call('ZCARD', 'mj:notices') >= kMostNotices then
-    return add_anomaly(of .. ' has ended, and nobody hears of it: ' .. dec(kMostNotices) .. ' notices wait already')
+    return add_anomaly(of .. ' has ended, but no notification is sent: ' .. dec(kMostNotices) .. ' notices wait already')
   end
   redis.pcall('HSET', mark_of(of), 'noticed', 1)  -- retention keeps the record until the notice was delivered
   redis.call('ZADD', 'mj:notices', dec(now_ms), of .. ' ' .. dec(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
@@ -177,7 +177,7 @@ local function cancel_job(job, claim)
   local listed = claim.state == 'queued' and not has_priority(claim)
   if not claim.state then listed = not is_only_created(job, claim, record[2]) or was_pushed(queue_of(job, claim), job) end
   local is_away = claim.state == 'planned' and claim.message
-  local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was away' or 'cancelled before it ran'
+  local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was in another context' or 'cancelled before it ran'
   finish(job, claim, failure('cancelled', why), false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ended'
@@ -229,9 +229,9 @@ end
 
 -- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
 local function reopen(job, claim)
-  if claim.state ~= 'ended' then return 'has not ended: nothing to run again' end
-  if claim.status == 'finished' then return 'has finished: submit it anew to run it once more' end
-  if claim.detail == 'cancelled' then return 'was cancelled, which is for ever: submit it anew' end
+  if claim.state ~= 'ended' then return 'has not ended: only an ended job can run again' end
+  if claim.status == 'finished' then return 'has finished: submit it again to run it once more' end
+  if claim.detail == 'cancelled' then return 'was cancelled, which is permanent: submit it again' end
   -- The flow has skipped the job or does not need it. The job (a compensation, for example) must not run unless the
   -- flow decides so.
   if claim.flow and (claim.detail == 'not_needed' or claim.detail == 'skipped') then
@@ -259,7 +259,7 @@ end
 -- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
 local function is_kept(job, claim)
   if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
-  if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not heard of its end yet: try again' end
+  if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
   if claim.noticed and has_type('mj:notices', 'zset') then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end

@@ -55,7 +55,7 @@ local function head_of(key)
 end
 -- Returns the error for a stream for which head_of() has returned nil.
 local function strange_head(key)
-  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that is none of ours')
+  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that mycojobs did not write')
 end
 -- Returns the revision of the latest fact of a run. If the journal was deleted, returns the revision of the checkpoint,
 -- from which the run continues. Returns nil as head_of() does.

@@ -22,7 +22,7 @@ local function message_jobs(count)
   local jobs, keys, named = {}, {}, {}
   for i = 1, count do
     local key, accepted, queue = arg(), arg() == '1', arg()
-    if named[key] then return nil, nil, redis.error_reply('MJCONFLICT ' .. key .. ' stands twice in the message') end
+    if named[key] then return nil, nil, redis.error_reply('MJCONFLICT ' .. key .. ' is listed twice in the message') end
     named[key] = true
     jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
     keys[i] = key
@@ -44,7 +44,7 @@ local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
 -- the outbox, an anomaly is recorded, so that the end of a job does not fail.
 local function put_out(entry)
   if wrong('mj:outbox', 'zset') then
-    return add_anomaly('mj:outbox is no zset, so that nobody hears: ' .. entry .. ': delete that key, then doctor --rebuild')
+    return add_anomaly('mj:outbox is not a sorted set, so no peer is notified: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
   local mark = 'mj:message:' .. string.match(entry, '%S+$')
   if has_type(mark, 'hash') then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
@@ -55,7 +55,7 @@ end
 local kMostIn = 10000
 local function put_in(message)
   if wrong('msg_in', 'list') then
-    return add_anomaly('msg_in is no list, so that nobody hears of ' .. message .. ': delete that key')
+    return add_anomaly('msg_in is not a list, so no process receives ' .. message .. ': delete that key')
   end
   redis.call('LREM', 'msg_in', 0, message)
   if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
@@ -67,7 +67,7 @@ local function end_message(message, reason)
   local mark = 'mj:message:' .. message
   if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
   if type_of(message) ~= 'hash' then
-    add_anomaly(shown(message) .. ' has ended, and its record is gone')
+    add_anomaly(shown(message) .. ' has ended, and its record is missing')
   elseif reason == '' then
     redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
     redis.call('HDEL', message, 'error')
