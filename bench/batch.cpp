@@ -89,7 +89,7 @@ class BatchBench {
       FlowDraft draft;
       draft.context = draft.caller = 1;
       draft.jobs = kOfFlow;
-      const FlowPlace place = must(flows->create(draft));
+      const FlowIds place = must(flows->create(draft));
       std::vector<Job> all = jobs(kOfFlow);
       for (std::size_t i = 0; i < all.size(); ++i) {
         all[i].idempotency_key.clear();
@@ -139,7 +139,7 @@ class BatchBench {
   std::unique_ptr<EmbeddedRedis> redis_;
   std::unique_ptr<StoreFactory> stores_;
   std::unique_ptr<Store> store_;
-  service::Caller by_{1, 1, WayIn::command, true};
+  service::RequestContext by_{1, 1, EntryPoint::command, true};
   std::uint64_t next_ = 0;
 };
 

@@ -68,25 +68,25 @@ class Run {
         Cost ignored;
         timed(count ? cost : ignored, kJobs, work);
       };
-      std::vector<Claimed> taken;
+      std::vector<ClaimedJob> taken;
       const auto claim_all = [&] {
         while (taken.size() < kJobs) {
-          for (Claimed& job : must(store_->claim(request(batch))).jobs) taken.push_back(std::move(job));
+          for (ClaimedJob& job : must(store_->claim(request(batch))).jobs) taken.push_back(std::move(job));
         }
       };
       step(submit, [&] {
         for (std::uint32_t i = 0; i < kJobs; ++i) must(store_->submit(job()));
       });
       step(claim, claim_all);
-      step(log, [&] { report(taken, batch, [](const Claimed& each) { return Report(lines(each.ref)); }); });
+      step(log, [&] { report(taken, batch, [](const ClaimedJob& each) { return Report(lines(each.ref)); }); });
       step(end, [&] {
-        report(taken, batch, [](const Claimed& each) { return Report(EndReport{each.ref, ending()}); });
+        report(taken, batch, [](const ClaimedJob& each) { return Report(EndReport{each.ref, ending()}); });
       });
       taken.clear();
       Cost unused;
       step(push, [&] { push_jobs(kJobs); });  // as a plain client does, so that its claim has nothing to begin with
       step(plain_claim_[batch], claim_all);
-      report(taken, batch, [](const Claimed& each) { return Report(EndReport{each.ref, ending()}); });
+      report(taken, batch, [](const ClaimedJob& each) { return Report(EndReport{each.ref, ending()}); });
     }
     std::printf("| %u ", batch);
     for (const Cost* cost : {&submit, &push, &claim, &plain_claim_[batch], &log, &end})
@@ -112,11 +112,11 @@ class Run {
     for (int round = -1; round < kRounds; ++round) {
       Cost ignored;
       constexpr std::uint32_t kSome = 400;
-      std::vector<Claimed> taken;
+      std::vector<ClaimedJob> taken;
       for (std::uint32_t i = 0; i < kSome; ++i) {  // RPUSH: the end from which jobs are claimed
         push_jobs(1, "RPUSH");
         timed(round < 0 ? ignored : claim, 1, [&] { taken = must(store_->claim(request(1))).jobs; });
-        report(taken, 1, [](const Claimed& each) { return Report(EndReport{each.ref, ending()}); });
+        report(taken, 1, [](const ClaimedJob& each) { return Report(EndReport{each.ref, ending()}); });
       }
       timed(round < 0 ? ignored : submit, kSome, [&] {
         for (std::uint32_t i = 0; i < kSome; ++i) {
@@ -172,7 +172,7 @@ class Run {
     cost.server.push_back((cpu_us_of(redis_->pid()) - server) / jobs);
   }
   template <class Make>
-  void report(const std::vector<Claimed>& jobs, std::uint32_t batch, const Make& make) {
+  void report(const std::vector<ClaimedJob>& jobs, std::uint32_t batch, const Make& make) {
     for (std::size_t i = 0; i < jobs.size(); i += batch) {
       std::vector<Report> reports;
       for (std::size_t n = i; n < std::min<std::size_t>(i + batch, jobs.size()); ++n) reports.push_back(make(jobs[n]));

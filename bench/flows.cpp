@@ -23,7 +23,7 @@ using namespace mycojobs;
 namespace {
 
 FlowPlan plan_of(const nlohmann::json& definition) {
-  PlanRead read = read_plan(definition);
+  ParsedPlan read = read_plan(definition);
   if (!read.plan) {
     std::fprintf(stderr, "%s\n", join(read.problems).c_str());
     std::exit(1);
@@ -101,7 +101,7 @@ class Bench {
       }
       if (end != Moment::time_point{}) steps.push_back(ms_since(end));
       std::vector<Report> reports;
-      for (const Claimed& claimed : jobs) {
+      for (const ClaimedJob& claimed : jobs) {
         JobEnd ended;
         ended.status = JobStatus::finished;
         ended.detail = "ok";

@@ -51,7 +51,7 @@ struct Case {
 void measure(const Case& each, int steps, int threads) {
   WorkflowEngine engine(
       {.program = mj::test::program_path("mycojobs-workflowhost"), .processes = static_cast<std::size_t>(threads)});
-  const Program program = must(Program::make(1, "order.lua", "step", each.source));
+  const WorkflowProgram program = must(WorkflowProgram::make(1, "order.lua", "step", each.source));
   workflow::StepRequest request;
   if (!each.state.is_null()) request.state = must(encode_cbor(each.state));
   request.event = {"shop/OrderEvent@1", must(encode_cbor(each.event)), {}};

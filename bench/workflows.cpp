@@ -70,7 +70,7 @@ class Bench {
     take_ = [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
       return engines_->step(spec, manifest, request);
     };
-    thread_ = must(WorldThread::start(*stores_, clock_, kContext, take_));
+    thread_ = must(DeploymentThread::start(*stores_, clock_, kContext, take_));
     thread_->set_leads(true);
     runner_ = std::thread([this] { end_jobs(*stores_, kContext, 3, stop_); });
   }
@@ -86,7 +86,7 @@ class Bench {
     manifest["name"] = "bench/" + name + "@1";
     service::ApplyWorkflow request;
     request.code = {{"count.lua", kCode}};
-    return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world;
+    return must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).deployment;
   }
   // Applies `count` deployments of actor 2 under different names.
   std::vector<std::string> apply_of_another_owner(int count) {
@@ -100,7 +100,7 @@ class Bench {
       service::ApplyWorkflow request;
       request.code = {{"count.lua", kCode}};
       request.owner = 2;
-      worlds.push_back(must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).world);
+      worlds.push_back(must(service::apply_workflow(by_, {*store_, *worlds_}, manifest, request)).deployment);
     }
     return worlds;
   }
@@ -122,14 +122,14 @@ class Bench {
     settle(world);
     thread_->set_leads(false);  // measures the coordinator, not the sender
     for (int i = 0; i < events; ++i) send(world, i % cells, pay);
-    const auto begin = Moment::now();
+    const auto begin = TimePoint::now();
     thread_->set_leads(true);
     settle(world, sent += static_cast<std::uint64_t>(events), facts);
     const double took = ms_since(begin);
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = Moment::now();
+      const auto one = TimePoint::now();
       send(world, i % cells, pay);
       wait(world, before + facts);
       single.push_back(ms_since(one));
@@ -153,18 +153,18 @@ class Bench {
       feeder = std::thread([&] { feed(world, static_cast<std::uint64_t>(backlog), stop); });
     }
     const std::uint64_t hot_before = steps_of(world, 0);
-    const auto began = Moment::now();
+    const auto began = TimePoint::now();
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const int id = 1 + i % others;
       const std::uint64_t before = steps_of(world, id);
-      const auto one = Moment::now();
+      const auto one = TimePoint::now();
       send(world, id);
       while (steps_of(world, id) == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       single.push_back(ms_since(one));
     }
     const double rate = static_cast<double>(steps_of(world, 0) - hot_before) / ms_since(began) * 1000;
-    const std::uint64_t left = must(worlds_->glance(kContext, {{world, {}}})).at(0).mail;
+    const std::uint64_t left = must(worlds_->poll(kContext, {{world, {}}})).at(0).mail;
     stop = true;
     if (feeder.joinable()) feeder.join();
     std::printf(
@@ -182,11 +182,11 @@ class Bench {
     if (!others.empty()) feeder = std::thread([&] { feed_all(others, stop); });
     std::uint64_t before_others = 0, after_others = 0;
     for (const std::string& other : others) before_others += height(other);
-    const auto began = Moment::now();
+    const auto began = TimePoint::now();
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = Moment::now();
+      const auto one = TimePoint::now();
       send(world, i % 100);
       wait(world, before + 2);
       single.push_back(ms_since(one));
@@ -205,11 +205,11 @@ class Bench {
   // Measures the latency of send_event() for a caller of the service, with the other manifests in the context.
   void measure_sending(const char* label, bool cached) {
     service::ManifestCache cache;
-    const service::WorldStores in{*store_, *worlds_, cached ? &cache : nullptr};
+    const service::WorkflowStores in{*store_, *worlds_, cached ? &cache : nullptr};
     service::SendEvent request{"bench/Hit", R"({"id": 1})", "bench/few@1"};
     std::vector<double> took;
     for (int i = 0; i < kSingle; ++i) {
-      const auto one = Moment::now();
+      const auto one = TimePoint::now();
       must(service::send_event(by_, in, request));
       took.push_back(ms_since(one));
     }
@@ -221,30 +221,31 @@ class Bench {
   // the loading of the journal and the latency of single events.
   void measure_long_journal(const std::string& world, std::uint64_t entries) {
     thread_->set_leads(false);
-    auto loaded = must(LoadedWorld::load(*worlds_, kContext, world));
+    auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world));
     const Sample sampled{1, std::string(32, '\0')};
-    auto begin = Moment::now();
+    auto begin = TimePoint::now();
     for (std::uint64_t i = 0; loaded.state().height < entries; ++i) {
       const std::uint64_t id = i % 100;
       must(loaded.decide({sampled, EventArrived{"bench/Hit@1", json{{"id", id}}.dump()}}));
-      const CellId cell{"bench/count@1", must(encode_cbor(json(id)))};
+      const InstanceId cell{"bench/count@1", must(encode_cbor(json(id)))};
       StepOutput output;
       output.state = must(encode_cbor(json{{"n", i}}));
-      must(loaded.decide({sampled, StepDone{cell, loaded.state().cell(cell)->mail.front().id, std::move(output)}}));
-      if (loaded.news() >= 500) must(loaded.commit(*worlds_, 0));
+      must(
+          loaded.decide({sampled, StepCompleted{cell, loaded.state().cell(cell)->mail.front().id, std::move(output)}}));
+      if (loaded.pending_facts() >= 500) must(loaded.commit(*worlds_, 0));
     }
     must(loaded.decide({sampled, TakeSnapshot{}}));
     must(loaded.commit(*worlds_, 0));
     std::printf("| a journal of %llu facts | written in %.1f s |\n",
                 static_cast<unsigned long long>(loaded.state().height), ms_since(begin) / 1000);
-    begin = Moment::now();
-    must(LoadedWorld::load(*worlds_, kContext, world));
+    begin = TimePoint::now();
+    must(LoadedDeployment::load(*worlds_, kContext, world));
     std::printf("| | loaded from its snapshot in %.1f ms |\n", ms_since(begin));
-    begin = Moment::now();
-    must(LoadedWorld::load(*worlds_, kContext, world, true));
+    begin = TimePoint::now();
+    must(LoadedDeployment::load(*worlds_, kContext, world, true));
     std::printf("| | folded from its beginning in %.1f s |\n", ms_since(begin) / 1000);
-    begin = Moment::now();
-    const auto found = must(verify_worlds(*worlds_, *store_, kContext));
+    begin = TimePoint::now();
+    const auto found = must(verify_deployments(*worlds_, *store_, kContext));
     std::printf("| | verified, with the other worlds, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
                 found.size());
     thread_->set_leads(true);
@@ -252,7 +253,7 @@ class Bench {
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = Moment::now();
+      const auto one = TimePoint::now();
       send(world, i % 100);
       wait(world, before + 2);
       single.push_back(ms_since(one));
@@ -263,10 +264,10 @@ class Bench {
   }
 
   void measure_replay(const std::string& world) {
-    auto begin = Moment::now();
-    const auto loaded = must(LoadedWorld::load(*worlds_, kContext, world, true));
+    auto begin = TimePoint::now();
+    const auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world, true));
     const double folded = ms_since(begin);
-    begin = Moment::now();
+    begin = TimePoint::now();
     const auto replayed = must(service::verify_workflow(by_, {*store_, *worlds_}, world, take_));
     const double took = ms_since(begin);
     if (replayed.differs) std::printf("a replay differs\n");
@@ -287,8 +288,8 @@ class Bench {
     auto worlds = must(stores_->open_workflows());
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
     while (!stop) {
-      const bool enough = must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= wanted;
-      const auto posted = enough ? Result<Posted>() : worlds->post(kContext, world, "event", fields, rules_of(0));
+      const bool enough = must(worlds->poll(kContext, {{world, {}}})).at(0).mail >= wanted;
+      const auto posted = enough ? Result<PostResult>() : worlds->post(kContext, world, "event", fields, rules_of(0));
       if (enough || !posted)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the inbox is full, as intended
     }
@@ -301,7 +302,7 @@ class Bench {
     const Fields fields{{"schema", "other/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
     while (!stop) {
       for (const std::string& world : all) {
-        if (must(worlds->glance(kContext, {{world, {}}})).at(0).mail >= kWaiting) continue;
+        if (must(worlds->poll(kContext, {{world, {}}})).at(0).mail >= kWaiting) continue;
         for (std::uint64_t i = 0; i < kWaiting && !stop; ++i)
           if (!worlds->post(kContext, world, "event", fields, rules)) break;  // the inbox is full
       }
@@ -309,13 +310,13 @@ class Bench {
     }
   }
   std::uint64_t steps_of(const std::string& world, int id) {
-    if (seen_of_ != world) seen_ = must(LoadedWorld::load(*worlds_, kContext, seen_of_ = world)).state();
+    if (seen_of_ != world) seen_ = must(LoadedDeployment::load(*worlds_, kContext, seen_of_ = world)).state();
     const auto see = [this](const WorkflowFact& fact) -> Result<bool> {
       if (auto problem = fold(seen_, fact)) return fail(Code::invalid, problem->text);
       return true;
     };
-    must(each_fact(*worlds_, kContext, world, seen_.height, see));
-    const CellState* cell = seen_.cell({"bench/count@1", must(encode_cbor(json(id)))});
+    must(for_each_fact(*worlds_, kContext, world, seen_.height, see));
+    const InstanceState* cell = seen_.cell({"bench/count@1", must(encode_cbor(json(id)))});
     return cell == nullptr ? 0 : cell->steps;
   }
   void settle(const std::string& world, std::uint64_t events = 0, std::uint64_t facts = 2) {
@@ -332,11 +333,11 @@ class Bench {
   std::unique_ptr<Store> store_;
   std::unique_ptr<WorkflowStore> worlds_;
   std::unique_ptr<workflow::Engines> engines_;
-  StepTaker take_;
-  std::unique_ptr<WorldThread> thread_;
-  service::Caller by_{kContext, 1, WayIn::command, true};
+  StepRunner take_;
+  std::unique_ptr<DeploymentThread> thread_;
+  service::RequestContext by_{kContext, 1, EntryPoint::command, true};
   std::string seen_of_;  // name of a deployment
-  WorldState seen_;
+  DeploymentState seen_;
   std::atomic<bool> stop_{false};
   std::thread runner_;
 };

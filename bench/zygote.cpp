@@ -146,7 +146,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", warm.error().message.c_str());
     return 1;
   }
-  const sandbox::Frozen frozen = freeze ? sandbox::freeze_memory(written_by_jobs(), huge_pages) : sandbox::Frozen{};
+  const sandbox::FreezeResult frozen =
+      freeze ? sandbox::freeze_memory(written_by_jobs(), huge_pages) : sandbox::FreezeResult{};
   std::printf("frozen: %lu KiB in huge pages, %lu KiB in a file\n\n", frozen.huge / 1024, frozen.file / 1024);
   std::printf(
       "| job | user, us | system, us | its slot, us | together, us | faults | its slot's | ready child, KiB |\n");

@@ -16,8 +16,8 @@ namespace {
 // JSON encodes one byte in at most six ("\u0001"), and each entry adds six bytes; the empty map has two. A result
 // within its limit therefore fits, except for thousands of empty texts.
 std::uint32_t largest_result_frame(std::uint64_t max_result_bytes) {
-  constexpr std::uint64_t kMost = 256U << 20;
-  return static_cast<std::uint32_t>(std::min(kMost, max_result_bytes * 6 + (64U << 10)));
+  constexpr std::uint64_t kMaxAnswerBytes = 256U << 20;
+  return static_cast<std::uint32_t>(std::min(kMaxAnswerBytes, max_result_bytes * 6 + (64U << 10)));
 }
 
 // The id 0 belongs to no call, so the script host fails with its own error message.
@@ -67,23 +67,24 @@ void AnswerReader::broken(std::string problem) {
 void AnswerReader::feed(std::string_view bytes) {
   // The stream cannot be trusted after the first invalid frame, and reading on would only cost time.
   if (!answer_.problem.empty()) return;
-  reader_.feed(bytes, [this](Frame&& frame) { take(std::move(frame)); });
+  reader_.feed(bytes, [this](Frame&& frame) { parse_frame(std::move(frame)); });
 }
 
-void AnswerReader::take(Frame&& frame) {
+void AnswerReader::parse_frame(Frame&& frame) {
   const auto kind = static_cast<FrameKind>(frame.kind);
   if (!answer_.problem.empty()) return;
   if (answer_.done) return broken("a frame of kind " + std::to_string(frame.kind) + " behind the last one");
-  if (frame.fate == Frame::Fate::unknown_kind) return broken("a frame of unknown kind " + std::to_string(frame.kind));
+  if (frame.fate == Frame::FrameStatus::unknown_kind)
+    return broken("a frame of unknown kind " + std::to_string(frame.kind));
   if (kind == FrameKind::result && std::exchange(has_result_, true)) return broken("a second result");
-  if (frame.fate == Frame::Fate::too_large) {
+  if (frame.fate == Frame::FrameStatus::too_large) {
     if (kind != FrameKind::result) return broken("a frame of kind " + std::to_string(frame.kind) + " over its limit");
     answer_.too_large = "the result takes " + std::to_string(frame.size) + " bytes as JSON";
     return;
   }
   if (kind == FrameKind::note) return take_note(frame.payload);
-  if (kind == FrameKind::result) return take_result(frame.payload);
-  if (kind == FrameKind::error) return take_error(frame.payload);
+  if (kind == FrameKind::result) return parse_result(frame.payload);
+  if (kind == FrameKind::error) return parse_error(frame.payload);
   if (kind == FrameKind::call) return take_call(std::move(frame.payload));
   if (kind == FrameKind::artifact) return take_artifact(frame.payload);
   if (kind == FrameKind::dropped) return take_dropped(frame.payload);
@@ -114,7 +115,7 @@ void AnswerReader::take_note(const std::string& payload) {
   if (!line.empty()) notes_.push_back(std::move(line));
 }
 
-void AnswerReader::take_result(const std::string& payload) {
+void AnswerReader::parse_result(const std::string& payload) {
   const auto values = parse_json(payload, payload.size());
   if (!values || !values->is_object()) return broken("a result that is not a JSON object");
   if (values->size() > kMaxResultKeys) {
@@ -142,7 +143,7 @@ void AnswerReader::take_result(const std::string& payload) {
   answer_.result_json = std::move(json_keys);
 }
 
-void AnswerReader::take_error(const std::string& payload) {
+void AnswerReader::parse_error(const std::string& payload) {
   if (answer_.error) return broken("a second error");
   const auto values = parse_json(payload, kMaxErrorBytes);
   if (!values || !values->is_object()) return broken("an error that is not a JSON object");

@@ -25,7 +25,7 @@ struct ScriptError {
   std::string stderr_tail = {};  // programs only: the last lines of stderr
 };
 
-struct Answer {
+struct ScriptAnswer {
   bool done = false;  // the `done` frame was received
   TextMap result;
   std::vector<std::string> result_json;  // keys of `result` with JSON text
@@ -51,18 +51,18 @@ class AnswerReader {
   void feed(std::string_view bytes);
   std::vector<std::string> take_notes();
   std::vector<std::string> take_calls();
-  // Appends a reply frame to `output`. The call counts as pending until taken(), so a job that sends calls without
-  // reading the replies is stopped.
+  // Appends a reply frame to `output`. The call counts as pending until mark_answered(), so a job that sends calls
+  // without reading the replies is stopped.
   void reply(std::string& output, std::string_view reply);
-  void taken() { unanswered_ -= std::min(unanswered_, std::exchange(replies_, 0)); }
-  const Answer& answer() const { return answer_; }
+  void mark_answered() { unanswered_ -= std::min(unanswered_, std::exchange(replies_, 0)); }
+  const ScriptAnswer& answer() const { return answer_; }
   std::uint64_t frames() const { return reader_.frames(); }
 
  private:
-  void take(Frame&& frame);
+  void parse_frame(Frame&& frame);
   void take_note(const std::string& payload);
-  void take_result(const std::string& payload);
-  void take_error(const std::string& payload);
+  void parse_result(const std::string& payload);
+  void parse_error(const std::string& payload);
   void take_call(std::string&& payload);
   void take_artifact(const std::string& payload);
   void take_dropped(const std::string& payload);
@@ -71,7 +71,7 @@ class AnswerReader {
   std::uint64_t max_result_bytes_;
   ArtifactSink* sink_;
   FrameReader reader_;
-  Answer answer_;
+  ScriptAnswer answer_;
   bool has_result_ = false;
   std::vector<std::string> notes_;
   std::size_t notes_seen_ = 0, notes_left_out_ = 0;

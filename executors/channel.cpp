@@ -41,11 +41,11 @@ void FrameReader::open_frame(const std::function<void(Frame&&)>& sink) {
     return static_cast<std::uint8_t>(known.kind) == frame_.kind;
   });
   if (limit == known_.end()) {
-    frame_.fate = Frame::Fate::unknown_kind;
+    frame_.fate = Frame::FrameStatus::unknown_kind;
   } else if (frame_.size > limit->max_bytes) {
-    frame_.fate = Frame::Fate::too_large;
+    frame_.fate = Frame::FrameStatus::too_large;
   }
-  if (frame_.fate != Frame::Fate::whole) sink(Frame{frame_});
+  if (frame_.fate != Frame::FrameStatus::whole) sink(Frame{frame_});
 }
 
 void FrameReader::feed(std::string_view bytes, const std::function<void(Frame&&)>& sink) {
@@ -58,12 +58,12 @@ void FrameReader::feed(std::string_view bytes, const std::function<void(Frame&&)
       open_frame(sink);
     }
     const std::size_t take = std::min<std::size_t>(missing_, bytes.size());
-    if (frame_.fate == Frame::Fate::whole) frame_.payload.append(bytes.substr(0, take));
+    if (frame_.fate == Frame::FrameStatus::whole) frame_.payload.append(bytes.substr(0, take));
     bytes.remove_prefix(take);
     missing_ -= static_cast<std::uint32_t>(take);
     if (missing_ > 0) continue;
     header_.clear();
-    if (frame_.fate == Frame::Fate::whole) sink(std::move(frame_));
+    if (frame_.fate == Frame::FrameStatus::whole) sink(std::move(frame_));
   }
 }
 

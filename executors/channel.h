@@ -96,8 +96,8 @@ struct FrameLimit {
 };
 
 struct Frame {
-  enum class Fate { whole, too_large, unknown_kind };
-  Fate fate = Fate::whole;
+  enum class FrameStatus { whole, too_large, unknown_kind };
+  FrameStatus fate = FrameStatus::whole;
   std::uint8_t kind = 0;
   std::uint32_t size = 0;  // as the header claims
   std::string payload;     // only if `fate` is whole
@@ -109,8 +109,8 @@ class FrameReader {
  public:
   explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
-  bool inside_frame() const { return !header_.empty(); }  // the stream is incomplete if it ends here
-  std::uint64_t frames() const { return frames_; }        // number of frames with a complete header
+  bool is_frame_incomplete() const { return !header_.empty(); }  // the stream is incomplete if it ends here
+  std::uint64_t frames() const { return frames_; }               // number of frames with a complete header
 
  private:
   void open_frame(const std::function<void(Frame&&)>& sink);

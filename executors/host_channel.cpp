@@ -106,8 +106,8 @@ Result<void> IncomingFiles::take(std::string_view payload) {
 }
 
 // Checks the order of frames: kinds must ascend, and only `file` may repeat.
-struct RequestTaker {
-  explicit RequestTaker(const std::string& folder) : files(folder) { request.inputs = "{}"; }
+struct HostRequestParser {
+  explicit HostRequestParser(const std::string& folder) : files(folder) { request.inputs = "{}"; }
   bool complete() const { return last == static_cast<std::uint8_t>(FrameKind::script); }
 
   void take(Frame&& frame) {
@@ -115,7 +115,8 @@ struct RequestTaker {
     const bool in_order = frame.kind > last || (kind == FrameKind::file && frame.kind == last);
     if (!problem.empty()) return;
     const bool too_early = kind > FrameKind::environment && request.environment.empty();
-    if (frame.fate != Frame::Fate::whole || !in_order || too_early || (frame.kind == 2 && request.facts.empty())) {
+    if (frame.fate != Frame::FrameStatus::whole || !in_order || too_early ||
+        (frame.kind == 2 && request.facts.empty())) {
       problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
                 " bytes after kind " + std::to_string(last);
       return;
@@ -151,9 +152,9 @@ bool is_surely_empty(const std::string& folder) {
          ::statfs(folder.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
-// Reads at most kMostArtifacts + 1 names. Returns false if readdir(3) fails.
+// Reads at most kMaxArtifacts + 1 names. Returns false if readdir(3) fails.
 bool read_names(DIR* listing, std::vector<std::string>& names) {
-  while (names.size() <= kMostArtifacts) {
+  while (names.size() <= kMaxArtifacts) {
     errno = 0;
     const dirent* entry = ::readdir(listing);
     if (entry == nullptr) return errno == 0;
@@ -164,9 +165,9 @@ bool read_names(DIR* listing, std::vector<std::string>& names) {
 }
 
 // Walks once through the artifacts of a script. File names are untrusted; links are never followed.
-class Walk {
+class ArtifactWalk {
  public:
-  Walk(int channel, std::uint64_t max_bytes) : channel_(channel), max_bytes_(max_bytes), left_(max_bytes) {}
+  ArtifactWalk(int channel, std::uint64_t max_bytes) : channel_(channel), max_bytes_(max_bytes), left_(max_bytes) {}
 
   bool folder(int parent, const char* name, const std::string& path, int depth) {
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -176,17 +177,17 @@ class Walk {
     std::vector<std::string> names;
     if (!read_names(listing.get(), names) && !drop(path, DropReason::unreadable, "cannot be listed to its end"))
       return false;
-    const bool more = names.size() > kMostArtifacts;
+    const bool more = names.size() > kMaxArtifacts;
     std::sort(names.begin(), names.end());
     for (const auto& each : names) {
       const std::string below = path.empty() ? each : path + '/' + each;
-      if (sent_ >= kMostArtifacts)
+      if (sent_ >= kMaxArtifacts)
         return std::exchange(full_, true) ||
-               drop(below, DropReason::files, "and what follows: over 1000 files", kMostArtifacts);
+               drop(below, DropReason::files, "and what follows: over 1000 files", kMaxArtifacts);
       if (!entry(fd, each.c_str(), below, depth)) return false;
     }
     return !more || full_ ||
-           drop(path, DropReason::files, "has over 1000 names; the others were not looked at", kMostArtifacts);
+           drop(path, DropReason::files, "has over 1000 names; the others were not looked at", kMaxArtifacts);
   }
 
  private:
@@ -195,8 +196,8 @@ class Walk {
     if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
       return errno == ENOENT || drop(path, DropReason::unreadable, "cannot be looked at");
     if (!S_ISDIR(info.st_mode)) return file(parent, name, path, info);
-    if (depth >= kMostArtifactFolders)
-      return drop(path, DropReason::folders, "is more than 32 folders deep", kMostArtifactFolders);
+    if (depth >= kMaxArtifactFolders)
+      return drop(path, DropReason::folders, "is more than 32 folders deep", kMaxArtifactFolders);
     return folder(parent, name, path, depth + 1);
   }
 
@@ -218,11 +219,11 @@ class Walk {
   }
 
   bool remark(const std::string& path, const std::string& what) {
-    constexpr std::size_t kMostNotes = 20;
+    constexpr std::size_t kMaxNotes = 20;
     std::string text = path.empty() ? "the folder of artifacts: " : "artifact " + plain(path) + ": ";
     text += what;
-    if (++notes_ > kMostNotes + 1) return true;
-    if (notes_ > kMostNotes) text = "further artifacts were not kept; the reasons are left out";
+    if (++notes_ > kMaxNotes + 1) return true;
+    if (notes_ > kMaxNotes) text = "further artifacts were not kept; the reasons are left out";
     return send_frame(channel_, FrameKind::note, "{\"text\":\"" + text + "\"}");
   }
 
@@ -269,7 +270,7 @@ class Walk {
 }  // namespace
 
 Result<HostRequest> read_request(int down, const std::string& folder) {
-  RequestTaker taker(folder);
+  HostRequestParser taker(folder);
   HostRequest& request = taker.request;
   FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
                       {FrameKind::environment, kMaxEnvironmentBytes},
@@ -301,7 +302,7 @@ Result<HostRequest> read_request(int down, const std::string& folder) {
   return std::move(request);
 }
 
-int leave_unstarted(int channel, const Error& error) {
+int exit_before_start(int channel, const Error& error) {
   constexpr int kExit = 125;
   if (error.code == Code::unavailable) return kExit;
   std::string message;
@@ -335,7 +336,7 @@ Result<std::string> ask(const JobChannel& channel, std::string_view call) {
       }
     }
     reader.feed(bytes, [&](Frame&& frame) {
-      whole = frame.fate == Frame::Fate::whole;
+      whole = frame.fate == Frame::FrameStatus::whole;
       reply = std::move(frame.payload);
     });
     if (wanted == 0 && !whole && header.size() == 5) return fail(Code::invalid, "channel: not a reply");
@@ -356,7 +357,7 @@ bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_by
   if (is_surely_empty(folder)) return true;
   // Without the job's folder there is no sandbox, and no artifacts folder ever existed.
   if (::access(folder.substr(0, folder.rfind('/')).c_str(), F_OK) != 0) return true;
-  return Walk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
+  return ArtifactWalk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
 }
 
 }  // namespace mycojobs

@@ -24,7 +24,7 @@ struct HostRequest {
 Result<HostRequest> read_request(int down, const std::string& folder = "/job");
 // Handles an error of read_request() and returns the host's exit code. Except for `unavailable`, the error is sent to
 // the agent and becomes the error of the job.
-int leave_unstarted(int channel, const Error&);
+int exit_before_start(int channel, const Error&);
 // Returns false if the channel is closed, for example by the script.
 bool send_frame(int channel, FrameKind, std::string_view payload);
 bool send_frames(int channel, std::string_view frames);  // from append_frame(); in one write(2) if possible
@@ -34,7 +34,7 @@ bool send_frames(int channel, std::string_view frames);  // from append_frame();
 Result<std::string> ask(const JobChannel&, std::string_view call);
 
 // Sends the files of the artifacts folder in the order of their names. Only regular files with one link are sent: at
-// most kMostArtifacts (domain/artifact_list.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each
+// most kMaxArtifacts (domain/artifact_list.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each
 // omitted file is reported with a note. Returns false if the channel is closed.
 inline constexpr std::size_t kMaxArtifactPath = 512;
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes);

@@ -13,13 +13,13 @@ namespace mycojobs::host_job {
 namespace {
 
 // Written by begin(), begin_next(), cancelled() and the SIGTERM handler.
-struct ThisJob {
+struct HostJobState {
   JobChannel channel;
   pid_t pid = 0;
   volatile std::sig_atomic_t term_seen = 0;
   volatile std::sig_atomic_t script_asks = 0;
 };
-ThisJob this_job;
+HostJobState this_job;
 
 // Process 1 of a PID namespace ignores a default-action signal from itself, so it exits with the code that a shell
 // would show.

@@ -56,12 +56,12 @@ std::string setup_line(const SetupError& setup) {
   return setup.remedy.empty() ? line : line + "; " + setup.remedy;
 }
 
-struct Words {
+struct EndTexts {
   std::string detail, error;  // empty error: success
 };
 
 // The main process exited by itself, with any code: the host's answer decides.
-Words words_of_exit(const EndContext& context, const Outcome& outcome, const Answer& answer) {
+EndTexts words_of_exit(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
   if (answer.error && answer.error->exit) return {"exit", exit_line(*answer.error->exit, answer.error->message)};
   if (answer.error) return {"exception", exception_line(*answer.error)};
   if (outcome.status == RunStatus::exit) return {"exit", exit_line(outcome.exit_code, "")};
@@ -74,7 +74,7 @@ Words words_of_exit(const EndContext& context, const Outcome& outcome, const Ans
   return {"ok", ""};
 }
 
-Words words_of(const EndContext& context, const Outcome& outcome, const Answer& answer) {
+EndTexts words_of(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
   const auto reason_or = [&outcome](const std::string& text) { return outcome.reason.empty() ? text : outcome.reason; };
   switch (outcome.status) {
     case RunStatus::ok:
@@ -115,7 +115,7 @@ Words words_of(const EndContext& context, const Outcome& outcome, const Answer& 
 
 void append_violation(std::string& out, const Violation& violation) {
   JsonObject object(out);
-  std::string& args = object.member("args");
+  std::string& args = object.append_member("args");
   for (const std::uint64_t each : violation.args) append_json(args += args.back() == ':' ? '[' : ',', each);
   args += ']';
   object.add("comm", violation.comm);
@@ -132,7 +132,7 @@ void append_setup_error(std::string& out, const SetupError& setup) {
   object.end();
 }
 
-std::string error_info(const Outcome& outcome, const Answer& answer) {
+std::string error_info(const Outcome& outcome, const ScriptAnswer& answer) {
   std::string out;
   JsonObject object(out);
   const ScriptError* error = answer.error ? &*answer.error : nullptr;
@@ -140,12 +140,12 @@ std::string error_info(const Outcome& outcome, const Answer& answer) {
   if (outcome.status == RunStatus::exit) object.add("exit", outcome.exit_code);
   if (error != nullptr && error->line > 0) object.add("line", error->line);
   if (error != nullptr) object.add("message", error->message);
-  if (outcome.setup_error) append_setup_error(object.member("setup"), *outcome.setup_error);
+  if (outcome.setup_error) append_setup_error(object.append_member("setup"), *outcome.setup_error);
   if (outcome.status == RunStatus::signal) object.add("signal", outcome.signal);
   if (error != nullptr && !error->stderr_tail.empty()) object.add("stderr", error->stderr_tail);
   if (error != nullptr && !error->traceback.empty()) object.add("traceback", error->traceback);
   if (error != nullptr) object.add("type", error->type);
-  if (outcome.violation) append_violation(object.member("violation"), *outcome.violation);
+  if (outcome.violation) append_violation(object.append_member("violation"), *outcome.violation);
   object.end();
   return out;
 }
@@ -158,7 +158,7 @@ void append_steps(std::string& out, const std::vector<StepTime>& steps) {
   object.end();
 }
 
-std::string receipt(const EndContext& context, const Outcome& outcome, const Words& words) {
+std::string receipt(const EndContext& context, const Outcome& outcome, const EndTexts& words) {
   std::string out;
   out.reserve(1024);
   JsonObject object(out);
@@ -168,10 +168,10 @@ std::string receipt(const EndContext& context, const Outcome& outcome, const Wor
   object.add("layers", outcome.layers);
   object.add("memory_peak_bytes", outcome.usage.memory_peak_bytes);
   if (outcome.reused) object.add("reused", *outcome.reused);
-  append_steps(object.member("setup_us"), outcome.setup);
+  append_steps(object.append_member("setup_us"), outcome.setup);
   object.add("status", words.detail);
   object.add("stragglers", outcome.stragglers);
-  if (outcome.violation) append_violation(object.member("violation"), *outcome.violation);
+  if (outcome.violation) append_violation(object.append_member("violation"), *outcome.violation);
   object.add("wall_us", outcome.usage.wall_us);
   if (context.grant) (out += ',') += *context.grant;
   object.end();
@@ -205,15 +205,15 @@ std::string violation_line(const Violation& violation, std::string_view profile)
   std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
                                  violation.args[0], violation.pid, line_of(violation.comm), profile);
   // Calls outside these lists were refused for their arguments, so granting the name in a policy would not help.
-  if (is_granted_to_nobody(violation.syscall))
+  if (is_never_granted(violation.syscall))
     line += "; granted to nobody: it leads out of any sandbox";
   else if (is_never_innocent(violation.syscall))
     line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
   return line;
 }
 
-JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const Answer& answer) {
-  const Words words = words_of(context, outcome, answer);
+JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  const EndTexts words = words_of(context, outcome, answer);
   JobEnd end;
   end.detail = words.detail;
   end.error = line_of(words.error);

@@ -22,7 +22,7 @@ struct EndContext {
 };
 
 // Handles every status. The caller must handle `lost` and `unkillable` first, since they are not ends of a job.
-JobEnd outcome_to_end(const EndContext&, const Outcome&, const Answer&);
+JobEnd outcome_to_end(const EndContext&, const Outcome&, const ScriptAnswer&);
 
 // Returns a JSON object with the fields of Usage.
 std::string usage_json(const Usage&);

@@ -26,7 +26,7 @@ class ScriptConversation final : public Conversation {
       : output_(std::move(request)), context_(std::move(context)), reader_(context_.max_result_bytes, sink) {}
 
   std::string take_output() override {
-    reader_.taken();
+    reader_.mark_answered();
     return std::exchange(output_, {});
   }
   std::vector<std::string> take_calls() override { return reader_.take_calls(); }
@@ -44,8 +44,8 @@ class ScriptConversation final : public Conversation {
 
 Result<void> check_utf8(std::string_view field, std::string_view bytes) {
   if (is_utf8(bytes)) return {};
-  const std::string mended = to_utf8(bytes);  // differs from `bytes` first at the first invalid byte
-  const auto wrong = std::mismatch(bytes.begin(), bytes.end(), mended.begin(), mended.end()).first;
+  const std::string repaired = to_utf8(bytes);  // differs from `bytes` first at the first invalid byte
+  const auto wrong = std::mismatch(bytes.begin(), bytes.end(), repaired.begin(), repaired.end()).first;
   return fail(Code::invalid, fmt::format("{}: byte {:#04x} at offset {} is not UTF-8", field,
                                          static_cast<unsigned char>(*wrong), wrong - bytes.begin()));
 }
@@ -60,8 +60,8 @@ Result<void> check_job(const Job& job) {
   MJ_CHECK(check_utf8("script", job.script));
   MJ_CHECK(check_utf8("name", job.name));
   for (const auto& [name, value] : job.env_vars) {
-    MJ_CHECK(check_utf8("env_vars: the name " + shown(name), name));
-    MJ_CHECK(check_utf8("env_vars: the value of " + shown(name), value));
+    MJ_CHECK(check_utf8("env_vars: the name " + excerpt(name), name));
+    MJ_CHECK(check_utf8("env_vars: the value of " + excerpt(name), value));
   }
   return {};
 }
@@ -82,7 +82,7 @@ void append_granted(std::string& out, const Policy& policy) {
 }
 
 // Maps id to name, for the jobs with results keyed by name.
-TextMap input_names(const SeenInputs& seen) {
+TextMap input_names(const ScriptInputs& seen) {
   TextMap names;
   for (const auto& [name, input] : seen.single) {
     if (std::string id = std::to_string(input->id); name != id) names[std::move(id)] = name;
@@ -105,8 +105,8 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const 
   object.add("deliveries", job.deliveries);
   object.add("epoch", job.epoch);
   object.add("executor", extras.executor);
-  if (!flow.values->empty()) object.member("flow") += dump_json(*flow.values);
-  append_granted(object.member("granted"), facts.granted);
+  if (!flow.values->empty()) object.append_member("flow") += dump_json(*flow.values);
+  append_granted(object.append_member("granted"), facts.granted);
   object.add("id", job.id);
   if (!names.empty()) object.add("input_names", names);
   object.add("max_artifact_bytes", facts.max_artifact_bytes);
@@ -119,13 +119,13 @@ std::string facts_json(const JobFacts& facts, const ScriptExtras& extras, const 
   return out;
 }
 
-std::string inputs_json(const SeenInputs& seen, bool by_id) {
+std::string inputs_json(const ScriptInputs& seen, bool by_id) {
   std::string out;
   JsonObject object(out);
   for (const auto& [name, input] : seen.single)
-    object.member(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
+    object.append_member(by_id ? std::to_string(input->id) : name) += typed_text(input->result, input->result_json);
   for (const auto& [node, inputs] : seen.joined) {
-    object.member(node) += '[';
+    object.append_member(node) += '[';
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (i > 0) out += ',';
       out += inputs[i] == nullptr ? "{}" : typed_text(inputs[i]->result, inputs[i]->result_json);
@@ -137,7 +137,7 @@ std::string inputs_json(const SeenInputs& seen, bool by_id) {
 }
 
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras,
-                          const SeenInputs& seen, bool any_by_name) {
+                          const ScriptInputs& seen, bool any_by_name) {
   constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgramForAll = 0555;
   for (const SecretValue& secret : facts.secrets)
     append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
@@ -150,7 +150,7 @@ Result<void> append_files(std::string& request, const JobFacts& facts, const Scr
     std::string bytes(artifact.bytes, '\0');
     if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
       return fail(Code::unavailable, fmt::format("inputs: the artifact {} of job {} cannot be read: {}",
-                                                 shown(artifact.name), shown(job), artifact.path));
+                                                 excerpt(artifact.name), excerpt(job), artifact.path));
     }
     append_file(request, "inputs/" + job + "/" + artifact.name, artifact.executable ? kProgramForAll : kForAll, bytes);
   }
@@ -174,10 +174,10 @@ std::string not_by_proxy(const Policy& granted) {
 
 }  // namespace
 
-SeenInputs seen_inputs(const JobFacts& facts, const FlowData& flow) {
+ScriptInputs seen_inputs(const JobFacts& facts, const FlowData& flow) {
   std::map<Id, const JobInput*> by_id;
   for (const auto& [name, input] : facts.inputs) by_id[input.id] = &input;
-  SeenInputs seen;
+  ScriptInputs seen;
   std::set<Id> joined;
   for (const auto& [node, ids] : flow.joins) {
     auto& list = seen.joined[node];
@@ -239,7 +239,7 @@ std::string environment_json(const JobFacts& facts, const FlowData& flow, const 
 Result<std::string> script_request(const JobFacts& facts, const ScriptExtras& extras) {
   MJ_CHECK(check_job(facts.job));
   const FlowData flow = flow_data_of(facts.job);
-  const SeenInputs seen = seen_inputs(facts, flow);
+  const ScriptInputs seen = seen_inputs(facts, flow);
   const TextMap names = input_names(seen);
   const std::string fact_text = facts_json(facts, extras, flow, names);
   std::string environment;

@@ -41,11 +41,11 @@ Result<std::unique_ptr<Conversation>> begin_script(const JobFacts&, const Script
 
 // The inputs of a job as its script sees them. The results of a node with `each` form one list under that node's name;
 // every other result has one entry, as in JobFacts::inputs. The pointers refer to the facts.
-struct SeenInputs {
+struct ScriptInputs {
   std::vector<std::pair<std::string, const JobInput*>> single;
   std::map<std::string, std::vector<const JobInput*>> joined;  // ordered; null: no result
 };
-SeenInputs seen_inputs(const JobFacts&, const FlowData&);
+ScriptInputs seen_inputs(const JobFacts&, const FlowData&);
 
 EndContext end_context(const JobFacts&, std::string_view profile);
 

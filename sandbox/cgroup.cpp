@@ -96,7 +96,7 @@ void move_to_leaf(const std::string& folder, const std::string& group) {
   }
 }
 
-CgroupPlace prepare_version_2(std::string folder, const std::string& group) {
+CgroupHierarchy prepare_version_2(std::string folder, const std::string& group) {
   if (folder.ends_with(kLauncherGroup)) folder.resize(folder.size() - kLauncherGroup.size());  // an earlier launcher's
   const std::string available = read_line(folder + "/cgroup.controllers");
   const std::string control = folder + "/cgroup.subtree_control";
@@ -218,7 +218,8 @@ struct Setting {
 
 // Version 1 has a limit of memory and a limit of memory and swap together. The second limit may never be smaller than
 // the first, so it is set last, except when the limits rise.
-std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_bytes, std::uint32_t pids, bool rises) {
+std::vector<Setting> limits_of(const CgroupHierarchy& place, std::uint64_t memory_bytes, std::uint32_t pids,
+                               bool rises) {
   std::vector<Setting> settings;
   const std::string memory = std::to_string(memory_bytes);
   if (place.memory && place.version == 1) {
@@ -235,17 +236,17 @@ std::vector<Setting> limits_of(const CgroupPlace& place, std::uint64_t memory_by
 
 // Settings that are written once for each group: swap is disabled (without the file there is no swap), and an
 // out-of-memory kill ends the whole group.
-std::vector<Setting> manners_of(const CgroupPlace& place) {
+std::vector<Setting> manners_of(const CgroupHierarchy& place) {
   if (!place.memory || place.version == 1) return {};
   return {{"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
 }
 
 // The first setting that failed; error is 0 if all succeeded.
-struct Failed {
+struct FirstFailure {
   int error = 0;
   const char* file = "";
 };
-Failed write_all(int folder, const std::string& group, const std::vector<Setting>& settings) {
+FirstFailure write_all(int folder, const std::string& group, const std::vector<Setting>& settings) {
   for (const auto& setting : settings) {
     const int error = write_at(folder, group + "/" + setting.file, setting.value);
     if (error != 0 && (setting.required || error != ENOENT)) return {error, setting.file};
@@ -263,8 +264,8 @@ std::uint64_t number_of(const Fd& file) { return number_in(text_of(file)); }
 // Moves the processes or threads in the file `list` to the group `into`. The file is read again until it is empty,
 // because processes may fork during the move.
 bool move_processes(int parent, const std::string& list, const std::string& into) {
-  constexpr int kMostLooks = 8;
-  for (int look = 0; look < kMostLooks; ++look) {
+  constexpr int kMaxChecks = 8;
+  for (int look = 0; look < kMaxChecks; ++look) {
     std::istringstream pids(read_at(parent, list));
     bool any = false;
     for (pid_t pid = 0; pids >> pid; any = true) {
@@ -285,9 +286,9 @@ bool make_threaded(int parent, const std::string& run, const std::string& into) 
 
 }  // namespace
 
-std::vector<CgroupPlace> find_cgroups() {
-  std::vector<CgroupPlace> places;
-  CgroupPlace unified, accounts;
+std::vector<CgroupHierarchy> find_cgroups() {
+  std::vector<CgroupHierarchy> places;
+  CgroupHierarchy unified, accounts;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
     const std::size_t first = line.find(':');
@@ -321,7 +322,7 @@ std::vector<CgroupPlace> find_cgroups() {
 }
 
 std::uint64_t task_limit() {
-  std::uint64_t least = UINT64_MAX;
+  std::uint64_t min = UINT64_MAX;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -332,10 +333,10 @@ std::uint64_t task_limit() {
     std::string folder = folder_of(mount, line.substr(second + 1));
     for (; folder.size() >= mount.point.size() && !folder.empty(); folder.resize(folder.rfind('/'))) {
       const std::string text = read_line(folder + "/pids.max");
-      if (!text.empty() && text != "max") least = std::min(least, number_in(text));
+      if (!text.empty() && text != "max") min = std::min(min, number_in(text));
     }
   }
-  return least;
+  return min;
 }
 
 std::string own_group_name() {
@@ -389,7 +390,7 @@ Cgroups::~Cgroups() {
   for (const auto& tree : trees_) remove_folder_with_groups(tree.folder, kTries);
 }
 
-void Cgroups::open(const std::vector<CgroupPlace>& places) {
+void Cgroups::open(const std::vector<CgroupHierarchy>& places) {
   for (const auto& place : places) {
     remove_leftovers_in(place.path, kTries);
     Tree tree{place, place.path + "/" + own_group_name(), {}, {}};
@@ -429,7 +430,7 @@ Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, i
     if (::mkdirat(tree.fd.get(), name.c_str(), 0755) != 0) return failed(tree, "", errno);
     auto settings = limits_of(tree.place, limits.memory_bytes, limits.pids, false);
     for (auto& each : manners_of(tree.place)) settings.push_back(std::move(each));
-    if (const Failed bad = write_all(tree.fd.get(), name, settings); bad.error != 0)
+    if (const FirstFailure bad = write_all(tree.fd.get(), name, settings); bad.error != 0)
       return failed(tree, bad.file, bad.error);
     joins.emplace_back(::openat(tree.fd.get(), (name + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
     if (!joins.back()) return failed(tree, "cgroup.procs", errno);
@@ -442,7 +443,7 @@ Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, 
   for (const auto& tree : trees_) {
     const bool rises = tree.place.version == 1 && tree.place.memory &&
                        number_in(read_at(tree.fd.get(), name + "/memory.limit_in_bytes")) < memory_bytes;
-    const Failed bad = write_all(tree.fd.get(), name, limits_of(tree.place, memory_bytes, pids, rises));
+    const FirstFailure bad = write_all(tree.fd.get(), name, limits_of(tree.place, memory_bytes, pids, rises));
     if (bad.error != 0)
       return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, bad.file, errno_text(bad.error)));
   }
@@ -529,9 +530,9 @@ void Cgroups::remove_stuck() {
     const std::string name = std::to_string(run);
     bool gone = true;
     for (const auto& tree : trees_) {
-      gone =
-          (tree.counts_anew() ? remove_groups_of(tree.fd.get(), name, 0) : remove_group(tree.fd.get(), name, "", 0)) &&
-          gone;
+      gone = (tree.can_restart_counting() ? remove_groups_of(tree.fd.get(), name, 0)
+                                          : remove_group(tree.fd.get(), name, "", 0)) &&
+             gone;
     }
     if (gone) sampled_.erase(run), renewed_.erase(run);
     return gone;
@@ -539,7 +540,7 @@ void Cgroups::remove_stuck() {
 }
 
 std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
-  const auto below = tree.counts_anew() ? renewed_.find(run) : renewed_.end();
+  const auto below = tree.can_restart_counting() ? renewed_.find(run) : renewed_.end();
   return std::to_string(run) + (below == renewed_.end() ? "" : kBelow[below->second ? 1 : 0]);
 }
 
@@ -548,7 +549,8 @@ std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
 // those of the old group.
 // Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads".
 bool Cgroups::renew_pids(std::uint64_t run) {
-  const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.counts_anew(); });
+  const auto tree =
+      std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.can_restart_counting(); });
   if (tree == trees_.end()) return false;
   const int fd = tree->fd.get();
   const bool threaded = tree->place.version == 2;
@@ -579,8 +581,8 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
       const std::string peak = std::to_string(run) + (old ? "/memory.max_usage_in_bytes" : "/memory.peak");
       // Before Linux 6.12 the file of version 2 is not writable, although root can open it for writing.
       struct stat info {};
-      files.memory_begins_anew = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
-      files.memory.reset(::openat(fd, peak.c_str(), (files.memory_begins_anew ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+      files.memory_peak_restarts = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
+      files.memory.reset(::openat(fd, peak.c_str(), (files.memory_peak_restarts ? O_RDWR : O_RDONLY) | O_CLOEXEC));
     }
     if (tree.place.pids && tree.place.peaks) open_pids(fd, pids_group(tree, run), files);
   }
@@ -618,7 +620,7 @@ std::uint64_t Cgroups::charged_from_now(std::uint64_t run, const PeakFiles& file
   return tree == trees_.end() ? 0 : number_in(read_at(tree->fd.get(), std::to_string(run) + "/memory.current"));
 }
 
-std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limits, std::uint32_t processes) {
+std::optional<RunUsage> Cgroups::reset_for_next_run(std::uint64_t run, const Limits& limits, std::uint32_t processes) {
   auto kept = peak_files_.find(run);
   if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
   const PeakFiles& files = kept->second;
@@ -633,25 +635,25 @@ std::optional<RunUsage> Cgroups::turn_over(std::uint64_t run, const Limits& limi
   if (has_memory()) {
     // Near the limit a process may have been killed although the run succeeded.
     if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
-    if (files.memory && !files.memory_begins_anew && used.memory_peak > kMostLeft) return {};
+    if (files.memory && !files.memory_peak_restarts && used.memory_peak > kMaxLeftoverBytes) return {};
   }
   if (files.pids && used.pids_peak > processes && !renew_pids(run)) return {};
-  if (files.memory_begins_anew && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last: resets the peak
+  if (files.memory_peak_restarts && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last: resets the peak
   sampled_.erase(run);
   // Memory that is still charged (pages of files that this run was the first to read, cached names) counts as used by
   // the next run, so the group is reused only if the amount is small.
-  return charged_from_now(run, files) <= kMostLeft ? std::optional(used) : std::nullopt;
+  return charged_from_now(run, files) <= kMaxLeftoverBytes ? std::optional(used) : std::nullopt;
 }
 
-Result<RunUsage> Cgroups::stay(std::uint64_t run, const Limits& limits) {
+Result<RunUsage> Cgroups::reset_for_warm_run(std::uint64_t run, const Limits& limits) {
   constexpr std::uint64_t kInitAndItself = 2;
   if (!has_memory() || !has_pids()) return fail(Code::unsupported, "this host has no cgroups for memory and processes");
   warm_files_.try_emplace(run);
-  const auto count = [&](bool CgroupPlace::*counts, const char* old, const char* now) {
+  const auto count = [&](bool CgroupHierarchy::*counts, const char* old, const char* now) {
     const auto tree = std::find_if(trees_.begin(), trees_.end(), [&](const Tree& each) { return each.place.*counts; });
     return number_in(text_in(*tree, run, tree->place.version == 1 ? old : now));
   };
-  const std::uint64_t tasks = count(&CgroupPlace::pids, "pids.current", "pids.current");
+  const std::uint64_t tasks = count(&CgroupHierarchy::pids, "pids.current", "pids.current");
   if (tasks != kInitAndItself)
     return fail(Code::conflict, fmt::format("{} threads and processes are left of it, one is expected",
                                             tasks - std::min<std::uint64_t>(tasks, 1)));
@@ -659,14 +661,14 @@ Result<RunUsage> Cgroups::stay(std::uint64_t run, const Limits& limits) {
   add_limits_met(run, used);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
     return fail(Code::conflict, "it has met a limit of memory or of processes");
-  const std::uint64_t held = count(&CgroupPlace::memory, "memory.usage_in_bytes", "memory.current");
+  const std::uint64_t held = count(&CgroupHierarchy::memory, "memory.usage_in_bytes", "memory.current");
   if (held > limits.memory_bytes / 2)
     return fail(Code::conflict,
                 fmt::format("it holds {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));
   auto kept = peak_files_.find(run);
   if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
   if (used.pids_peak > 1) static_cast<void>(renew_pids(run));
-  if (kept->second.memory_begins_anew && ::pwrite(kept->second.memory.get(), "0", 1, 0) != 1)
+  if (kept->second.memory_peak_restarts && ::pwrite(kept->second.memory.get(), "0", 1, 0) != 1)
     return fail(Code::io, "its peak of memory does not begin anew");
   sampled_.erase(run);
   return used;

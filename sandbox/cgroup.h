@@ -18,7 +18,7 @@ namespace mycojobs::sandbox {
 inline constexpr std::string_view kLauncherGroup = "/mycojobs-self";
 
 // A hierarchy in which this process may make groups.
-struct CgroupPlace {
+struct CgroupHierarchy {
   int version = 2;
   bool memory = false, pids = false;  // usable controllers
   std::string path;                   // folder of this process's group
@@ -30,7 +30,7 @@ struct CgroupPlace {
 // needed, one more hierarchy is listed to account CPU time: version 2 without controllers, else cpuacct of version 1.
 // Children can use a controller only if our own group has no process of its own. So the launcher and the agent move to
 // the child group kLauncherGroup.
-std::vector<CgroupPlace> find_cgroups();
+std::vector<CgroupHierarchy> find_cgroups();
 
 // The smallest limit of processes and threads (pids.max) of this process's own group and of those above it that can be
 // seen here; UINT64_MAX: none.
@@ -56,7 +56,7 @@ struct RunUsage {
 class Cgroups {
  public:
   // Maximum error, in bytes, of a run's report because of memory that an earlier run in the group had used.
-  static constexpr std::uint64_t kMostLeft = 6U << 20;
+  static constexpr std::uint64_t kMaxLeftoverBytes = 6U << 20;
 
   Cgroups() = default;
   ~Cgroups();  // removes the launcher's folders
@@ -64,7 +64,7 @@ class Cgroups {
   Cgroups& operator=(const Cgroups&) = delete;
 
   // Creates the launcher's folders. Removes the folders of dead launchers and kills the processes in them.
-  void open(const std::vector<CgroupPlace>& places = find_cgroups());
+  void open(const std::vector<CgroupHierarchy>& places = find_cgroups());
   // Removes the folders of launchers that have died since open(). Processes in them are killed; a folder that is still
   // busy is removed at the next call.
   void remove_leftovers();
@@ -81,14 +81,14 @@ class Cgroups {
   RunUsage usage(std::uint64_t run) const;
   std::uint64_t cpu_us(std::uint64_t run) const;  // CPU time only; 0: no hierarchy accounts it
   // Returns the run's peaks and restarts the counts for the next run in the group. Requires that only init and a
-  // waiting job are in the group. The next run's report includes at most `kMostLeft` bytes and `processes` processes of
-  // earlier runs. Returns nothing if the group cannot serve another run: this run may have met a limit, or that bound
-  // would not hold.
-  std::optional<RunUsage> turn_over(std::uint64_t run, const Limits&, std::uint32_t processes);
+  // waiting job are in the group. The next run's report includes at most `kMaxLeftoverBytes` bytes and `processes`
+  // processes of earlier runs. Returns nothing if the group cannot serve another run: this run may have met a limit, or
+  // that bound would not hold.
+  std::optional<RunUsage> reset_for_next_run(std::uint64_t run, const Limits&, std::uint32_t processes);
   // The same for a warm process that has stopped itself after a run and continues with the next run: the group must
   // hold only init and one thread of the process, and not too much memory. Peaks are reset if the kernel supports it;
   // otherwise the report has the peaks of all runs of the process. Error: the reason why the process cannot be reused.
-  Result<RunUsage> stay(std::uint64_t run, const Limits&);
+  Result<RunUsage> reset_for_warm_run(std::uint64_t run, const Limits&);
   // Removes the group of a run that has ended. Remaining processes are killed.
   void remove(std::uint64_t run);
 
@@ -104,17 +104,17 @@ class Cgroups {
     std::uint32_t pids = 0;
   };
   struct Tree {
-    CgroupPlace place;
+    CgroupHierarchy place;
     // A subgroup can restart the count of processes only if the hierarchy does not count memory (version 1), or as a
     // threaded group (version 2), where memory is charged to the group above.
-    bool counts_anew() const { return place.pids && (!place.memory || place.version == 2); }
+    bool can_restart_counting() const { return place.pids && (!place.memory || place.version == 2); }
     std::string folder;
     Fd fd;
     Fd lock;  // held while the launcher lives
   };
   struct PeakFiles {  // kept open while a group serves one run after another; none where peaks are sampled
     Fd memory, pids, pids_events;
-    bool memory_begins_anew = false;
+    bool memory_peak_restarts = false;
   };
   static void open_pids(int parent, const std::string& group, PeakFiles&);
   PeakFiles open_peaks(std::uint64_t run) const;

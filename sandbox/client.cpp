@@ -39,7 +39,7 @@ class LauncherLink {
 
   int socket() const { return socket_.get(); }
   // Receives the next frame; log frames are passed to the log. Returns `closed` also after the time-out.
-  Received receive(RawFrame&, int timeout_ms);
+  ReceiveResult receive(RawFrame&, int timeout_ms);
   // Ends the launcher and waits until all its processes have ended. If SIGKILL does not end a process, the guardian
   // remains and waits for it.
   void end();
@@ -47,7 +47,7 @@ class LauncherLink {
   void give_up();
   int guardian() const { return child_.pidfd.get(); }  // readable when all processes of the launcher have ended
   pid_t guardian_pid() const { return child_.pid; }
-  bool all_gone();  // true if all processes of the launcher have ended
+  bool have_all_ended();  // true if all processes of the launcher have ended
   // A killed guardian proves nothing; all processes are assumed to have ended at this time. 0: the guardian was not
   // killed.
   std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
@@ -79,7 +79,7 @@ constexpr int kEndMs = 5000;                 // time-out for the launcher to kil
 constexpr int kSendMs = 5000;                // send time-out after which the launcher is considered stuck
 
 std::string describe_errno(int error) {
-  const Shortage* shortage = find_shortage(error);
+  const ResourceShortage* shortage = find_shortage(error);
   return shortage == nullptr ? errno_text(error) : describe_shortage(*shortage);
 }
 
@@ -143,7 +143,7 @@ LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
 
 LauncherLink::~LauncherLink() { end(); }
 
-bool LauncherLink::all_gone() {
+bool LauncherLink::have_all_ended() {
   if (child_.pidfd) {
     if (!wait_for_guardian(0)) return false;
     const bool killed = wait_child(child_) > 128;
@@ -172,18 +172,18 @@ void LauncherLink::end() {
     give_up();
     wait_for_guardian(kEndMs);
   }
-  if (all_gone() || !child_.pidfd) return;
+  if (have_all_ended() || !child_.pidfd) return;
   log(LogLevel::error, "sandbox", "KILL does not end some process of a job: process {} waits for it", child_.pid);
   child_.pidfd.reset();
 }
 
-Received LauncherLink::receive(RawFrame& frame, int timeout_ms) {
+ReceiveResult LauncherLink::receive(RawFrame& frame, int timeout_ms) {
   for (;;) {
     pollfd readable{socket_.get(), POLLIN, 0};
-    if (timeout_ms != 0 && ::poll(&readable, 1, timeout_ms) <= 0) return Received::closed;
-    const Received received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
+    if (timeout_ms != 0 && ::poll(&readable, 1, timeout_ms) <= 0) return ReceiveResult::closed;
+    const ReceiveResult received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
     LogText text;
-    if (received != Received::frame || !decode(frame, text)) return received;
+    if (received != ReceiveResult::frame || !decode(frame, text)) return received;
     log_line(
         text.level <= static_cast<std::uint8_t>(LogLevel::error) ? static_cast<LogLevel>(text.level) : LogLevel::error,
         "sandbox", text.text);
@@ -205,9 +205,9 @@ constexpr int kStartMs = 30000;
 Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* layers = nullptr) {
   for (;;) {
     RawFrame frame;
-    Started started;
+    LauncherRunStarted started;
     Layer layer;
-    if (link.receive(frame, kStartMs) != Received::frame) {
+    if (link.receive(frame, kStartMs) != ReceiveResult::frame) {
       return fail(Code::unavailable, "sandbox: mycojobs-launcher ended, or was silent for 30 s, before it was ready");
     }
     if (layers != nullptr && decode(frame, layer)) {
@@ -221,7 +221,7 @@ Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* la
   }
 }
 
-struct BothEnds {
+struct PipePair {
   Fd ours, theirs;
 };
 
@@ -231,7 +231,7 @@ struct BothEnds {
 // through /proc requires the right to trace a process that holds it.
 constexpr mode_t kOutputMode = 0666;
 constexpr mode_t kChannelMode = 0;  // a job does not need to reopen its channel
-bool make_pipe(BothEnds& pipe, mode_t mode) {
+bool make_pipe(PipePair& pipe, mode_t mode) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
   pipe.ours.reset(ends[0]);
@@ -242,7 +242,7 @@ bool make_pipe(BothEnds& pipe, mode_t mode) {
 // A socket, since a descriptor may be attached to a request. The job's direction is shut down first; otherwise a job
 // could send descriptors that this process would close when it reads or closes the socket. The last close of some
 // objects blocks.
-bool make_requests(BothEnds& requests) {
+bool make_requests(PipePair& requests) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
   requests.ours.reset(ends[0]);
@@ -272,7 +272,7 @@ class LauncherClient final : public Sandbox {
 
   Result<RunPipes> launch(const RunSpec& spec) override {
     if (!alive()) return fail(Code::unavailable, "sandbox: mycojobs-launcher has ended");
-    BothEnds out, err, channel, requests;
+    PipePair out, err, channel, requests;
     if (!make_pipe(out, kOutputMode) || !make_pipe(err, kOutputMode) || !make_pipe(channel, kChannelMode) ||
         !make_requests(requests)) {
       return fail(Code::io, describe_errno(errno) + " (for the pipes of a run)");
@@ -308,14 +308,14 @@ class LauncherClient final : public Sandbox {
   std::vector<RunEnded> read_ended() override {
     while (alive()) {
       RawFrame frame;
-      Ended ended;
-      const Received received = link_->receive(frame, 0);
-      if (received == Received::nothing) break;
-      if (Kept kept; received == Received::frame && decode(frame, kept)) {
+      LauncherRunEnded ended;
+      const ReceiveResult received = link_->receive(frame, 0);
+      if (received == ReceiveResult::nothing) break;
+      if (PrewarmedCount kept; received == ReceiveResult::frame && decode(frame, kept)) {
         counts_ = kept.counts;
         continue;
       }
-      if (received != Received::frame || !decode(frame, ended)) {
+      if (received != ReceiveResult::frame || !decode(frame, ended)) {
         died("has ended, or does not speak as it should");
         break;
       }
@@ -323,12 +323,12 @@ class LauncherClient final : public Sandbox {
       const bool known = goes_on ? under_way_.contains(ended.run) : under_way_.erase(ended.run) > 0;
       if (known) ended_.push_back({ended.run, std::move(ended.outcome)});
     }
-    if (!fallen_.empty()) look_after_fallen();
+    if (!dead_launcher_.empty()) reap_dead_launchers();
     return std::exchange(ended_, {});
   }
 
  private:
-  struct Fallen {  // a failed launcher, stored until all its processes have ended
+  struct DeadLauncher {  // a failed launcher, stored until all its processes have ended
     LauncherLink link;
     std::set<std::uint64_t> runs;
     std::uint64_t overdue_boot_ms = 0;
@@ -353,30 +353,30 @@ class LauncherClient final : public Sandbox {
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link_->socket(), nullptr);
     link_->give_up();
     watch(link_->guardian());
-    fallen_.push_back(
+    dead_launcher_.push_back(
         {std::move(*link_), std::exchange(under_way_, {}), SystemClock().boot_ms() + config_.unkillable_ms});
     link_.reset();
-    look_after_fallen();
+    reap_dead_launchers();
   }
-  void look_after_fallen() {
+  void reap_dead_launchers() {
     std::uint64_t times = 0;
     (void)!::read(alarm_.get(), &times, sizeof times);
-    for (Fallen& fallen : fallen_) {
-      fallen.gone = fallen.link.all_gone();
+    for (DeadLauncher& fallen : dead_launcher_) {
+      fallen.gone = fallen.link.have_all_ended();
       const bool overdue = !fallen.reported && SystemClock().boot_ms() >= fallen.overdue_boot_ms;
       fallen.reported = fallen.reported || overdue;
       if (!fallen.gone && !overdue) continue;
-      for (std::uint64_t run : fallen.runs) report_fallen(fallen, run);
+      for (std::uint64_t run : fallen.runs) report_dead_launcher(fallen, run);
     }
-    fallen_.remove_if([](const Fallen& fallen) { return fallen.gone; });
+    dead_launcher_.remove_if([](const DeadLauncher& fallen) { return fallen.gone; });
     std::uint64_t next = UINT64_MAX;
-    for (const Fallen& fallen : fallen_) {
+    for (const DeadLauncher& fallen : dead_launcher_) {
       if (!fallen.reported) next = std::min(next, fallen.overdue_boot_ms);
       if (fallen.link.believed_at_boot_ms() != 0) next = std::min(next, fallen.link.believed_at_boot_ms());
     }
     ring_at(next);
   }
-  void report_fallen(const Fallen& fallen, std::uint64_t run) {
+  void report_dead_launcher(const DeadLauncher& fallen, std::uint64_t run) {
     RunEnded ended;
     ended.run = run;
     ended.outcome.status = fallen.gone ? RunStatus::lost : RunStatus::unkillable;
@@ -401,7 +401,7 @@ class LauncherClient final : public Sandbox {
   SandboxConfig config_;
   Fd events_, alarm_;
   std::optional<LauncherLink> link_;
-  std::list<Fallen> fallen_;
+  std::list<DeadLauncher> dead_launcher_;
   std::set<std::uint64_t> under_way_;
   std::vector<RunEnded> ended_;
   SandboxCounts counts_;

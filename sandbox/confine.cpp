@@ -146,7 +146,7 @@ int offer_listener(const ChildRun& run) {
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
   constexpr int kWaiting = 128;  // beside those that the proxy serves at a time
   if (::listen(listener.get(), kWaiting) != 0) return errno;
-  return send_message(run.status, Listening{}, {listener.get()});
+  return send_message(run.status, ProxySocketReady{}, {listener.get()});
 }
 
 // "/srv/a/b" -> "/srv"
@@ -409,7 +409,7 @@ int limit_resources(ChildRun& run) {
   return run.request.memory_rlimit ? limit_resource(RLIMIT_DATA, l.memory_bytes) : 0;
 }
 
-constexpr Step kInitSteps[] = {
+constexpr SetupStep kInitSteps[] = {
     {"parent", die_with_parent}, {"signals", reset_signals},   {"session", own_session},
     {"cgroups", join_cgroups},   {"filter", read_own_filter},  {"namespaces", own_namespaces},
     {"network", own_network},    {"grants", mount_grants},     {"descriptors", arrange_descriptors},
@@ -422,7 +422,7 @@ constexpr Step kInitSteps[] = {
 int ordinary_rank(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
 
 // The host may have to repair its state after the fork (Python: its locks and its ids).
-int mend_host(ChildRun& run) {
+int repair_host(ChildRun& run) {
   if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
   return 0;
 }
@@ -535,14 +535,14 @@ int last_filter(ChildRun& run) {
   return error_if(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &raw) != 0);
 }
 
-constexpr Step kConfineSteps[] = {
+constexpr SetupStep kConfineSteps[] = {
     {"rights", give_up_rights}, {"parent_again", die_with_zygote},
     {"dumpable", hide_memory},  {"no_new_privs", no_new_privileges},
     {"landlock", landlock},     {"speculation", mitigate_speculation},
 };
 
-constexpr Step kJobSteps[] = {
-    {"rank", ordinary_rank},    {"host", mend_host},    {"unblock", unblock_signals},
+constexpr SetupStep kJobSteps[] = {
+    {"rank", ordinary_rank},    {"host", repair_host},  {"unblock", unblock_signals},
     {"nproc", limit_processes}, {"domain", own_domain}, {"last_filter", last_filter},
 };
 
@@ -551,7 +551,8 @@ constexpr Step kJobSteps[] = {
 void wait_for_start(ChildRun& run) {
   RawFrame frame;
   Start start;
-  if (receive_short(run.start, frame) != Received::frame || !decode(frame, start) || frame.fds.size() != kRequestsFd)
+  if (receive_short(run.start, frame) != ReceiveResult::frame || !decode(frame, start) ||
+      frame.fds.size() != kRequestsFd)
     ::_exit(1);
   // The descriptors have the lowest free numbers, in order; the first usually has kRequestsFd. A warm script may have
   // closed lower numbers. Descriptors received at those numbers are moved, or they would be overwritten below.
@@ -592,9 +593,9 @@ int serve_more(ChildRun& run, int code) {
 
 }  // namespace
 
-std::span<const Step> init_steps() { return kInitSteps; }
+std::span<const SetupStep> init_steps() { return kInitSteps; }
 
-std::span<const Step> confine_steps() { return kConfineSteps; }
+std::span<const SetupStep> confine_steps() { return kConfineSteps; }
 
 // Must be the last step: afterwards only the calls of a job are allowed, and the calls of init to fork a job. They
 // include sending and closing the listener.
@@ -603,7 +604,7 @@ int load_first_filter(ChildRun& run) {
   const Fd listener(load_filter_with_listener(filter_of(run)));
   if (listener.get() < 0) return -listener.get();
   if (run.fail_step == "seccomp") return EIO;
-  Confined confined{run.landlock_abi, std::move(run.times)};
+  RunConfined confined{run.landlock_abi, std::move(run.times)};
   confined.setup.push_back({"seccomp", static_cast<std::uint32_t>(monotonic_us() - before)});
   return send_message(run.status, confined, {listener.get()});
 }

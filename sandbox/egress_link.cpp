@@ -52,7 +52,7 @@ Result<void> EgressLink::start() {
 // end the network of all runs.
 int EgressLink::flush() {
   while (!unsent_.empty()) {
-    const Unsent& first = unsent_.front();
+    const PendingFrame& first = unsent_.front();
     const std::vector<int> fds(first.listener ? 1 : 0, first.listener.get());
     const int error = send_raw(socket_.get(), first.frame, fds, MSG_DONTWAIT);
     if (error == EAGAIN) {
@@ -111,18 +111,18 @@ std::vector<std::string> EgressLink::close(std::uint64_t run) {
 void EgressLink::read_all() {
   while (socket_) {
     RawFrame frame;
-    const Received received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
-    if (received == Received::nothing) return;
-    if (received == Received::frame && obey(frame)) continue;
+    const ReceiveResult received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) return;
+    if (received == ReceiveResult::frame && obey(frame)) continue;
     warn_("mycojobs-egress has ended, or does not speak as it should; the next run with an allow-list starts it again");
     return stop();
   }
 }
 
 bool EgressLink::obey(const RawFrame& frame) {
-  egress::Denied denied;
-  egress::Ended ended;
-  egress::Trouble trouble;
+  egress::ConnectionDenied denied;
+  egress::ProxyRunEnded ended;
+  egress::ProxyProblem trouble;
   if (decode(frame, denied)) {
     const auto run = refused_.find(denied.run);
     if (run != refused_.end() && run->second.size() < egress::kMaxDenied)

@@ -50,11 +50,11 @@ class EgressLink {
   Child child_;
   Fd socket_, writable_;  // two descriptors of one socket, since both directions are watched
   Loop::Watch watch_ = 0, writable_watch_ = 0;
-  struct Unsent {
+  struct PendingFrame {
     std::string frame;
     Fd listener;
   };
-  std::deque<Unsent> unsent_;  // at most two per run, and one for each of its jobs with refusals
+  std::deque<PendingFrame> unsent_;  // at most two per run, and one for each of its jobs with refusals
   std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of all served runs
   std::unordered_set<std::uint64_t> served_;                             // runs that the current proxy serves
 };

@@ -52,7 +52,7 @@ int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, in
 
 namespace {
 
-Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int flags) {
+ReceiveResult receive_into(std::span<char> buffer, int socket, RawFrame& frame, int flags) {
   iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   msghdr message{};
@@ -65,31 +65,31 @@ Received receive_into(std::span<char> buffer, int socket, RawFrame& frame, int f
     size = ::recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
     // ECONNRESET is reported once if the peer closed with unread data; frames that it sent are still delivered.
   } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
-  if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Received::nothing : Received::closed;
+  if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? ReceiveResult::nothing : ReceiveResult::closed;
   frame.fds.clear();
   take_fds(message, frame.fds);
-  if (size == 0) return Received::closed;
+  if (size == 0) return ReceiveResult::closed;
   const bool too_many_fds = frame.fds.size() >= kMaxFrameFds;
   const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
   if (cut) frame.fds.clear();
   if ((message.msg_flags & MSG_TRUNC) != 0 || (cut && too_many_fds)) {
     frame.fds.clear();
-    return Received::malformed;
+    return ReceiveResult::malformed;
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
   ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // processes forked later inherit this stack
-  return cut ? Received::cut : Received::frame;
+  return cut ? ReceiveResult::cut : ReceiveResult::frame;
 }
 
 }  // namespace
 
-Received receive_raw(int socket, RawFrame& frame, int flags) {
+ReceiveResult receive_raw(int socket, RawFrame& frame, int flags) {
   char buffer[kMaxFrameBytes];
   return receive_into(buffer, socket, frame, flags);
 }
 
-Received receive_short(int socket, RawFrame& frame, int flags) {
+ReceiveResult receive_short(int socket, RawFrame& frame, int flags) {
   char buffer[kShortFrameBytes];
   return receive_into(buffer, socket, frame, flags);
 }

@@ -122,15 +122,15 @@ struct RawFrame {
 
 // nothing: the call would block. cut: the frame is complete, but this process had no free descriptor numbers for the
 // attached descriptors, and received none of them.
-enum class Received { frame, nothing, closed, malformed, cut };
+enum class ReceiveResult { frame, nothing, closed, malformed, cut };
 
 // Returns 0 or an errno. `flags` as in sendmsg(2), with MSG_NOSIGNAL added. The caller keeps the descriptors.
 int send_raw(int socket, std::string_view bytes, std::initializer_list<int> fds = {}, int flags = 0);
 int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, int flags = 0);
 // A frame with more than kMaxFrameFds descriptors or kMaxFrameBytes bytes is malformed, and its descriptors are closed.
-Received receive_raw(int socket, RawFrame&, int flags = 0);
+ReceiveResult receive_raw(int socket, RawFrame&, int flags = 0);
 // Receives short frames only: a buffer for the longest frame would dirty pages of the stack that a job must then copy.
-Received receive_short(int socket, RawFrame&, int flags = 0);
+ReceiveResult receive_short(int socket, RawFrame&, int flags = 0);
 
 template <class Message>
 std::string encode(const Message& message) {

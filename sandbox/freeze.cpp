@@ -23,8 +23,8 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr std::uintptr_t kHuge = 2U << 20;
-constexpr std::uintptr_t kLarge = 512U << 10;  // minimum use of a huge page
-constexpr std::size_t kMost = 256U << 20;      // sanitizers reserve far more than is used
+constexpr std::uintptr_t kLarge = 512U << 10;      // minimum use of a huge page
+constexpr std::size_t kMaxDataBytes = 256U << 20;  // sanitizers reserve far more than is used
 
 struct Region {
   std::uintptr_t begin, end;
@@ -44,16 +44,17 @@ void exhaust_malloc() {
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
   constexpr std::size_t kLargest = 128U << 10;
   // cached by each thread and never returned to the top of the heap
-  constexpr std::size_t kKept = 1032, kKeptOfASize = 8;
+  constexpr std::size_t kMaxBlocks = 1032, kMaxBlocksOfSize = 8;
   const struct mallinfo2 before = ::mallinfo2();
   if (before.keepcost == 0) return;
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
-  for (std::size_t size = kLargest; size >= 24; size = size > kKept ? std::max(size / 8 * 7, kKept) : size - 16) {
-    for (std::size_t left = before.fordblks / size + kKeptOfASize; left > 0; --left) {
+  for (std::size_t size = kLargest; size >= 24;
+       size = size > kMaxBlocks ? std::max(size / 8 * 7, kMaxBlocks) : size - 16) {
+    for (std::size_t left = before.fordblks / size + kMaxBlocksOfSize; left > 0; --left) {
       void* const piece = std::malloc(size);
       // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): allocated permanently
       if (reinterpret_cast<std::uintptr_t>(piece) < end) continue;
-      if (size > kKept) std::free(piece);
+      if (size > kMaxBlocks) std::free(piece);
       break;
     }
   }
@@ -257,11 +258,11 @@ std::size_t data_size(const std::vector<Region>& regions) {
 
 }  // namespace
 
-Frozen freeze_memory(std::span<const void* const> written, bool huge_pages) {
-  Frozen frozen;
+FreezeResult freeze_memory(std::span<const void* const> written, bool huge_pages) {
+  FreezeResult frozen;
   exhaust_malloc();
   std::vector<Region> regions = read_maps();
-  if (data_size(regions) > kMost) return frozen;
+  if (data_size(regions) > kMaxDataBytes) return frozen;
   const unsigned long long program = inode_of_program(regions);
   for (Region& region : regions) {
     const bool worth = is_data(region) || (region.ours && region.inode == program && region.rights != 0);

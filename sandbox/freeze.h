@@ -23,13 +23,13 @@
 
 namespace mycojobs::sandbox {
 
-struct Frozen {
+struct FreezeResult {
   unsigned long huge = 0, file = 0;  // bytes
 };
 
 // Called once, by a single thread, after warm-up. Regions that cannot be frozen stay unchanged, which costs time but
 // not correctness. written: an address in each 2 MiB that every child writes. huge_pages: false in tests of a kernel
 // without huge pages.
-Frozen freeze_memory(std::span<const void* const> written = {}, bool huge_pages = true);
+FreezeResult freeze_memory(std::span<const void* const> written = {}, bool huge_pages = true);
 
 }  // namespace mycojobs::sandbox

@@ -14,7 +14,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::uint64_t kPatienceMs = 10000;
+constexpr std::uint64_t kTimeoutMs = 10000;
 
 void open_folders(const OpenFolders& wanted, int socket) {
   for (const auto* paths : {&wanted.grants.fs_read, &wanted.grants.fs_write}) {
@@ -22,7 +22,7 @@ void open_folders(const OpenFolders& wanted, int socket) {
       const auto mount = open_granted(path, paths == &wanted.grants.fs_write, wanted.exec);
       if (!mount) {
         const bool host_short = mount.error().code == Code::unavailable;
-        return static_cast<void>(send_message(socket, Refused{mount.error().message, host_short}));
+        return static_cast<void>(send_message(socket, RequestRefused{mount.error().message, host_short}));
       }
       if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return;
     }
@@ -31,20 +31,20 @@ void open_folders(const OpenFolders& wanted, int socket) {
 
 void serve(int socket) {
   RawFrame frame;
-  for (OpenFolders wanted; receive_raw(socket, frame) == Received::frame && decode(frame, wanted);)
+  for (OpenFolders wanted; receive_raw(socket, frame) == ReceiveResult::frame && decode(frame, wanted);)
     open_folders(wanted, socket);
 }
 
 }  // namespace
 
-void GrantedFolders::open(const RunSpec& spec, Opened opened) {
+void GrantedFolders::open(const RunSpec& spec, OnOpened opened) {
   const Number number = next_++;
   Request& request = requests_[number];
   request.wanted = {spec.grants, spec.limits.exec};
   request.paths = spec.grants.fs_read;
   request.paths.insert(request.paths.end(), spec.grants.fs_write.begin(), spec.grants.fs_write.end());
   request.opened = std::move(opened);
-  request.patience = loop_.at(boot_ms() + kPatienceMs, [this, number] { give_up(number); });
+  request.patience = loop_.at(boot_ms() + kTimeoutMs, [this, number] { give_up(number); });
   begin(number);
 }
 
@@ -62,10 +62,10 @@ void GrantedFolders::begin(Number number) {
 
 HostChildren::Child GrantedFolders::child_for(const OpenFolders& wanted) {
   Child child = std::exchange(idle_, 0);
-  if (child != 0 && children_.say(child, wanted) == 0) return child;
+  if (child != 0 && children_.send_message_to(child, wanted) == 0) return child;
   children_.forget(child);  // another process has killed it
   child = children_.start(kFolderChildName, serve, [this](Child its, RawFrame* frame) { heard(its, frame); });
-  if (child != 0 && children_.say(child, wanted) != 0) children_.kill(child);
+  if (child != 0 && children_.send_message_to(child, wanted) != 0) children_.kill(child);
   return child;
 }
 
@@ -78,7 +78,7 @@ void GrantedFolders::heard(Child child, RawFrame* frame) {
   }
   auto& [number, request] = *served;
   if (frame == nullptr) return ended(number);
-  Refused refused;
+  RequestRefused refused;
   FolderOpened folder;
   if (!request.opened) return;
   if (decode(*frame, refused)) {
@@ -96,7 +96,7 @@ void GrantedFolders::heard(Child child, RawFrame* frame) {
 }
 
 void GrantedFolders::fail_short(Number number, int error, const std::string& what) {
-  const Shortage* shortage = find_shortage(error);
+  const ResourceShortage* shortage = find_shortage(error);
   requests_.at(number).host_short = shortage != nullptr;
   finish(number, fail(Code::unavailable, fmt::format("{}: {}{}", what, errno_text(error),
                                                      shortage == nullptr ? "" : ": " + describe_shortage(*shortage))));
@@ -132,13 +132,13 @@ void GrantedFolders::give_up(Number number) {
   }
   answer(request, fail(Code::unavailable,
                        fmt::format("the granted {} has not answered for {} s: does its disk or network mount hang?",
-                                   request.hangs, kPatienceMs / 1000)));
+                                   request.hangs, kTimeoutMs / 1000)));
   if (request.child == 0) requests_.erase(number);
 }
 
 void GrantedFolders::answer(Request& request, Result<std::vector<Fd>> result) {
   loop_.cancel(request.patience);
-  if (const Opened opened = std::exchange(request.opened, nullptr); opened)
+  if (const OnOpened opened = std::exchange(request.opened, nullptr); opened)
     opened(std::move(result), request.host_short);
 }
 

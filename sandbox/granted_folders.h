@@ -24,10 +24,10 @@ class GrantedFolders {
  public:
   // Called once with detached mounts (host_folders.h), read-only folders first. Errors, naming the path: invalid;
   // unavailable: no answer within ten seconds, or (host_short) the host lacks a resource.
-  using Opened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
+  using OnOpened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
 
   GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
-  void open(const RunSpec&, Opened);
+  void open(const RunSpec&, OnOpened);
 
  private:
   using Number = std::uint64_t;
@@ -40,7 +40,7 @@ class GrantedFolders {
     std::string hangs;
     bool host_short = false;
     Loop::Timer patience;
-    Opened opened;  // empty: already called
+    OnOpened opened;  // empty: already called
   };
   void begin(Number);
   Child child_for(const OpenFolders&);  // 0: failed with errno

@@ -65,7 +65,7 @@ bool no_job_is_left() {
 
 }  // namespace
 
-void leave_guardian_behind() {
+void fork_launcher() {
   // A blocked signal stays pending for sigwaitinfo(2), even if it would otherwise be ignored.
   sigset_t watched;
   sigset_t before;

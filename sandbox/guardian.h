@@ -23,6 +23,6 @@ inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (id
 inline constexpr int kKillLauncher = SIGUSR2;
 
 // Forks. Returns in the child, which becomes the launcher and dies with the guardian.
-void leave_guardian_behind();
+void fork_launcher();
 
 }  // namespace mycojobs::sandbox

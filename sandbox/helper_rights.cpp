@@ -30,18 +30,18 @@ tl::unexpected<Error> failed(const std::string& what, int error) {
 
 }  // namespace
 
-Result<void> limit_resource(int resource, const char* name, rlim_t most) {
+Result<void> limit_resource(int resource, const char* name, rlim_t max) {
   const auto which = static_cast<__rlimit_resource_t>(resource);
   rlimit limit{};
   if (::getrlimit(which, &limit) != 0) return failed(name, errno);
-  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, most);
+  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, max);
   if (::setrlimit(which, &limit) != 0) return failed(name, errno);
   return {};
 }
 
 Result<void> forbid_core_dumps() { return limit_resource(RLIMIT_CORE, "RLIMIT_CORE", 1); }
 
-Result<void> leave_root() {
+Result<void> drop_root() {
   if (::geteuid() != 0) return {};
   // EPERM: the capability is missing, or a user namespace with a single id forbids setgroups. EINVAL: the id is not
   // mapped.
@@ -68,7 +68,7 @@ Result<void> drop_capabilities() {
   return {};
 }
 
-Result<void> hide_and_keep_down() {
+Result<void> forbid_ptrace_and_new_privileges() {
   if (::prctl(PR_SET_DUMPABLE, 0) != 0) return failed("PR_SET_DUMPABLE", errno);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed("PR_SET_NO_NEW_PRIVS", errno);
   return {};
@@ -102,7 +102,7 @@ void leave_namespaces() {
   if (::unshare(kOwn) != 0) (void)!::unshare(CLONE_NEWUSER | kOwn);
 }
 
-Result<void> reach_no_files() {
+Result<void> forbid_file_access() {
   const int abi = landlock_abi();
   if (abi == 0) return {};
   const RulesetAttr attr = every_right(abi);

@@ -33,7 +33,7 @@ HostChildren::~HostChildren() {
   for (const auto& [child, entry] : entries_) ::kill(entry.pid, SIGKILL);
 }
 
-HostChildren::Child HostChildren::start(const char* name, const Work& work, Heard heard) {
+HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFrame heard) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return 0;
   Entry entry;
@@ -71,11 +71,11 @@ void HostChildren::read(Child child) {
     if (found == entries_.end() || !found->second.heard) return;
     Entry& entry = found->second;
     RawFrame frame;
-    const Received received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
-    if (received == Received::nothing) return;
-    if (received != Received::frame && received != Received::cut)
+    const ReceiveResult received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) return;
+    if (received != ReceiveResult::frame && received != ReceiveResult::cut)
       return loop_.unwatch(entry.socket_watch, entry.socket.get());
-    const Heard heard = entry.heard;
+    const OnFrame heard = entry.heard;
     heard(child, &frame);
   }
 }

@@ -22,7 +22,7 @@ class HostChildren {
   using Work = std::function<void(int socket)>;  // runs in the child, which then exits; uses the host's user ids
   // Called for each frame of a child, and once with null after the child has ended. A frame lacks its descriptors if
   // the launcher has no free descriptor numbers.
-  using Heard = std::function<void(Child, RawFrame*)>;
+  using OnFrame = std::function<void(Child, RawFrame*)>;
 
   explicit HostChildren(Loop& loop) : loop_(loop) {}
   ~HostChildren();  // kills the children but does not wait: a child blocked by a disk ends when the disk responds
@@ -30,9 +30,9 @@ class HostChildren {
   HostChildren& operator=(const HostChildren&) = delete;
 
   // name: process name in ps. Returns 0 and sets errno if fork fails.
-  Child start(const char* name, const Work&, Heard);
+  Child start(const char* name, const Work&, OnFrame);
   template <class Message>
-  int say(Child child, const Message& message) {  // returns 0 or an errno
+  int send_message_to(Child child, const Message& message) {  // returns 0 or an errno
     return send(child, encode(message));
   }
   int send(Child, const std::string& frame, std::initializer_list<int> fds = {});  // returns 0 or an errno
@@ -44,7 +44,7 @@ class HostChildren {
     pid_t pid = -1;
     Fd pidfd, socket;
     Loop::Watch end_watch = 0, socket_watch = 0;
-    Heard heard;
+    OnFrame heard;
   };
   void read(Child);
   void reap(Child);

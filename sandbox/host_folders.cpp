@@ -27,7 +27,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kMostLinks = 40;  // same limit as in the kernel
+constexpr int kMaxLinks = 40;  // same limit as in the kernel
 
 std::deque<std::string> names_of(std::string_view path) {
   std::deque<std::string> names;
@@ -63,8 +63,8 @@ std::string mistrust_entries(const std::string& folder, std::vector<std::string>
     std::string path = fmt::format("{}/{}", folder, name);
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) return of(path, errno_text(errno));
-    std::string problem = of(path, mistrust(info, false));
-    if (problem.empty() && S_ISLNK(info.st_mode)) problem = mistrust_path(path);
+    std::string problem = of(path, ownership_problem(info, false));
+    if (problem.empty() && S_ISLNK(info.st_mode)) problem = check_path_ownership(path);
     if (!problem.empty()) return problem;
     if (S_ISDIR(info.st_mode)) folders.push_back(std::move(path));
   }
@@ -73,7 +73,7 @@ std::string mistrust_entries(const std::string& folder, std::vector<std::string>
 
 }  // namespace
 
-std::string mistrust(const struct stat& info, bool sticky_will_do) {
+std::string ownership_problem(const struct stat& info, bool sticky_will_do) {
   if (info.st_uid != 0 && info.st_uid != ::geteuid())
     return fmt::format("belongs to user {}, neither to root nor to the agent's user", info.st_uid);
   // the mode of a link is meaningless, and other types are not code
@@ -83,7 +83,7 @@ std::string mistrust(const struct stat& info, bool sticky_will_do) {
   return {};
 }
 
-std::string mistrust_path(const std::string& path) {
+std::string check_path_ownership(const std::string& path) {
   std::deque<std::string> names = names_of(path);
   std::vector<std::string> way;  // resolved path, without links
   int links = 0;
@@ -98,12 +98,12 @@ std::string mistrust_path(const std::string& path) {
     const std::string at = fmt::format("/{}{}{}", fmt::join(way, "/"), way.empty() ? "" : "/", name);
     struct stat info {};
     if (::lstat(at.c_str(), &info) != 0) return errno == ENOENT ? "" : of(at, errno_text(errno));
-    if (const std::string problem = mistrust(info, !names.empty()); !problem.empty()) return of(at, problem);
+    if (const std::string problem = ownership_problem(info, !names.empty()); !problem.empty()) return of(at, problem);
     if (!S_ISLNK(info.st_mode)) {
       way.push_back(name);
       continue;
     }
-    if (++links > kMostLinks) return of(path, errno_text(ELOOP));
+    if (++links > kMaxLinks) return of(path, errno_text(ELOOP));
     const std::string target = target_of(at);
     if (target.starts_with('/')) way.clear();
     const auto further = names_of(target);
@@ -112,8 +112,8 @@ std::string mistrust_path(const std::string& path) {
   return {};
 }
 
-std::string mistrust_tree(const std::string& folder) {
-  if (const std::string problem = mistrust_path(folder); !problem.empty()) return problem;
+std::string check_tree_ownership(const std::string& folder) {
+  if (const std::string problem = check_path_ownership(folder); !problem.empty()) return problem;
   std::vector<std::string> folders{folder};
   while (!folders.empty()) {
     const std::string next = std::move(folders.back());
@@ -152,20 +152,20 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
     const int tree = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? clone_tree(path, attributes) : -errno;
     if (tree < 0) {
-      send_message(theirs.get(), StepFailed{"grants", -tree});
+      send_message(theirs.get(), SetupStepFailed{"grants", -tree});
     } else {
-      send_message(theirs.get(), StepFailed{"grants", 0}, {tree});
+      send_message(theirs.get(), SetupStepFailed{"grants", 0}, {tree});
     }
     ::_exit(0);
   }
   theirs.reset();
   RawFrame frame;
-  StepFailed answer;
-  const Received received = receive_raw(ours.get(), frame);
-  const bool answered = (received == Received::frame || received == Received::cut) && decode(frame, answer);
+  SetupStepFailed answer;
+  const ReceiveResult received = receive_raw(ours.get(), frame);
+  const bool answered = (received == ReceiveResult::frame || received == ReceiveResult::cut) && decode(frame, answer);
   ::waitpid(pid, nullptr, 0);
   if (!answered) return -ESRCH;
-  if (received == Received::cut) return -EMFILE;
+  if (received == ReceiveResult::cut) return -EMFILE;
   return frame.fds.size() == 1 ? frame.fds[0].release() : -answer.error;
 }
 
@@ -174,7 +174,7 @@ Result<Fd> open_tree_of(const std::string& what, const std::string& path, std::u
   if (tree == -EPERM) tree = clone_tree_in_child(path, attributes);
   if (tree >= 0) return Fd(tree);
   std::string why = fmt::format("{} {}: {}", what, path, errno_text(-tree));
-  if (const Shortage* shortage = find_shortage(-tree))
+  if (const ResourceShortage* shortage = find_shortage(-tree))
     return fail(Code::unavailable, why + ": " + describe_shortage(*shortage));
   if (tree == -ELOOP) why += " (a symbolic link on the way: name the folder itself)";
   return fail(Code::invalid, why);
@@ -197,7 +197,7 @@ Result<Fd> open_trusted(const std::string& path) {
     if (S_ISLNK(info.st_mode))
       return fail(Code::invalid, part + ": is a symbolic link on the way to the folder: name the folder itself");
     const std::string problem =
-        S_ISDIR(info.st_mode) ? mistrust(info, end != std::string::npos) : std::string("is no folder");
+        S_ISDIR(info.st_mode) ? ownership_problem(info, end != std::string::npos) : std::string("is no folder");
     if (!problem.empty()) return fail(Code::invalid, fmt::format("{}: {}", part, problem));
   }
   return open_tree_of("the folder", path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);

@@ -16,12 +16,12 @@ namespace mycojobs::sandbox {
 //
 // Returns the problem of one file or folder with the remedy; empty: none. sticky_will_do: a parent folder may be
 // writable for others if its sticky bit protects the entries of other users.
-std::string mistrust(const struct stat&, bool sticky_will_do);
+std::string ownership_problem(const struct stat&, bool sticky_will_do);
 // Checks a path with every folder and symbolic link on the way. Names the failing part. A missing file is trusted,
 // since it cannot run.
-std::string mistrust_path(const std::string& path);
+std::string check_path_ownership(const std::string& path);
 // Checks a folder, its contents, and the targets of its symbolic links. The duration depends on the size of the folder.
-std::string mistrust_tree(const std::string& folder);
+std::string check_tree_ownership(const std::string& folder);
 
 // Opens a granted folder of the host as a detached mount for the namespace of a run. Includes mounts below it; nosuid,
 // nodev, read-only unless writable, noexec unless exec. Symbolic links are not followed, since another user could
@@ -29,7 +29,7 @@ std::string mistrust_tree(const std::string& folder);
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
 
 // Opens a folder with code for a script host: read-only and executable. The folder and its parents must pass the
-// ownership check of mistrust(). Error: invalid, naming the path and the remedy.
+// ownership check of ownership_problem(). Error: invalid, naming the path and the remedy.
 Result<Fd> open_trusted(const std::string& path);
 
 }  // namespace mycojobs::sandbox

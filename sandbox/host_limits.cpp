@@ -44,7 +44,7 @@ SlotFit fit_slots(std::uint32_t wanted, const HostLimits& limits) {
   const std::uint64_t fit = std::min(by_descriptors, by_tasks);
   if (fit >= wanted) return {wanted, ""};
   const bool descriptors = by_descriptors <= by_tasks;
-  const Shortage& shortage = *find_shortage(descriptors ? EMFILE : EAGAIN);
+  const ResourceShortage& shortage = *find_shortage(descriptors ? EMFILE : EAGAIN);
   return {static_cast<std::uint32_t>(fit),
           fmt::format("slots: {} are set, and {} fit into the limit of {} {}: {}", wanted, fit,
                       descriptors ? limits.descriptors : limits.tasks, shortage.resource, shortage.remedy)};

@@ -102,7 +102,7 @@ IdRegistry IdRegistry::adopt(Fd entry, const std::string& folder) {
 
 IdRegistry::Session IdRegistry::session() const { return {*this, entry_ ? lock_folder(folder_) : Fd()}; }
 
-std::vector<IdSpan> IdRegistry::Session::taken() const {
+std::vector<IdSpan> IdRegistry::Session::ranges_in_use() const {
   std::vector<IdSpan> spans;
   DIR* const names = lock_ ? ::opendir(registry_.folder_.c_str()) : nullptr;
   if (names == nullptr) return spans;
@@ -184,13 +184,12 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
   if (count < kFewest)
     return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
   // A container may have only 65536 ids, but does not share them with other users.
-  const std::uint32_t least = has_ids_of_its_own() ? 1000 : 65536;
-  if (base < least)
-    return fail(Code::invalid,
-                fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", least));
+  const std::uint32_t min = has_ids_of_its_own() ? 1000 : 65536;
+  if (base < min)
+    return fail(Code::invalid, fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", min));
   IdSpan wanted{base, count};
   const auto session = registry.session();
-  const auto taken = session.taken();
+  const auto taken = session.ranges_in_use();
   for (std::uint64_t end = 1; end != 0 && wanted.base + wanted.count <= kLastId;
        wanted.base = std::max(end, wanted.base)) {
     end = end_of_overlap("/etc/subuid", wanted);

@@ -41,7 +41,7 @@ class IdRegistry {
   // Holds the registry's lock: other processes can neither look up nor register ranges.
   class Session {
    public:
-    std::vector<IdSpan> taken() const;  // ranges of other launchers
+    std::vector<IdSpan> ranges_in_use() const;  // ranges of other launchers
     bool enter(const IdSpan&) const;
 
    private:

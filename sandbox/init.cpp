@@ -49,12 +49,12 @@ class OwnFolders {
     struct stat made;
   };
   static bool tidy(const Folder&, int& left);
-  bool has_kept() const;
+  bool has_stored() const;
 
   std::vector<Folder> folders_;  // nested folders before their parents
 };
 
-constexpr int kMostEntries = 256, kDeepestFolder = 8;
+constexpr int kMaxEntries = 256, kDeepestFolder = 8;
 
 // The size of a tmpfs folder grows with each name, so the number of names is known without reading the folder.
 bool is_as_made(const struct stat& now, const struct stat& made) {
@@ -73,12 +73,12 @@ bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
 // Iterates with getdents64(2). readdir(3) would leave the names in freed memory, and the next job, a copy of init,
 // could read them.
-class Names {
+class DirectoryNames {
  public:
-  Names() = default;
-  Names(const Names&) = delete;
-  Names& operator=(const Names&) = delete;
-  ~Names() { ::explicit_bzero(bytes_, used_); }
+  DirectoryNames() = default;
+  DirectoryNames(const DirectoryNames&) = delete;
+  DirectoryNames& operator=(const DirectoryNames&) = delete;
+  ~DirectoryNames() { ::explicit_bzero(bytes_, used_); }
   // Returns null at the end or after an error (failed()).
   const dirent64* next(int folder) {
     if (at_ == filled_) {
@@ -101,7 +101,7 @@ class Names {
 
 // Names are untrusted; links are not followed. No other process exists that could change the folder during the call.
 bool empty_folder(const Fd& folder, const char* kept, int& left, int depth) {
-  Names names;
+  DirectoryNames names;
   while (const dirent64* entry = names.next(folder.get())) {
     const char* name = entry->d_name;
     if (same(name, ".") || same(name, "..") || (kept != nullptr && same(name, kept))) continue;
@@ -147,7 +147,7 @@ bool OwnFolders::tidy(const Folder& folder, int& left) {
 }
 
 // Checks the name too, since a job could have moved the folder and replaced it.
-bool OwnFolders::has_kept() const {
+bool OwnFolders::has_stored() const {
   const Folder& job = folders_.back();
   struct stat now {};
   return job.kept == nullptr ||
@@ -156,19 +156,19 @@ bool OwnFolders::has_kept() const {
 }
 
 bool OwnFolders::tidy() const {
-  int left = kMostEntries;
+  int left = kMaxEntries;
   for (const Folder& folder : folders_) {
     if (!tidy(folder, left)) return false;
   }
-  return has_kept();
+  return has_stored();
 }
 
-constexpr int kGone = 1;
+constexpr int kEndedInstance = 1;
 constexpr int kTermAgainMs = 5;
 
 [[noreturn]] void give_up(const ChildRun& run, const char* step, int error) {
-  send_message(run.status, StepFailed{step, error, run.limited});
-  ::_exit(kGone);
+  send_message(run.status, SetupStepFailed{step, error, run.limited});
+  ::_exit(kEndedInstance);
 }
 
 struct InitState {
@@ -187,7 +187,7 @@ struct InitState {
 };
 
 // Reads and erases the signal information: pids, statuses and CPU times are for init only.
-void hear_children(const InitState& state) {
+void read_children(const InitState& state) {
   signalfd_siginfo info{};
   (void)!::read(state.children, &info, sizeof info);
   ::explicit_bzero(&info, sizeof info);
@@ -281,7 +281,7 @@ bool fence_has_passed(const InitState& state) {
   while (!state.alone && ::kill(-1, SIGKILL) == 0 && monotonic_us() - start < kPatienceUs) {
     pollfd children{state.children, POLLIN, 0};
     ::poll(&children, 1, 10);
-    hear_children(state);
+    read_children(state);
     state.end.stragglers += reap_ended(state);
   }
   if (!state.alone) ++state.end.stragglers;  // not reaped in time on a busy host: at least one
@@ -320,7 +320,7 @@ void end_warm_run(InitState& state, const rusage& usage) {
   state.end.again = start_was_taken(state.run) && state.folders.tidy() && !has_moved(state);
   count_all(state);
   stop_fence(state);
-  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kGone);
+  if (send_message(state.run.status, state.end, {}, MSG_DONTWAIT) != 0) ::_exit(kEndedInstance);
   state.end = {};
   state.term_wanted = false;
   state.resting = true;
@@ -354,12 +354,12 @@ void begin_warm_run(InitState& state) {
 [[gnu::noinline]] void obey(InitState& state) {
   RawFrame frame;
   switch (receive_short(state.run.status, frame, MSG_DONTWAIT)) {
-    case Received::frame:
+    case ReceiveResult::frame:
       break;
-    case Received::nothing:
+    case ReceiveResult::nothing:
       return;
     default:
-      ::_exit(kGone);
+      ::_exit(kEndedInstance);
   }
   Terminate terminate;
   Abort abort;
@@ -380,9 +380,9 @@ void begin_warm_run(InitState& state) {
     if (state.term_wanted) state.term_wanted = ::kill(-1, SIGTERM) != 0 && errno == EPERM;
     sources[3].fd = state.resting ? state.run.start : -1;
     if (::poll(sources, std::size(sources), state.term_wanted ? kTermAgainMs : -1) < 0 && errno != EINTR)
-      ::_exit(kGone);
+      ::_exit(kEndedInstance);
     if (sources[0].revents != 0) {
-      hear_children(state);
+      read_children(state);
       reap_ended(state);
       if (state.main_ended) {
         finish(state, false, false);
@@ -398,9 +398,9 @@ void begin_warm_run(InitState& state) {
 }
 
 bool share_word(ChildRun& run) {
-  void* const page = ::mmap(nullptr, sizeof(WarmWord), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const page = ::mmap(nullptr, sizeof(WarmStatusPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
-  run.warm = new (page) WarmWord();
+  run.warm = new (page) WarmStatusPage();
   return true;
 }
 
@@ -420,9 +420,9 @@ bool left_out(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-void take_steps(ChildRun& run, std::span<const Step> steps, std::vector<StepTime>* times) {
+void take_steps(ChildRun& run, std::span<const SetupStep> steps, std::vector<StepTime>* times) {
   std::uint64_t before = times != nullptr ? monotonic_us() : 0;
-  for (const Step& step : steps) {
+  for (const SetupStep& step : steps) {
     if (left_out(run.leave_out, step.name)) continue;
     const int error = run.fail_step == step.name ? EIO : step.run(run);
     if (error != 0) give_up(run, step.name, error);

@@ -29,7 +29,7 @@ inline constexpr int kWarmStartFd = 5;  // a warm process: receives the next Sta
 
 // A warm process reports to its init in a shared page how many runs have ended, and the exit code of the last one.
 // Valid only after the process has stopped itself.
-struct WarmWord {
+struct WarmStatusPage {
   std::atomic<std::uint64_t> ended{0};
   void set(std::uint32_t runs, int code) { ended = std::uint64_t{runs} << 8 | (static_cast<unsigned>(code) & 0xffU); }
   std::uint32_t runs() const { return static_cast<std::uint32_t>(ended.load() >> 8); }
@@ -49,27 +49,27 @@ struct ChildRun {
   std::string fail_step;
   std::vector<std::string> leave_out;
   int landlock_abi = 0;
-  Fd job_domain;             // from make_job_domain(); empty: no Landlock
-  WarmWord* warm = nullptr;  // null: the process serves one run
-  bool limited = false;      // limit_resources() has set the limits of the run
+  Fd job_domain;                   // from make_job_domain(); empty: no Landlock
+  WarmStatusPage* warm = nullptr;  // null: the process serves one run
+  bool limited = false;            // limit_resources() has set the limits of the run
   std::vector<StepTime> times;
 };
 
 // A step of the set-up. Its name appears in Outcome::setup and SetupError.
-struct Step {
+struct SetupStep {
   const char* name;
   int (*run)(ChildRun&);
 };
 inline int error_if(bool failed) { return failed ? errno : 0; }
 // Runs the steps in order and records their times if `times` is not null. If a step fails, reports it to the launcher
 // and exits.
-void take_steps(ChildRun&, std::span<const Step>, std::vector<StepTime>* times);
+void take_steps(ChildRun&, std::span<const SetupStep>, std::vector<StepTime>* times);
 bool left_out(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
 
 // Steps in confine.cpp: those that need rights, and those that drop them.
-std::span<const Step> init_steps();
-std::span<const Step> confine_steps();
+std::span<const SetupStep> init_steps();
+std::span<const SetupStep> confine_steps();
 int load_first_filter(ChildRun&);  // for init and its descendants; sends Confined; returns 0 or errno
 
 // Process 1 of a sandbox's PID namespace: runs its steps, drops every right, forks a job, enforces its clock and ends

@@ -30,7 +30,7 @@ constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 std::string problem_with(const Limits& limits) {
   struct Row {
     const char* name;
-    std::uint64_t value, least, most;
+    std::uint64_t value, min, max;
   };
   constexpr std::uint64_t kTebi = 1ULL << 40;
   const Row rows[] = {
@@ -43,8 +43,8 @@ std::string problem_with(const Limits& limits) {
       {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
   };
   for (const auto& row : rows) {
-    if (row.value < row.least || row.value > row.most) {
-      return fmt::format("{} is {}, outside of {} to {}", row.name, row.value, row.least, row.most);
+    if (row.value < row.min || row.value > row.max) {
+      return fmt::format("{} is {}, outside of {} to {}", row.name, row.value, row.min, row.max);
     }
   }
   return {};
@@ -62,8 +62,8 @@ bool is_place_for_grant(const std::string& path) {
 }
 
 std::string problem_with(const Grants& grants) {
-  constexpr std::size_t kMostFolders = 16;
-  if (grants.fs_read.size() + grants.fs_write.size() > kMostFolders) return "more than 16 folders are granted";
+  constexpr std::size_t kMaxFolders = 16;
+  if (grants.fs_read.size() + grants.fs_write.size() > kMaxFolders) return "more than 16 folders are granted";
   for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
     for (const auto& path : *paths) {
       if (!is_place_for_grant(path)) {
@@ -76,10 +76,10 @@ std::string problem_with(const Grants& grants) {
 
 // A warm process without a key could be used by any caller.
 std::string problem_with(const Warm& warm) {
-  constexpr std::size_t kLeastKey = 32, kMostKey = 256;
+  constexpr std::size_t kMinKey = 32, kMaxKey = 256;
   if (warm.runs == 0) return {};
   for (const std::string* key : {&warm.key, &warm.family}) {
-    if (key->size() < kLeastKey || key->size() > kMostKey) return "a warm run without the key that its process has";
+    if (key->size() < kMinKey || key->size() > kMaxKey) return "a warm run without the key that its process has";
   }
   return {};
 }
@@ -91,8 +91,8 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
       children_(loop_),
       runs_(
-          loop_, cgroups_, children_, [this](Run& run) { ended(run); },
-          [this](const Run& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
+          loop_, cgroups_, children_, [this](SandboxRun& run) { ended(run); },
+          [this](const SandboxRun& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
       egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
           loop_, runs_, children_, [this](const std::string& text) { warn(text); },
@@ -101,20 +101,21 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
           }),
       registry_(std::move(ids)),
       rank_(rank) {
-  runs_.on_silent([this](const Run& run) { zygotes_.fail_silent(run); });
-  runs_.on_listening([this](const Run& run, const Fd& listener) -> std::string {
+  runs_.on_silent([this](const SandboxRun& run) { zygotes_.fail_silent(run); });
+  runs_.on_listening([this](const SandboxRun& run, const Fd& listener) -> std::string {
     const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
     return served ? "" : served.error().message;
   });
-  runs_.on_confined([this](Run& run) { zygotes_.confined(run); });
-  runs_.on_gone([this](Run& run) { zygotes_.run_gone(run); });
-  zygotes_.on_kept([this](const SandboxCounts& counts) {
-    if (answered_ && !probe_) send(Kept{counts});
+  runs_.on_confined([this](SandboxRun& run) { zygotes_.confined(run); });
+  runs_.on_ended([this](SandboxRun& run) { zygotes_.run_ended_in(run); });
+  zygotes_.on_prewarmed_count([this](const SandboxCounts& counts) {
+    if (answered_ && !probe_) send(PrewarmedCount{counts});
   });
-  runs_.on_turned([this](Run& run) { return zygotes_.turned(run); });
-  runs_.on_staying([this](const Run& run) { return zygotes_.staying(run); });
-  zygotes_.on_network(
-      [this](const Run& run) { return run.spec.grants.network != Network::allow_list || egress_.serves(run.id); });
+  runs_.on_turned([this](SandboxRun& run) { return zygotes_.turned(run); });
+  runs_.on_staying([this](const SandboxRun& run) { return zygotes_.staying(run); });
+  zygotes_.on_network([this](const SandboxRun& run) {
+    return run.spec.grants.network != Network::allow_list || egress_.serves(run.id);
+  });
   agent_watch_ = loop_.watch(agent_.get(), [this](std::uint32_t) { read_agent(); });
 }
 
@@ -126,10 +127,10 @@ int Launcher::run() {
 void Launcher::read_agent() {
   for (int i = 0; i < 64; ++i) {  // bounded, so that other events are served too
     RawFrame frame;
-    const Received received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
-    if (received == Received::nothing) return;
-    if (received == Received::frame && obey(frame)) continue;
-    if (received == Received::cut && refuse_cut(frame)) continue;
+    const ReceiveResult received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) return;
+    if (received == ReceiveResult::frame && obey(frame)) continue;
+    if (received == ReceiveResult::cut && refuse_cut(frame)) continue;
     return loop_.stop();  // the agent has ended or sent invalid data
   }
 }
@@ -148,9 +149,9 @@ bool Launcher::obey(RawFrame& frame) {
   } else if (decode(frame, launch_message) && frame.fds.size() == 4) {
     launch(launch_message, std::move(frame.fds));
   } else if (decode(frame, kill)) {
-    if (Run* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
+    if (SandboxRun* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
   } else if (decode(frame, fence)) {
-    if (Run* run = runs_.find_named(fence.run)) runs_.fence(*run, fence.boot_ms);
+    if (SandboxRun* run = runs_.find_named(fence.run)) runs_.fence(*run, fence.boot_ms);
   } else if (decode(frame, forget)) {
     zygotes_.forget_warm(forget.key);
   } else {
@@ -166,7 +167,7 @@ bool Launcher::refuse_cut(const RawFrame& frame) {
   const std::string shortage = describe_shortage(*find_shortage(EMFILE));
   if (!configured_ && decode(frame, configuration)) {
     configured_ = true;
-    send(Started{false, shortage});
+    send(LauncherRunStarted{false, shortage});
     return true;
   }
   if (!configured_ || !decode(frame, message)) return false;
@@ -176,14 +177,14 @@ bool Launcher::refuse_cut(const RawFrame& frame) {
   outcome.unstarted = true;
   outcome.setup_error = SetupError{"descriptors", EMFILE, shortage};
   outcome.reason = "the sandbox's launcher is " + shortage;
-  send(Ended{message.spec.run, outcome});
+  send(LauncherRunEnded{message.spec.run, outcome});
   return true;
 }
 
 void Launcher::configure(const Configure& configuration) {
   probe_ = configuration.probe;
   const auto problem = prepare(configuration);
-  if (problem) return send(Started{false, *problem});
+  if (problem) return send(LauncherRunStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
     if (zygotes_.knows(host, context)) zygotes_.warm(host, context);
@@ -271,8 +272,9 @@ void Launcher::tried(const std::string& host, Id context, const std::optional<Se
   if (probe_) {
     for (const auto& layer : probed_layers(ids_, cgroups_, problem)) send(layer);
   }
-  if (!problem) return send(Started{true, {}});
-  send(Started{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
+  if (!problem) return send(LauncherRunStarted{true, {}});
+  send(
+      LauncherRunStarted{false, fmt::format("{}: {}: {}", problem->step, errno_text(problem->error), problem->remedy)});
 }
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
@@ -280,7 +282,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   if (runs_.find_named(spec.run) != nullptr) {
     return warn(fmt::format("launch of run {}: the number is in use", spec.run));
   }
-  Run& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
+  SandboxRun& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
   if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
     decide_setup_error(run, "limits", EINVAL, problem);
   } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {
@@ -290,23 +292,23 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   } else if (!zygotes_.knows(spec.host, spec.context) || spec.host == kCanaryHost) {
     decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
   }
-  if (run.decided) return runs_.end(run);
+  if (run.decided) return runs_.finish_run(run);
   zygotes_.submit(run);
 }
 
-void Launcher::ended(Run& run) {
+void Launcher::ended(SandboxRun& run) {
   for (auto& line : run.stays ? egress_.take_refused(run.id) : egress_.close(run.id))
     run.outcome.notes.push_back(std::move(line));
-  if (!run.canary && !run.idle) send(Ended{run.spec.run, run.outcome});
+  if (!run.canary && !run.idle) send(LauncherRunEnded{run.spec.run, run.outcome});
 }
 
 // The run is still stored: its end follows later.
-void Launcher::stuck(const Run& run, Outcome outcome) {
+void Launcher::stuck(const SandboxRun& run, Outcome outcome) {
   if (run.canary || run.idle) {
     return warn(fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "prewarmed sandbox", run.spec.host,
                             outcome.reason));
   }
-  send(Ended{run.spec.run, std::move(outcome)});
+  send(LauncherRunEnded{run.spec.run, std::move(outcome)});
 }
 
 void Launcher::warn(const std::string& text) {

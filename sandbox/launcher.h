@@ -33,8 +33,8 @@ class Launcher {
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
   void tried(const std::string& host, Id context, const std::optional<SetupError>& problem);
-  void ended(Run&);
-  void stuck(const Run&, Outcome);
+  void ended(SandboxRun&);
+  void stuck(const SandboxRun&, Outcome);
   void warn(const std::string&);
   void sample_now_and_then();
   void remove_leftovers_in(std::uint64_t ms);
@@ -49,7 +49,7 @@ class Launcher {
   Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
   HostChildren children_;
-  Runs runs_;
+  RunTable runs_;
   EgressLink egress_;
   Zygotes zygotes_;
   Fd filters_;

@@ -59,7 +59,7 @@ int main(int argc, char** argv) try {
   // Signals of a service manager are handled by the agent; the launcher ends with the agent's socket.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   IdRegistry ids = open_registry();
-  leave_guardian_behind();
+  fork_launcher();
   raise_descriptor_limit();
   const int rank = own_rank();
   // Higher priority than its jobs (confine.cpp), which keep the agent's. Fails without root, which is harmless.
@@ -69,5 +69,5 @@ int main(int argc, char** argv) try {
   ::close_range(kGuardianIds + 1, ~0U, 0);
   return Launcher(mycojobs::Fd(kAgentSocket), std::move(ids), rank).run();
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-launcher");
+  mycojobs::exit_with_report("mycojobs-launcher");
 }

@@ -89,7 +89,7 @@ constexpr LayerRemedy kLayerRemedies[] = {
 }  // namespace
 
 std::string remedy_for_step(std::string_view step, int error) {
-  if (const Shortage* shortage = find_shortage(error)) return describe_shortage(*shortage);
+  if (const ResourceShortage* shortage = find_shortage(error)) return describe_shortage(*shortage);
   for (const auto& row : kStepRemedies) {
     if (row.step == step && (row.error == 0 || row.error == error)) return row.text;
   }

@@ -5,14 +5,15 @@
 //   launcher -> agent     Started (reply to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
-//   zygote   -> launcher  StepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
+//   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
 //   launcher -> its child that accesses folders of the host  LoadedFiles, OpenFolders
 //   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
 //   launcher -> its child that handles system calls of a job  MakeListen + {pidfd}, CountLocks
-//   that child -> launcher  CallHelped
-//   init     -> launcher  [Listening + {listener}], StepFailed | Confined + {seccomp listener}, then MainEnded for each
+//   that child -> launcher  HelperReply
+//   init     -> launcher  [Listening + {listener}], SetupStepFailed | Confined + {seccomp listener}, then MainEnded for
+//   each
 //                         run
-//   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (Run::fence_clock)
+//   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (SandboxRun::fence_clock)
 //   launcher -> job       Start + {stdout, stderr, channel, requests}, once, when it has a run; to a warm process for
 //                         each run
 //
@@ -155,23 +156,23 @@ void fields(A& a, Forget& m) {
   a(m.key);
 }
 
-struct Started {
+struct LauncherRunStarted {
   static constexpr Kind kKind = Kind::started;
   bool ok = false;
   std::string problem;  // the missing layer and the remedy
 };
 template <class A>
-void fields(A& a, Started& m) {
+void fields(A& a, LauncherRunStarted& m) {
   a(m.ok), a(m.problem);
 }
 
-struct Ended {
+struct LauncherRunEnded {
   static constexpr Kind kKind = Kind::ended;
   std::uint64_t run = 0;
   Outcome outcome;
 };
 template <class A>
-void fields(A& a, Ended& m) {
+void fields(A& a, LauncherRunEnded& m) {
   Outcome& o = m.outcome;
   bool violation = o.violation.has_value();
   bool setup_error = o.setup_error.has_value();
@@ -196,12 +197,12 @@ void fields(A& a, Ended& m) {
 }
 
 // Number of prewarmed sandboxes; sent after a change.
-struct Kept {
+struct PrewarmedCount {
   static constexpr Kind kKind = Kind::kept;
   SandboxCounts counts;
 };
 template <class A>
-void fields(A& a, Kept& m) {
+void fields(A& a, PrewarmedCount& m) {
   a(m.counts.ready), a(m.counts.forming), a(m.counts.lent), a(m.counts.zygotes);
 }
 
@@ -264,14 +265,14 @@ void fields(A& a, Fork& m) {
       a(m.learn), a(m.runs), a(m.warm);
 }
 
-struct StepFailed {
+struct SetupStepFailed {
   static constexpr Kind kKind = Kind::step_failed;
   std::string step;
   std::int32_t error = 0;
   bool limited = false;  // the resource limits of the run were in force
 };
 template <class A>
-void fields(A& a, StepFailed& m) {
+void fields(A& a, SetupStepFailed& m) {
   a(m.step), a(m.error), a(m.limited);
 }
 
@@ -317,13 +318,13 @@ void fields(A& a, CountLocks& m) {
 }
 
 // Reply to MakeListen and CountLocks.
-struct CallHelped {
+struct HelperReply {
   static constexpr Kind kKind = Kind::call_helped;
   std::int32_t error = 0;   // errno of listen(2); 0: success
   std::uint32_t locks = 0;  // number of held locks
 };
 template <class A>
-void fields(A& a, CallHelped& m) {
+void fields(A& a, HelperReply& m) {
   a(m.error), a(m.locks);
 }
 
@@ -340,53 +341,53 @@ struct Ready {
 template <class A>
 void fields(A&, Ready&) {}
 
-struct Refused {
+struct RequestRefused {
   static constexpr Kind kKind = Kind::refused;
   std::string why;
   bool host_short = false;  // `why` names a resource that the host lacks
 };
 template <class A>
-void fields(A& a, Refused& m) {
+void fields(A& a, RequestRefused& m) {
   a(m.why), a(m.host_short);
 }
 
-struct Forked {
+struct RunForked {
   static constexpr Kind kKind = Kind::forked;
   std::uint64_t run = 0;
   std::int32_t error = 0;  // 0: the pidfd of init is attached
 };
 template <class A>
-void fields(A& a, Forked& m) {
+void fields(A& a, RunForked& m) {
   a(m.run), a(m.error);
 }
 
-struct Reaped {
+struct InitReaped {
   static constexpr Kind kKind = Kind::reaped;
   std::uint64_t run = 0;
   std::int32_t wait_status = 0;
   std::uint64_t user_us = 0, system_us = 0;  // CPU time of the whole process tree
 };
 template <class A>
-void fields(A& a, Reaped& m) {
+void fields(A& a, InitReaped& m) {
   a(m.run), a(m.wait_status), a(m.user_us), a(m.system_us);
 }
 
-struct Confined {
+struct RunConfined {
   static constexpr Kind kKind = Kind::confined;
   std::int32_t landlock_abi = 0;  // 0: not supported
   std::vector<StepTime> setup;
 };
 template <class A>
-void fields(A& a, Confined& m) {
+void fields(A& a, RunConfined& m) {
   a(m.landlock_abi), a(m.setup);
 }
 
 // Runs with an allow-list: the socket in the run's network on which the proxy accepts.
-struct Listening {
+struct ProxySocketReady {
   static constexpr Kind kKind = Kind::listening;
 };
 template <class A>
-void fields(A&, Listening&) {}
+void fields(A&, ProxySocketReady&) {}
 
 struct MainEnded {
   static constexpr Kind kKind = Kind::main_ended;

@@ -50,11 +50,11 @@ Result<void> add(const Filter& filter, std::uint32_t action, const char* name,
 
 std::uint32_t action_of(const ArgumentRule& rule) {
   switch (rule.answer) {
-    case Answer::allow:
+    case SyscallAction::allow:
       return SCMP_ACT_ALLOW;
-    case Answer::notify:
+    case SyscallAction::notify:
       return SCMP_ACT_NOTIFY;
-    case Answer::refuse:
+    case SyscallAction::refuse:
       break;
   }
   return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
@@ -130,7 +130,7 @@ constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_
 Result<void> check_added(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
   if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
-  if (const std::string_view why = why_never_added(name); !why.empty())
+  if (const std::string_view why = never_granted_reason(name); !why.empty())
     return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(why));
   return {};
 }
@@ -206,7 +206,8 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   };
   // Runs with `learn` keep refusals that depend on arguments: programs have a fallback, so no grant is missing.
   const auto is_noted = [&](const ArgumentRule& rule) {
-    return request.learn && (rule.answer == Answer::notify || (rule.answer == Answer::refuse && rule.first.mask == 0));
+    return request.learn &&
+           (rule.answer == SyscallAction::notify || (rule.answer == SyscallAction::refuse && rule.first.mask == 0));
   };
   const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
     for (const auto& rule : list) {
@@ -290,7 +291,7 @@ std::string syscall_name(std::uint32_t arch, int number) {
 
 namespace {
 
-constexpr std::size_t kMostFiles = 64;
+constexpr std::size_t kMaxFiles = 64;
 
 std::string key_of(const FilterRequest& request) {
   std::string key = request.exec ? "exec" : "";
@@ -322,7 +323,7 @@ Result<int> FilterCache::filter_for(const RunSpec& spec) {
                 "seccomp: memfd_create: " + errno_text(errno));
   if (int error = write_filter(file.get(), program); error != 0) return fail(Code::io, "seccomp: " + errno_text(error));
   files_.emplace_front(key, std::move(file));
-  if (files_.size() > kMostFiles) files_.pop_back();
+  if (files_.size() > kMaxFiles) files_.pop_back();
   return files_.front().second.get();
 }
 

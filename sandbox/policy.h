@@ -22,7 +22,7 @@
 
 namespace mycojobs::sandbox {
 
-enum class Answer { allow, refuse, notify };
+enum class SyscallAction { allow, refuse, notify };
 
 // A comparison: (argument & mask) == value.
 struct ArgumentTest {
@@ -34,7 +34,7 @@ struct ArgumentRule {
   ArgumentTest first;
   ArgumentTest second = {0, 0, 0};  // mask 0: none
   ArgumentTest third = {0, 0, 0};
-  Answer answer = Answer::allow;
+  SyscallAction answer = SyscallAction::allow;
   int error = 0;  // for refuse
 };
 struct RefusedCall {

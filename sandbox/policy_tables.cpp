@@ -155,13 +155,13 @@ constexpr std::uint64_t kStreamFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 constexpr ArgumentRule kRules[] = {
     {"clone", {0, kCloneChecked, kThread}},
-    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, {}, Answer::notify},
-    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, {}, Answer::notify},
+    {"clone", {0, CLONE_NEWNS, CLONE_NEWNS}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWCGROUP, CLONE_NEWCGROUP}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWUTS, CLONE_NEWUTS}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWIPC, CLONE_NEWIPC}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWUSER, CLONE_NEWUSER}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWPID, CLONE_NEWPID}, {}, {}, SyscallAction::notify},
+    {"clone", {0, CLONE_NEWNET, CLONE_NEWNET}, {}, {}, SyscallAction::notify},
 
     // memory is writable or executable, never both
     {"mmap", {2, kWriteExec, 0}, {3, MAP_HUGETLB, 0}},  // huge pages of the pool are outside the memory limit
@@ -193,8 +193,8 @@ constexpr ArgumentRule kRules[] = {
     // RLIMIT_CORE stays 1, because 0 would start the host's core_pattern program when a program that the job has
     // executed crashes. Setting it pretends success: gpg and programs with -fsanitize=address end at an error. The
     // filter cannot write the old limit, so prlimit64 with a place for it stays EPERM.
-    {"setrlimit", {0, kLow32, RLIMIT_CORE}, {}, {}, Answer::refuse, 0},
-    {"prlimit64", {0, kLow32, 0}, {1, kLow32, RLIMIT_CORE}, {3, kAll, 0}, Answer::refuse, 0},
+    {"setrlimit", {0, kLow32, RLIMIT_CORE}, {}, {}, SyscallAction::refuse, 0},
+    {"prlimit64", {0, kLow32, 0}, {1, kLow32, RLIMIT_CORE}, {3, kAll, 0}, SyscallAction::refuse, 0},
     set_limit(RLIMIT_CPU),
     set_limit(RLIMIT_FSIZE),
     set_limit(RLIMIT_DATA),
@@ -222,8 +222,8 @@ constexpr ArgumentRule kRules[] = {
     // holds the lock of a pipe during a fault of a read or write, so the agent would wait with it. The errno is that of
     // a file system without holes.
     {"fallocate", {1, FALLOC_FL_PUNCH_HOLE, 0}},
-    {"fallocate", {1, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_PUNCH_HOLE}, {}, {}, Answer::refuse, EOPNOTSUPP},
-    {"madvise", {2, kLow32, MADV_REMOVE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+    {"fallocate", {1, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_PUNCH_HOLE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
+    {"madvise", {2, kLow32, MADV_REMOVE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
 
     allow_value("madvise", 2, MADV_NORMAL),
     allow_value("madvise", 2, MADV_RANDOM),
@@ -251,8 +251,8 @@ constexpr ArgumentRule kRules[] = {
     allow_value("ioctl", 1, FIONBIO),
     allow_value("ioctl", 1, FIOCLEX),
     allow_value("ioctl", 1, FIONCLEX),
-    {"ioctl", {1, kLow32, FICLONE}, {}, {}, Answer::refuse, EOPNOTSUPP},
-    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, {}, Answer::refuse, ENOTTY},
+    {"ioctl", {1, kLow32, FICLONE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
+    {"ioctl", {1, kLow32, FS_IOC_GETFLAGS& kLow32}, {}, {}, SyscallAction::refuse, ENOTTY},
 
     allow_value("fcntl", 1, F_DUPFD),
     allow_value("fcntl", 1, F_DUPFD_CLOEXEC),
@@ -291,7 +291,7 @@ constexpr ArgumentRule kRules[] = {
 
 // An attempt to run a program is EPERM (PermissionError in Python). execveat is how a file without a name is run.
 constexpr ArgumentRule kWithoutExec[] = {
-    {"execveat", {4, 0x1000, 0x1000}, {}, {}, Answer::notify},  // AT_EMPTY_PATH
+    {"execveat", {4, 0x1000, 0x1000}, {}, {}, SyscallAction::notify},  // AT_EMPTY_PATH
 };
 
 constexpr ArgumentRule kWithExec[] = {
@@ -308,7 +308,7 @@ constexpr ArgumentRule kOfInit[] = {
 
 // Stream pairs are the only sockets.
 constexpr ArgumentRule kWithoutSockets[] = {
-    {"socket", {}, {}, {}, Answer::refuse, EAFNOSUPPORT},
+    {"socket", {}, {}, {}, SyscallAction::refuse, EAFNOSUPPORT},
     {"sendto", {4, kAll, 0}, {3, MSG_OOB | MSG_MORE, 0}},  // no address, nothing urgent; MSG_MORE: below
     allow_option(SO_TYPE),
     allow_option(SO_DOMAIN),
@@ -337,9 +337,9 @@ constexpr ArgumentRule kWithSockets[] = {
     {"sendto", {3, MSG_MORE, 0}},
     {"sendmsg", {2, MSG_MORE, 0}},
     {"sendmmsg", {3, MSG_MORE, 0}},
-    {"sendto", {3, MSG_MORE, MSG_MORE}, {}, {}, Answer::refuse, EOPNOTSUPP},
-    {"sendmsg", {2, MSG_MORE, MSG_MORE}, {}, {}, Answer::refuse, EOPNOTSUPP},
-    {"sendmmsg", {3, MSG_MORE, MSG_MORE}, {}, {}, Answer::refuse, EOPNOTSUPP},
+    {"sendto", {3, MSG_MORE, MSG_MORE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
+    {"sendmsg", {2, MSG_MORE, MSG_MORE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
+    {"sendmmsg", {3, MSG_MORE, MSG_MORE}, {}, {}, SyscallAction::refuse, EOPNOTSUPP},
     MJ_SOCKET(AF_INET, SOCK_STREAM, 0),
     MJ_SOCKET(AF_INET, SOCK_STREAM, IPPROTO_TCP),
     MJ_SOCKET(AF_INET, SOCK_DGRAM, 0),
@@ -354,13 +354,13 @@ constexpr ArgumentRule kWithSockets[] = {
     // The last close of a socket that lingers blocks for up to 299 s, and it need not be the job's own close: the last
     // reference may be dropped by a worker thread of the kernel that serves the whole host (a descriptor in a message
     // that was never received). The call pretends success; unsent data is still sent after close.
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_LINGER}, {}, Answer::refuse, 0},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_LINGER}, {}, SyscallAction::refuse, 0},
     set_option(SOL_SOCKET, SO_BROADCAST),
     set_option(SOL_SOCKET, SO_OOBINLINE),
     set_option(SOL_SOCKET, SO_SNDBUF),
     // Data of a connection that is not accepted yet is charged to no group. The call pretends success; the buffer size
     // stays as set in confine.cpp.
-    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}, {}, Answer::refuse, 0},
+    {"setsockopt", {1, kLow32, SOL_SOCKET}, {2, kLow32, SO_RCVBUF}, {}, SyscallAction::refuse, 0},
     set_option(SOL_SOCKET, SO_SNDTIMEO),
     set_option(SOL_SOCKET, SO_RCVTIMEO),
     set_option(SOL_SOCKET, SO_PASSCRED),

@@ -11,7 +11,7 @@ constexpr unsigned kMisfitsToChange = 8;
 }  // namespace
 
 // Wall and CPU time are enforced by the launcher and may differ.
-bool Pool::alike(const RunSpec& a, const RunSpec& b) const {
+bool SandboxPool::has_same_shape(const RunSpec& a, const RunSpec& b) const {
   Limits limits = a.limits;
   limits.wall_ms = b.limits.wall_ms;
   limits.cpu_ms = b.limits.cpu_ms;
@@ -19,17 +19,17 @@ bool Pool::alike(const RunSpec& a, const RunSpec& b) const {
   return limits == b.limits;
 }
 
-bool Pool::serves(const RunSpec& spec) const {
-  return shape_ && !spec.learn && spec.grants == Grants{} && alike(spec, *shape_);
+bool SandboxPool::serves(const RunSpec& spec) const {
+  return shape_ && !spec.learn && spec.grants == Grants{} && has_same_shape(spec, *shape_);
 }
 
-void Pool::learn(const RunSpec& spec) {
-  if (spec.learn || spec.grants != Grants{} || most_ == 0 || (hopeless_ && alike(spec, *hopeless_))) return;
+void SandboxPool::update_shape(const RunSpec& spec) {
+  if (spec.learn || spec.grants != Grants{} || most_ == 0 || (hopeless_ && has_same_shape(spec, *hopeless_))) return;
   if (!shape_) {
     shape_ = spec;
     return;
   }
-  misfits_ = other_ && alike(spec, *other_) ? misfits_ + 1 : 1;
+  misfits_ = other_ && has_same_shape(spec, *other_) ? misfits_ + 1 : 1;
   other_ = spec;
   if (misfits_ < kMisfitsToChange) return;
   shape_ = spec;
@@ -37,7 +37,7 @@ void Pool::learn(const RunSpec& spec) {
   retire_all();
 }
 
-void Pool::retire_all() {
+void SandboxPool::retire_all() {
   retired_.insert(forming_.begin(), forming_.end());
   retired_.insert(ready_.begin(), ready_.end());
   forming_.clear();
@@ -45,8 +45,8 @@ void Pool::retire_all() {
   lent_.clear();
 }
 
-std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
-  if (!serves(spec)) return learn(spec), std::nullopt;
+std::optional<std::uint64_t> SandboxPool::take(const RunSpec& spec) {
+  if (!serves(spec)) return update_shape(spec), std::nullopt;
   misfits_ = 0;
   if (ready_.empty()) {
     target_ = std::min(most_, target_ * 2);
@@ -60,36 +60,36 @@ std::optional<std::uint64_t> Pool::take(const RunSpec& spec) {
   return id;
 }
 
-std::size_t Pool::wanted() const {
+std::size_t SandboxPool::wanted() const {
   const std::size_t there = ready_.size() + forming_.size() + lent_.size();
   const std::size_t target = shape_ ? std::min(most_, target_) : 0;
   return target > there ? target - there : 0;
 }
 
-void Pool::ready(std::uint64_t id) {
+void SandboxPool::ready(std::uint64_t id) {
   if (forming_.erase(id) > 0) ready_.push_back(id);
 }
 
-void Pool::lend(std::uint64_t id, const RunSpec& spec) {
+void SandboxPool::mark_in_use(std::uint64_t id, const RunSpec& spec) {
   if (serves(spec)) lent_.insert(id);
   most_lent_ = std::max(most_lent_, lent_.size());
 }
 
-bool Pool::back(std::uint64_t id, const RunSpec& spec) {
+bool SandboxPool::return_sandbox(std::uint64_t id, const RunSpec& spec) {
   if (lent_.erase(id) == 0 || !serves(spec) || ready_.size() >= (most_ == 0 ? 0 : std::max(most_, most_lent_)))
     return false;
   ready_.push_back(id);
   return true;
 }
 
-void Pool::taken_gone(std::uint64_t id) { lent_.erase(id); }
+void SandboxPool::on_in_use_ended(std::uint64_t id) { lent_.erase(id); }
 
-void Pool::gone(std::uint64_t id) {
+void SandboxPool::on_ended(std::uint64_t id) {
   retired_.erase(id);
   if (forming_.erase(id) + std::erase(ready_, id) > 0) ++failures_;
 }
 
-std::vector<std::uint64_t> Pool::tend() {
+std::vector<std::uint64_t> SandboxPool::adjust_size() {
   std::vector<std::uint64_t> leave(retired_.begin(), retired_.end());
   target_ = std::max<std::size_t>(1, target_ - std::min(target_, (lowest_ + 1) / 2));
   const std::size_t keep = std::max(target_, std::exchange(most_lent_, lent_.size()));
@@ -101,7 +101,7 @@ std::vector<std::uint64_t> Pool::tend() {
   return leave;
 }
 
-std::vector<std::uint64_t> Pool::give_up() {
+std::vector<std::uint64_t> SandboxPool::reject_shape() {
   hopeless_ = std::exchange(shape_, std::nullopt);
   other_.reset();
   misfits_ = failures_ = 0;
@@ -109,7 +109,7 @@ std::vector<std::uint64_t> Pool::give_up() {
   return {retired_.begin(), retired_.end()};
 }
 
-std::vector<std::uint64_t> Pool::clear() {
+std::vector<std::uint64_t> SandboxPool::clear() {
   most_ = 0;
   retire_all();
   return {retired_.begin(), retired_.end()};

@@ -18,10 +18,11 @@
 
 namespace mycojobs::sandbox {
 
-class Pool {
+class SandboxPool {
  public:
   // memory_by_group: the memory limit of a sandbox can be changed when it receives its run.
-  explicit Pool(std::size_t most = 0, bool memory_by_group = false) : most_(most), memory_by_group_(memory_by_group) {}
+  explicit SandboxPool(std::size_t max = 0, bool memory_by_group = false)
+      : most_(max), memory_by_group_(memory_by_group) {}
 
   // Removes and returns a sandbox with the limits of this run; nullopt: none is ready.
   std::optional<std::uint64_t> take(const RunSpec&);
@@ -30,34 +31,35 @@ class Pool {
   const RunSpec& shape() const { return *shape_; }
 
   void forming(std::uint64_t id) { forming_.insert(id); }
-  void ready(std::uint64_t id);  // the sandbox is confined
-  void gone(std::uint64_t id);   // the sandbox has ended
-  // The sandbox serves this run, and returns with back() if the run leaves nothing behind.
-  void lend(std::uint64_t id, const RunSpec&);
+  void ready(std::uint64_t id);     // the sandbox is confined
+  void on_ended(std::uint64_t id);  // the sandbox has ended
+  // The sandbox serves this run, and returns with return_sandbox() if the run leaves nothing behind.
+  void mark_in_use(std::uint64_t id, const RunSpec&);
   // The sandbox is ready again after this run. Returns false if it is not needed or has an outdated shape.
-  bool back(std::uint64_t id, const RunSpec&);
-  void taken_gone(std::uint64_t id);  // a sandbox in use has ended
+  bool return_sandbox(std::uint64_t id, const RunSpec&);
+  void on_in_use_ended(std::uint64_t id);  // a sandbox in use has ended
   // Many sandboxes in a row have ended before a run arrived: further ones would fail too.
-  bool hopeless() const { return failures_ >= kMostFailures; }
+  bool has_failed_permanently() const { return failures_ >= kMaxFailures; }
   void count(SandboxCounts& into) const {
     into.ready += static_cast<std::uint32_t>(ready_.size());
     into.forming += static_cast<std::uint32_t>(forming_.size());
     into.lent += static_cast<std::uint32_t>(lent_.size());
   }
   // Called every few seconds: returns the sandboxes to end.
-  std::vector<std::uint64_t> tend();
-  std::vector<std::uint64_t> give_up();  // this shape cannot be set up: returns all sandboxes and rejects the shape
-  std::vector<std::uint64_t> clear();    // returns all sandboxes and disables the pool
+  std::vector<std::uint64_t> adjust_size();
+  std::vector<std::uint64_t>
+  reject_shape();                      // this shape cannot be set up: returns all sandboxes and rejects the shape
+  std::vector<std::uint64_t> clear();  // returns all sandboxes and disables the pool
 
  private:
-  static constexpr unsigned kMostFailures = 8;
-  bool alike(const RunSpec&, const RunSpec&) const;
+  static constexpr unsigned kMaxFailures = 8;
+  bool has_same_shape(const RunSpec&, const RunSpec&) const;
   bool serves(const RunSpec&) const;
-  void learn(const RunSpec&);
+  void update_shape(const RunSpec&);
   void retire_all();
 
   std::size_t most_, target_ = 1, lowest_ = 0;
-  std::size_t most_lent_ = 0;  // maximum since the last tend(); this many may return and be needed again
+  std::size_t most_lent_ = 0;  // maximum since the last adjust_size(); this many may return and be needed again
   bool memory_by_group_;
   std::optional<RunSpec> shape_, other_, hopeless_;  // other: of the last run with other limits
   unsigned failures_ = 0;                            // sandboxes that ended in the pool since the last take()

@@ -18,7 +18,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::size_t kMostProcesses = 4096;
+constexpr std::size_t kMaxProcesses = 4096;
 
 std::uint64_t own_us(pid_t pid) {
   clockid_t clock = 0;
@@ -46,7 +46,7 @@ void add_children(pid_t pid, std::vector<pid_t>& out) {
   for (pid_t child = 0; file >> child;) out.push_back(child);
 }
 
-constexpr std::size_t kMostListed = 3;
+constexpr std::size_t kMaxListed = 3;
 
 struct Process {
   pid_t pid = 0, parent = 0;
@@ -99,7 +99,7 @@ std::optional<long> pid_of(int pidfd) { return number_after(fmt::format("/proc/s
 
 std::vector<pid_t> tree_of(pid_t root) {
   std::vector<pid_t> all{root};
-  for (std::size_t i = 0; i < all.size() && all.size() < kMostProcesses; ++i) add_children(all[i], all);
+  for (std::size_t i = 0; i < all.size() && all.size() < kMaxProcesses; ++i) add_children(all[i], all);
   return all;
 }
 
@@ -121,11 +121,11 @@ std::string describe_survivors(pid_t init) {
   std::size_t listed = 0;
   for (const Process& process : all) {
     const bool counts = below.contains(process.pid) && (process.pid != init || below.size() == 1);
-    if (!counts || listed++ >= kMostListed) continue;
+    if (!counts || listed++ >= kMaxListed) continue;
     text +=
         fmt::format("{}process {} ({}, state {})", text.empty() ? "" : ", ", process.pid, process.name, process.state);
   }
-  if (listed > kMostListed) text += fmt::format(" and {} more", listed - kMostListed);
+  if (listed > kMaxListed) text += fmt::format(" and {} more", listed - kMaxListed);
   return text;
 }
 

@@ -87,7 +87,7 @@ std::uint32_t count_locks(pid_t init) {
   const auto tree = tree_of(init);
   const std::unordered_set<pid_t> own(tree.begin(), tree.end());
   std::ifstream file("/proc/locks");
-  if (!file) return CountedCalls::kMostLocks;
+  if (!file) return CountedCalls::kMaxLocks;
   std::uint32_t count = 0;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -106,10 +106,10 @@ std::uint32_t count_listeners(pid_t pid) {
   std::uint32_t count = 0;
   for (const std::string name : {"tcp", "tcp6"}) {
     std::ifstream file(fmt::format("/proc/{}/net/{}", pid, name));
-    if (!file && name == "tcp") return CountedCalls::kMostListeners;  // the other is not on every host
+    if (!file && name == "tcp") return CountedCalls::kMaxListeners;  // the other is not on every host
     std::string line;
     std::getline(file, line);  // the heading
-    while (count < CountedCalls::kMostListeners && std::getline(file, line)) {
+    while (count < CountedCalls::kMaxListeners && std::getline(file, line)) {
       std::istringstream words(line);
       std::string number, local, remote, state;
       words >> number >> local >> remote >> state;
@@ -132,14 +132,14 @@ class CallHelper {
   CallHelper(int launcher, CountPace& pace) : launcher_(launcher), pace_(pace) {}
   void serve() {
     (void)!::nice(10);  // the launcher ranks above the jobs, and this works for one of them
-    for (RawFrame frame; receive_raw(launcher_, frame) == Received::frame;) {
+    for (RawFrame frame; receive_raw(launcher_, frame) == ReceiveResult::frame;) {
       MakeListen listen;
       CountLocks locks;
       if (decode(frame, listen) && frame.fds.size() == 1) {
         make(listen, frame.fds[0]);
       } else if (decode(frame, locks)) {
         const std::uint32_t held = count([&] { return count_locks(locks.init); });
-        send_message(launcher_, CallHelped{0, held});
+        send_message(launcher_, HelperReply{0, held});
       }
     }
   }
@@ -150,12 +150,12 @@ class CallHelper {
     Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), wanted.fd, 0)));
     const int error = socket ? listen_on(socket.get(), wanted) : errno;
     socket.reset();
-    send_message(launcher_, CallHelped{error, 0});
+    send_message(launcher_, HelperReply{error, 0});
   }
   int listen_on(int socket, const MakeListen& wanted) {
     if (!is_listening(socket)) {
       if (listeners_left_ == 0)
-        listeners_left_ = CountedCalls::kMostListeners - count([&] { return count_listeners(wanted.pid); });
+        listeners_left_ = CountedCalls::kMaxListeners - count([&] { return count_listeners(wanted.pid); });
       if (listeners_left_ == 0) return ENOBUFS;
       --listeners_left_;
     }
@@ -174,12 +174,12 @@ class CallHelper {
 
   int launcher_;
   CountPace& pace_;
-  std::uint32_t listeners_left_ = CountedCalls::kMostListeners;
+  std::uint32_t listeners_left_ = CountedCalls::kMaxListeners;
 };
 
 }  // namespace
 
-bool CountedCalls::may_be_made(const RunSpec& spec) {
+bool CountedCalls::can_report(const RunSpec& spec) {
   const Grants& grants = spec.grants;
   return spec.limits.exec || grants.network != Network::none || !grants.fs_read.empty() || !grants.fs_write.empty();
 }
@@ -187,11 +187,11 @@ bool CountedCalls::may_be_made(const RunSpec& spec) {
 bool CountedCalls::is_one(const seccomp_notif& call) { return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen; }
 
 void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
-  constexpr std::size_t kMostWaiting = 1024;
-  in_tenth_ += call.data.nr == SYS_listen ? kMostInATenth / kMostListensInATenth : 1;
+  constexpr std::size_t kMaxWaiting = 1024;
+  in_tenth_ += call.data.nr == SYS_listen ? kMaxCallsPer100Ms / kMaxListensPer100Ms : 1;
   init_ = init;
   // On kernels before 5.19 a signal takes a call back, and its thread makes another one.
-  if (waiting_.size() == kMostWaiting) return answer(call, ENOBUFS);
+  if (waiting_.size() == kMaxWaiting) return answer(call, ENOBUFS);
   waiting_.push_back(call);
   answer_waiting();
 }
@@ -202,7 +202,7 @@ std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
     tenth_ = now_boot_ms / kTenthMs;
     in_tenth_ = 0;
   }
-  return in_tenth_ < kMostInATenth ? 0 : (tenth_ + 1) * kTenthMs;
+  return in_tenth_ < kMaxCallsPer100Ms ? 0 : (tenth_ + 1) * kTenthMs;
 }
 
 void CountedCalls::answer_waiting() {
@@ -226,7 +226,7 @@ void CountedCalls::answer(const seccomp_notif& call, int error) {
 
 // Counting is expensive, so it happens only after at least half of the limit was used or refused.
 bool CountedCalls::answer_lock(const seccomp_notif& call) {
-  if (locks_.left == 0 && locks_.refused % (kMostLocks / 2) == 0) {
+  if (locks_.left == 0 && locks_.refused % (kMaxLocks / 2) == 0) {
     locks_.refused = 1;
     asked_ = send_to_child(encode(CountLocks{init_}), {}) == 0;
     if (asked_) return false;
@@ -249,7 +249,7 @@ void CountedCalls::begin_listen(const seccomp_notif& call) {
   int error = pidfd ? 0 : errno;
   if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) error = ESRCH;
   const int wanted = static_cast<int>(call.data.args[1]);
-  const int queue = wanted < 0 || wanted > kMostPending ? kMostPending : wanted;
+  const int queue = wanted < 0 || wanted > kMaxPendingConnections ? kMaxPendingConnections : wanted;
   const MakeListen listen{static_cast<std::int32_t>(process.value_or(-1)), static_cast<std::int32_t>(call.data.args[0]),
                           queue};
   if (error == 0 && send_to_child(encode(listen), {pidfd.get()}) != 0) error = ENOBUFS;
@@ -271,38 +271,38 @@ int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<
 
 // Null: the child has ended. The first waiting call is refused, and the next call starts another child.
 void CountedCalls::on_frame(const RawFrame* frame) {
-  CallHelped helped{ENOBUFS, kMostLocks};
+  HelperReply helped{ENOBUFS, kMaxLocks};
   if (frame == nullptr) child_ = 0;
   if ((frame != nullptr && !decode(*frame, helped)) || !std::exchange(asked_, false)) return;
   const seccomp_notif call = waiting_.front();
   if (call.data.nr == SYS_listen) {
     waiting_.pop_front();
     answer(call, helped.error);
-  } else if (helped.locks <= kMostLocks / 2) {
-    locks_ = {kMostLocks - helped.locks};
+  } else if (helped.locks <= kMaxLocks / 2) {
+    locks_ = {kMaxLocks - helped.locks};
   }
   answer_waiting();
 }
 
 namespace {
 
-constexpr std::size_t kMostBytes = 8192;         // limit for all lines, which are sent in one frame
-constexpr std::size_t kMostBytesOfFiles = 6144;  // the rest is left for calls, programs and sockets
+constexpr std::size_t kMaxBytes = 8192;       // limit for all lines, which are sent in one frame
+constexpr std::size_t kMaxFilesBytes = 6144;  // the rest is left for calls, programs and sockets
 constexpr const char* kMore = "there was more than can be shown";
 // Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
 // files.
 constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
                                        "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
 
-struct Opening {
+struct FileOpenCall {
   const char* syscall;
   unsigned path, flags;  // which arguments
 };
 // openat2 has its flags in a structure of its own, and libc does not use it.
-constexpr Opening kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+constexpr FileOpenCall kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
 constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
 
-const Opening* opening_of(const std::string& name) {
+const FileOpenCall* opening_of(const std::string& name) {
   const auto* found =
       std::find_if(std::begin(kOpenings), std::end(kOpenings), [&](const auto& row) { return name == row.syscall; });
   return found == std::end(kOpenings) ? nullptr : found;
@@ -360,20 +360,20 @@ int refusal_of(const std::string& name) {
 
 bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
 
-void Learning::note(std::string line) {
+void PolicyRecorder::note(std::string line) {
   const bool is_file = line.starts_with("read ") || line.starts_with("write ");
   if (lines_.contains(line)) return;
-  if (bytes_ + line.size() > (is_file ? kMostBytesOfFiles : kMostBytes - std::strlen(kMore))) line = kMore;
+  if (bytes_ + line.size() > (is_file ? kMaxFilesBytes : kMaxBytes - std::strlen(kMore))) line = kMore;
   if (lines_.insert(line).second) bytes_ += line.size();
 }
 
-int Learning::judge(int listener, const seccomp_notif& call) {
+int PolicyRecorder::judge(int listener, const seccomp_notif& call) {
   const std::string name = syscall_name(call.data.arch, call.data.nr);
   const auto path_of = [&](unsigned argument) {
     const auto text = text_at(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
-  if (const Opening* opening = opening_of(name); opening != nullptr) {
+  if (const FileOpenCall* opening = opening_of(name); opening != nullptr) {
     const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
     const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
     const std::string path = path_of(opening->path);
@@ -399,7 +399,7 @@ int Learning::judge(int listener, const seccomp_notif& call) {
   return error;
 }
 
-bool Learning::answer(int listener) {
+bool PolicyRecorder::answer(int listener) {
   seccomp_notif call{};
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
   seccomp_notif_resp response{};
@@ -416,6 +416,6 @@ bool Learning::answer(int listener) {
   return true;
 }
 
-std::vector<std::string> Learning::lines() const { return {lines_.begin(), lines_.end()}; }
+std::vector<std::string> PolicyRecorder::lines() const { return {lines_.begin(), lines_.end()}; }
 
 }  // namespace mycojobs::sandbox

@@ -29,7 +29,7 @@ Violation describe_call(int listener, const std::optional<seccomp_notif>&);
 // "denied: keyctl(0x11, 0x0) by pid 7 (python): job killed"
 std::string describe(const Violation&);
 
-inline constexpr int kMostPending = 32;  // connections that wait to be accepted, of one listener
+inline constexpr int kMaxPendingConnections = 32;  // connections that wait to be accepted, of one listener
 
 // Calls for which the kernel allocates memory that is charged to no group. The filter reports them, and the launcher
 // limits the number of concurrent locks and listeners of a run:
@@ -45,11 +45,11 @@ inline constexpr int kMostPending = 32;  // connections that wait to be accepted
 // one has a child of its own, so that a run can block only itself.
 class CountedCalls {
  public:
-  static constexpr std::uint32_t kMostLocks = 8192, kMostListeners = 16;  // at a time
-  static constexpr std::uint32_t kMostInATenth = 2000;                    // calls that are accepted in 100 ms
-  static constexpr std::uint32_t kMostListensInATenth = 20;
+  static constexpr std::uint32_t kMaxLocks = 8192, kMaxListeners = 16;  // at a time
+  static constexpr std::uint32_t kMaxCallsPer100Ms = 2000;              // calls that are accepted in 100 ms
+  static constexpr std::uint32_t kMaxListensPer100Ms = 20;
 
-  static bool may_be_made(const RunSpec&);  // else its filter reports none of them
+  static bool can_report(const RunSpec&);  // else its filter reports none of them
   static bool is_one(const seccomp_notif&);
 
   // listener: of the run's filter; it outlives this object.
@@ -80,7 +80,7 @@ class CountedCalls {
   std::deque<seccomp_notif> waiting_;  // at most one for each thread, in the order of their arrival
   HostChildren::Child child_ = 0;
   bool asked_ = false;  // the child works on the first waiting call
-  Budget locks_{kMostLocks};
+  Budget locks_{kMaxLocks};
   std::uint64_t tenth_ = 0;
   std::uint32_t in_tenth_ = 0;
 };
@@ -91,7 +91,7 @@ bool is_observed(const char* syscall);
 // Records the calls of a run beyond its profile, for `policy learn`. The filter reports calls that it would refuse, and
 // opened files. Each report is recorded and answered as the filter would have answered. Nothing more is allowed: of the
 // reported calls only the opening of files continues, which every job may try.
-class Learning {
+class PolicyRecorder {
  public:
   // Answers one pending call. Returns false if no call is pending.
   bool answer(int listener);

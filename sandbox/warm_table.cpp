@@ -22,17 +22,17 @@ std::uint64_t WarmTable::give_up(std::list<std::uint64_t>::iterator place) {
   return id;
 }
 
-std::size_t WarmTable::over(Id context) const {
+std::size_t WarmTable::processes_over_share(Id context) const {
   const std::size_t part = most_ / held_.size(), has = held_.at(context);
   return has - std::min(has, part);
 }
 
 // Returns the resting process to discard; the end of the list: none may be discarded.
-std::list<std::uint64_t>::iterator WarmTable::dispensable() {
+std::list<std::uint64_t>::iterator WarmTable::eviction_candidate() {
   auto found = resting_.end();
   std::size_t most_over = 0;
   for (auto place = resting_.begin(); place != resting_.end(); ++place) {
-    const std::size_t its = over(all_.at(*place).context);
+    const std::size_t its = processes_over_share(all_.at(*place).context);
     if (its <= most_over) continue;
     most_over = its;
     found = place;
@@ -46,7 +46,7 @@ WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm, Id context) {
   newest_[warm.family] = warm.key;
   Ids leave;
   while (all_.size() > most_) {
-    const auto place = dispensable();
+    const auto place = eviction_candidate();
     if (place == resting_.end()) break;
     leave.push_back(give_up(place));
   }
@@ -76,17 +76,17 @@ WarmTable::Ids WarmTable::forget(const std::string& key) {
   return leave;
 }
 
-bool WarmTable::may_stay(std::uint64_t id) const {
+bool WarmTable::can_rest(std::uint64_t id) const {
   const auto found = all_.find(id);
   if (found == all_.end() || found->second.rests || found->second.leaves) return false;
-  if (all_.size() > most_ && over(found->second.context) > 0) return false;
+  if (all_.size() > most_ && processes_over_share(found->second.context) > 0) return false;
   const Warm& warm = found->second.warm;
   const auto newest = newest_.find(warm.family);
   return newest == newest_.end() || newest->second == warm.key;
 }
 
-bool WarmTable::back(std::uint64_t id, std::uint64_t now_boot_ms) {
-  if (!may_stay(id)) return false;
+bool WarmTable::return_process(std::uint64_t id, std::uint64_t now_boot_ms) {
+  if (!can_rest(id)) return false;
   Process& process = all_.at(id);
   process.rests = true;
   process.until_boot_ms = now_boot_ms + process.warm.idle_ms;

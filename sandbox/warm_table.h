@@ -25,7 +25,7 @@ class WarmTable {
   using Ids = std::vector<std::uint64_t>;  // sandboxes that must end now
 
   // most: maximum number in use and resting, as far as resting ones can be discarded. 0: no process stays.
-  explicit WarmTable(std::size_t most = 0) : most_(most) {}
+  explicit WarmTable(std::size_t max = 0) : most_(max) {}
 
   // Returns the process of this key that has rested for the shortest time, which is then in use; nullopt: none.
   std::optional<std::uint64_t> take(const Warm&);
@@ -36,9 +36,9 @@ class WarmTable {
   Ids renewed(const Warm&);
   // Processes of this key serve no further run: those in use end after their run.
   Ids forget(const std::string& key);
-  bool may_stay(std::uint64_t id) const;  // after its run
+  bool can_rest(std::uint64_t id) const;  // after its run
   // The process has finished its run and rests. Returns false if it must end.
-  bool back(std::uint64_t id, std::uint64_t now_boot_ms);
+  bool return_process(std::uint64_t id, std::uint64_t now_boot_ms);
   void gone(std::uint64_t id);
   // Returns the processes whose time is over; next_expiry() is the next time to call this.
   Ids expired(std::uint64_t now_boot_ms);
@@ -55,8 +55,8 @@ class WarmTable {
     std::list<std::uint64_t>::iterator place = {};  // only while resting
   };
   std::uint64_t give_up(std::list<std::uint64_t>::iterator);
-  std::size_t over(Id context) const;  // number of processes beyond the context's share
-  std::list<std::uint64_t>::iterator dispensable();
+  std::size_t processes_over_share(Id context) const;  // number of processes beyond the context's share
+  std::list<std::uint64_t>::iterator eviction_candidate();
 
   std::size_t most_;
   std::unordered_map<std::uint64_t, Process> all_;

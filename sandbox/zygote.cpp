@@ -68,14 +68,14 @@ class Zygote {
 };
 
 void Zygote::refuse(const std::string& why) const {
-  send_message(kControl, Refused{std::string(host_.name) + ": " + why});
+  send_message(kControl, RequestRefused{std::string(host_.name) + ": " + why});
   std::exit(1);
 }
 
 void Zygote::take_filters() {
   RawFrame frame;
   Programs programs;
-  if (receive_raw(kControl, frame) != Received::frame) std::exit(0);  // the launcher has ended
+  if (receive_raw(kControl, frame) != ReceiveResult::frame) std::exit(0);  // the launcher has ended
   if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
     refuse("the launcher speaks another protocol");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
@@ -122,12 +122,12 @@ std::vector<std::string> mapped_files() {
 
 // Sends as many paths as fit into a frame: enough for all libraries and several hundred modules.
 void Zygote::send_files() const {
-  constexpr std::size_t kMostBytes = 80U << 10;
+  constexpr std::size_t kMaxBytes = 80U << 10;
   LoadedFiles loaded{mapped_files()};
   for (auto& file : host_.loaded != nullptr ? host_.loaded() : std::vector<std::string>())
     loaded.files.push_back(std::move(file));
   std::size_t bytes = 0, count = 0;
-  while (count < loaded.files.size() && (bytes += loaded.files[count].size() + 4) < kMostBytes) ++count;
+  while (count < loaded.files.size() && (bytes += loaded.files[count].size() + 4) < kMaxBytes) ++count;
   loaded.files.resize(count);
   send_message(kControl, loaded);
 }
@@ -155,11 +155,11 @@ void Zygote::serve() {
     if (sources[1].revents != 0) reap();
     if (sources[0].revents == 0) continue;
     RawFrame frame;
-    const Received received = receive_raw(kControl, frame, MSG_DONTWAIT);
-    if (received == Received::frame) fork_run(std::move(frame));
-    if (received == Received::cut) refuse_run(frame);
+    const ReceiveResult received = receive_raw(kControl, frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::frame) fork_run(std::move(frame));
+    if (received == ReceiveResult::cut) refuse_run(frame);
     // all runs end with this process
-    if (received == Received::closed || received == Received::malformed) std::_Exit(0);
+    if (received == ReceiveResult::closed || received == ReceiveResult::malformed) std::_Exit(0);
   }
 }
 
@@ -201,16 +201,16 @@ void Zygote::fork_run(RawFrame&& frame) {
   const int error = errno;
   forget(frame, run.request.grants);
   if (pid < 0) {
-    send_message(kControl, Forked{run.request.run, error});
+    send_message(kControl, RunForked{run.request.run, error});
     return;
   }
   runs_[pid] = run.request.run;
   const Fd pidfd(::pidfd_open(pid, 0));  // not reaped yet, so the pid is still valid
   if (pidfd) {
-    send_message(kControl, Forked{run.request.run, 0}, {pidfd.get()});
+    send_message(kControl, RunForked{run.request.run, 0}, {pidfd.get()});
   } else {
     ::kill(pid, SIGKILL);
-    send_message(kControl, Forked{run.request.run, errno});
+    send_message(kControl, RunForked{run.request.run, errno});
   }
 }
 
@@ -219,7 +219,7 @@ void Zygote::refuse_run(RawFrame& frame) {
   Fork request;
   if (!decode(frame, request)) std::_Exit(1);
   forget(frame, request.grants);
-  send_message(kControl, Forked{request.run, EMFILE});
+  send_message(kControl, RunForked{request.run, EMFILE});
 }
 
 // A reaped init proves that its namespace is empty. Its usage includes all processes that it had reaped.
@@ -231,7 +231,8 @@ void Zygote::reap() {
   for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0;) {
     const auto found = runs_.find(pid);
     if (found == runs_.end()) continue;
-    send_message(kControl, Reaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
+    send_message(kControl,
+                 InitReaped{found->second, status, microseconds(usage.ru_utime), microseconds(usage.ru_stime)});
     runs_.erase(found);
   }
   ::explicit_bzero(&info, sizeof info);
@@ -257,10 +258,10 @@ int exchange_rights(unsigned (&in_force)[2]) {
 
 }  // namespace
 
-RightsAside::RightsAside() {
+CapabilityDropScope::CapabilityDropScope() {
   if (exchange_rights(before_) != 0) std::abort();
 }
-RightsAside::~RightsAside() {
+CapabilityDropScope::~CapabilityDropScope() {
   if (exchange_rights(before_) != 0) std::abort();
 }
 

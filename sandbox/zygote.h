@@ -43,12 +43,12 @@ struct ZygoteHost {
 
 // While it exists, the process has no effective capabilities: for code from the operator during warm-up. This protects
 // against mistakes, not against malicious code, which could make the capabilities effective again.
-class RightsAside {
+class CapabilityDropScope {
  public:
-  RightsAside();
-  RightsAside(const RightsAside&) = delete;
-  RightsAside& operator=(const RightsAside&) = delete;
-  ~RightsAside();
+  CapabilityDropScope();
+  CapabilityDropScope(const CapabilityDropScope&) = delete;
+  CapabilityDropScope& operator=(const CapabilityDropScope&) = delete;
+  ~CapabilityDropScope();
 
  private:
   unsigned before_[2] = {};

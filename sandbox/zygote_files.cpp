@@ -38,9 +38,9 @@ std::string on_host(const std::string& path, const ScriptHost& host) {
 
 }  // namespace
 
-Loaded::Loaded() : since_(now()) {}
+LoadedFileSet::LoadedFileSet() : since_(now()) {}
 
-void Loaded::add(const std::vector<std::string>& files, const ScriptHost& host) {
+void LoadedFileSet::add(const std::vector<std::string>& files, const ScriptHost& host) {
   for (const auto& file : files) {
     File loaded{on_host(file, host)};
     if (loaded.path.empty()) continue;
@@ -52,7 +52,7 @@ void Loaded::add(const std::vector<std::string>& files, const ScriptHost& host) 
   }
 }
 
-std::string Loaded::changed() const {
+std::string LoadedFileSet::changed() const {
   for (const File& file : files_) {
     struct stat is {};
     const bool there = ::stat(file.path.c_str(), &is) == 0;
@@ -61,21 +61,21 @@ std::string Loaded::changed() const {
   return {};
 }
 
-std::string Loaded::mistrusted() const {
+std::string LoadedFileSet::trust_problem() const {
   for (const File& file : files_) {
-    if (std::string problem = mistrust_path(file.path); !problem.empty()) return problem;
+    if (std::string problem = check_path_ownership(file.path); !problem.empty()) return problem;
   }
   return {};
 }
 
 namespace {
 
-constexpr unsigned kLookSeconds = 5;
+constexpr unsigned kCheckSeconds = 5;
 
 // Sends each folder. Returns the problem, or an empty text.
 std::string open_folders(const ScriptHost& host, int socket) {
   for (const auto& folder : host.folders) {
-    if (std::string problem = mistrust_tree(folder.path); !problem.empty()) return problem;
+    if (std::string problem = check_tree_ownership(folder.path); !problem.empty()) return problem;
   }
   for (const auto& folder : host.folders) {
     const auto mount = open_trusted(folder.path);
@@ -87,19 +87,19 @@ std::string open_folders(const ScriptHost& host, int socket) {
 
 }  // namespace
 
-void stand_by_folders(const ScriptHost& host, int socket) {
-  const auto refuse = [&](const std::string& why) { send_message(socket, Refused{why}); };
-  Loaded loaded;
+void watch_folders(const ScriptHost& host, int socket) {
+  const auto refuse = [&](const std::string& why) { send_message(socket, RequestRefused{why}); };
+  LoadedFileSet loaded;
   if (const std::string problem = open_folders(host, socket); !problem.empty()) return refuse(problem);
   RawFrame frame;
-  for (LoadedFiles files; receive_raw(socket, frame) == Received::frame && decode(frame, files);)
+  for (LoadedFiles files; receive_raw(socket, frame) == ReceiveResult::frame && decode(frame, files);)
     loaded.add(files.files, host);
   if (Ready all; !decode(frame, all)) return;
-  if (const std::string problem = host.context == 0 ? std::string() : loaded.mistrusted(); !problem.empty())
+  if (const std::string problem = host.context == 0 ? std::string() : loaded.trust_problem(); !problem.empty())
     return refuse("what has been loaded: " + problem);
   send_message(socket, Ready{});
   std::string changed;
-  while ((changed = loaded.changed()).empty()) ::sleep(kLookSeconds);
+  while ((changed = loaded.changed()).empty()) ::sleep(kCheckSeconds);
   send_message(socket, LoadedFiles{{changed}});
 }
 

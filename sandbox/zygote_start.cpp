@@ -355,7 +355,7 @@ int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SI
 int wait_for_id_maps(ChildSide& side) {
   RawFrame frame;
   MapsWritten written;
-  if (receive_raw(side.control, frame) != Received::frame || !decode(frame, written)) ::_exit(0);
+  if (receive_raw(side.control, frame) != ReceiveResult::frame || !decode(frame, written)) ::_exit(0);
   return 0;
 }
 
@@ -451,7 +451,7 @@ constexpr StartStep kSteps[] = {
     int error = step.run(side);
     if (side.start.fail_step == step.name) error = EIO;
     if (error == 0) continue;
-    send_message(side.control, StepFailed{step.name, error});
+    send_message(side.control, SetupStepFailed{step.name, error});
     ::_exit(1);
   }
   ::_exit(1);
@@ -473,8 +473,9 @@ StartFailure end_failed(const StartedZygote& zygote, int error) {
   ::kill(zygote.pid, SIGKILL);
   ::waitpid(zygote.pid, nullptr, 0);
   RawFrame frame;
-  StepFailed own;
-  if (receive_raw(zygote.control.get(), frame) == Received::frame && decode(frame, own)) return {own.step, own.error};
+  SetupStepFailed own;
+  if (receive_raw(zygote.control.get(), frame) == ReceiveResult::frame && decode(frame, own))
+    return {own.step, own.error};
   return {"zygote_write_maps", error};
 }
 

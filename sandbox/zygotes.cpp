@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::uint64_t kWarmUpMs = 60000;
 // Further runs wait here, so that the zygote's socket never fills up and a waiting run can still be cancelled.
-constexpr std::uint32_t kMostUnanswered = 16;
+constexpr std::uint32_t kMaxUnanswered = 16;
 
 // Returns the problem; none: every attack failed, and the last one was detected and ended the job.
-std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings& settings) {
+std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSettings& settings) {
   char answer[1024];
   const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
   if (canary.outcome.setup_error) return canary.outcome.setup_error;
@@ -45,12 +45,12 @@ std::optional<SetupError> judge_canary(const Run& canary, const ZygotesSettings&
 // reason.
 constexpr std::uint64_t kPausePerAttempt = 4;
 
-constexpr std::uint32_t kMostPrewarmedUnanswered = 2;
+constexpr std::uint32_t kMaxUnansweredPrewarmed = 2;
 constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
 
-Zygotes::Zygotes(Loop& loop, Runs& runs, HostChildren& children, Runs::Warn warn, Tried tried)
+Zygotes::Zygotes(Loop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished tried)
     : loop_(loop),
       runs_(runs),
       warn_(std::move(warn)),
@@ -61,7 +61,7 @@ Zygotes::Zygotes(Loop& loop, Runs& runs, HostChildren& children, Runs::Warn warn
 void Zygotes::configure(ZygotesSettings settings) {
   settings_ = std::move(settings);
   warm_ = WarmTable(settings_.warm_processes);
-  tend();
+  maintain();
 }
 
 Zygotes::~Zygotes() {
@@ -92,12 +92,12 @@ Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& probl
   zygote.key = key;
   zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
-  if (zygote.state == State::checking && !stand_by(zygote))
+  if (zygote.state == State::checking && !start_spare(zygote))
     problem = SetupError{"zygote_folder", errno, remedy_for_step("zygote_folder", errno)};
   else if (zygote.state == State::starting)
     problem = begin(zygote);
   if (problem) return nullptr;
-  if (key.first != kCanaryHost) zygote.pool = Pool(settings_.prewarmed, settings_.memory_cgroup);
+  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.memory_cgroup);
   zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
     fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
   });
@@ -122,23 +122,23 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
   return {};
 }
 
-bool Zygotes::stand_by(Zygote& zygote) {
+bool Zygotes::start_spare(Zygote& zygote) {
   zygote.child = children_.start(
-      kFolderChildName, [row = row_of(zygote.key)](int socket) { stand_by_folders(*row, socket); },
-      [this, &zygote](HostChildren::Child, RawFrame* frame) { heard_of_folders(zygote, frame); });
+      kFolderChildName, [row = row_of(zygote.key)](int socket) { watch_folders(*row, socket); },
+      [this, &zygote](HostChildren::Child, RawFrame* frame) { on_folders_opened(zygote, frame); });
   return zygote.child != 0;
 }
 
 // Handles a frame of the zygote's child, in the order of its steps; null: the child has ended.
-void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
+void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
   const std::size_t all = row_of(zygote.key)->folders.size();
   FolderOpened folder;
   Ready ready;
-  Refused refused;
+  RequestRefused refused;
   LoadedFiles changed;
   if (frame == nullptr) {
     zygote.child = 0;
-    if (comes_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "what looks through its folders has ended"});
+    if (starts_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "what looks through its folders has ended"});
     if (zygote.outlived.empty()) zygote.outlived = "what watches its folders has ended: whether a file";
   } else if (zygote.problem) {
     return;
@@ -150,7 +150,7 @@ void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
   } else if (decode(*frame, folder) && frame->fds.empty() && zygote.state == State::checking) {
     fail(zygote, {"zygote_folder", EMFILE, remedy_for_step("zygote_folder", EMFILE)});
   } else if (decode(*frame, ready) && zygote.state == State::starting) {
-    begin_trial(zygote);
+    start_canary(zygote);
   } else if (decode(*frame, refused)) {
     const bool before = zygote.state == State::checking;
     fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.why});
@@ -162,21 +162,21 @@ void Zygotes::heard_of_folders(Zygote& zygote, RawFrame* frame) {
 // Records the loaded files. Only the child may access files in folders.
 void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
   const ScriptHost& row = *row_of(zygote.key);
-  return row.folders.empty() ? zygote.loaded.add(files, row) : tell_child(zygote, LoadedFiles{files});
+  return row.folders.empty() ? zygote.loaded.add(files, row) : send_to_child(zygote, LoadedFiles{files});
 }
 
 template <class Message>
-void Zygotes::tell_child(Zygote& zygote, const Message& message) {
-  if (const int error = children_.say(zygote.child, message); error != 0)
+void Zygotes::send_to_child(Zygote& zygote, const Message& message) {
+  if (const int error = children_.send_message_to(zygote.child, message); error != 0)
     fail(zygote, {"zygote_folder", error, "what watches its folders takes no word"});
 }
 
 // Files of the system are trusted; files that an operator has configured for a context are checked first.
 void Zygotes::warmed_up(Zygote& zygote) {
   const ScriptHost& row = *row_of(zygote.key);
-  if (!row.folders.empty()) return tell_child(zygote, Ready{});
-  const std::string problem = row.context == 0 ? std::string() : zygote.loaded.mistrusted();
-  if (problem.empty()) return begin_trial(zygote);
+  if (!row.folders.empty()) return send_to_child(zygote, Ready{});
+  const std::string problem = row.context == 0 ? std::string() : zygote.loaded.trust_problem();
+  if (problem.empty()) return start_canary(zygote);
   fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
 }
 
@@ -185,7 +185,7 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   ScriptHost host = row;
   Build build = installed_build(row.program);
   host.program = build.program;
-  zygote.loaded = Loaded();
+  zygote.loaded = LoadedFileSet();
   loaded(zygote, build.files);
   std::string& reported = other_builds_[row.program];
   if (build.why_not != reported && !build.why_not.empty())
@@ -195,7 +195,7 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   return host;
 }
 
-bool Zygotes::comes_up(const Zygote& zygote) const {
+bool Zygotes::starts_up(const Zygote& zygote) const {
   return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::trying;
 }
 
@@ -215,12 +215,12 @@ void Zygotes::warm(const std::string& host, Id context) {
   if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
 }
 
-void Zygotes::submit(Run& run) {
+void Zygotes::submit(SandboxRun& run) {
   std::optional<SetupError> problem;
   Zygote* zygote = current_or_new({run.spec.host, run.spec.context}, problem);
   if (zygote == nullptr) {
     runs_.fail_setup(run, problem->step, problem->error, problem->remedy);
-    return runs_.end(run);
+    return runs_.finish_run(run);
   }
   run.zygote = zygote->id;
   zygote->waiting.push_back(run.id);
@@ -229,27 +229,27 @@ void Zygotes::submit(Run& run) {
 
 void Zygotes::feed(Zygote& zygote) {
   const bool serves = !zygote.problem && (zygote.state == State::serving || zygote.state == State::retired);
-  while (serves && !zygote.waiting.empty() && zygote.unanswered < kMostUnanswered) {
-    Run* run = runs_.find(zygote.waiting.front());
+  while (serves && !zygote.waiting.empty() && zygote.unanswered < kMaxUnanswered) {
+    SandboxRun* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
     if (run == nullptr || adopt(zygote, *run) || opens_folders(*run)) continue;
     if (!fork(zygote, *run)) continue;
     if (run->warm) {
       discard(warm_.made(run->id, run->spec.warm, run->spec.context));
     } else if (run->runs > 1) {
-      zygote.pool.lend(run->id, run->spec);
+      zygote.pool.mark_in_use(run->id, run->spec);
     }
   }
   if (serves) refill(zygote);
 }
 
 // Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
-bool Zygotes::opens_folders(Run& run) {
+bool Zygotes::opens_folders(SandboxRun& run) {
   const Grants& grants = run.spec.grants;
   const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
   if (run.folders.size() == folders) return false;
   granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_short) {
-    Run* of = runs_.find(id);
+    SandboxRun* of = runs_.find(id);
     if (of == nullptr) return;
     if (opened) {
       of->folders = std::move(*opened);
@@ -257,19 +257,19 @@ bool Zygotes::opens_folders(Run& run) {
     }
     if (opened.error().code == Code::unavailable) {
       if (host_short) {
-        decide_unstarted(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
+        set_not_started(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
       } else {
-        decide_unstarted(*of, opened.error().message);
+        set_not_started(*of, opened.error().message);
       }
     } else {
       decide_setup_error(*of, "grants", EINVAL, opened.error().message);
     }
-    runs_.end(*of);
+    runs_.finish_run(*of);
   });
   return true;
 }
 
-bool Zygotes::fork(Zygote& zygote, Run& run) {
+bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
   const std::uint64_t id = run.id;
   run.zygote = zygote.id;
   if (!runs_.fork(run, zygote.process.control.get())) return false;
@@ -300,12 +300,12 @@ void Zygotes::replace(Zygote& zygote) {
 void Zygotes::read_control(Zygote& zygote) {
   for (;;) {
     RawFrame frame;
-    const Received received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
-    if (received == Received::nothing) break;
-    if (received != Received::frame || !obey(zygote, frame)) {
+    const ReceiveResult received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) break;
+    if (received != ReceiveResult::frame || !obey(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      return fail(zygote, {"zygote_warm_up", received == Received::closed ? ESRCH : EPROTO, words_of(zygote)});
+      return fail(zygote, {"zygote_warm_up", received == ReceiveResult::closed ? ESRCH : EPROTO, words_of(zygote)});
     }
   }
   feed(zygote);
@@ -315,19 +315,19 @@ void Zygotes::read_control(Zygote& zygote) {
 bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
   LoadedFiles loaded;
   Ready ready;
-  Refused refused;
-  StepFailed step;
-  Forked forked;
-  Reaped reaped;
+  RequestRefused refused;
+  SetupStepFailed step;
+  RunForked forked;
+  InitReaped reaped;
   if (decode(frame, forked)) {
     if (zygote.unanswered > 0) --zygote.unanswered;
-    Run* run = runs_.find(forked.run);
+    SandboxRun* run = runs_.find(forked.run);
     if (run == nullptr || run->zygote != zygote.id) return false;
     if (forked.error != 0) zygote.running.erase(forked.run);
     return runs_.forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
   }
   if (decode(frame, reaped)) {
-    Run* run = runs_.find(reaped.run);
+    SandboxRun* run = runs_.find(reaped.run);
     return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
   }
   if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
@@ -339,21 +339,21 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     return true;
   }
   if (decode(frame, refused))
-    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMostWords)});
+    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMaxWords)});
   else if (decode(frame, step))
-    fail(zygote, {step.step.substr(0, kMostStepName), step.error, remedy_for_step(step.step, step.error)});
+    fail(zygote, {step.step.substr(0, kMaxStepName), step.error, remedy_for_step(step.step, step.error)});
   else
     return false;
   return true;
 }
 
-void Zygotes::begin_trial(Zygote& zygote) {
+void Zygotes::start_canary(Zygote& zygote) {
   zygote.state = State::trying;
   fork(zygote, runs_.add_canary(zygote.key.first, zygote.key.second));
 }
 
-void Zygotes::end_trial(Zygote& zygote, Run& canary) {
-  auto problem = judge_canary(canary, settings_);
+void Zygotes::finish_canary(Zygote& zygote, SandboxRun& canary) {
+  auto problem = check_canary(canary, settings_);
   if (!settings_.leave_out.empty()) problem.reset();  // the sandbox need not hold
   zygote.reported = true;
   if (problem) {
@@ -382,7 +382,7 @@ void Zygotes::begin_serving(Zygote& zygote) {
   if (old->running.empty() && old->waiting.empty()) fail(*old, {});
 }
 
-void Zygotes::run_gone(Run& run) {
+void Zygotes::run_ended_in(SandboxRun& run) {
   warm_.gone(run.id);
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
@@ -391,9 +391,9 @@ void Zygotes::run_gone(Run& run) {
   if (run.idle) {
     idle_ended(*zygote, run);
   } else {
-    zygote->pool.taken_gone(run.id);
+    zygote->pool.on_in_use_ended(run.id);
   }
-  if (run.canary && zygote->state == State::trying) end_trial(*zygote, run);
+  if (run.canary && zygote->state == State::trying) finish_canary(*zygote, run);
   if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
 }
 
@@ -406,7 +406,7 @@ std::string Zygotes::words_of(const Zygote& zygote) const {
   const ScriptHost* row = row_of(zygote.key);
   std::string command = row->program.substr(row->program.rfind('/') + 1);
   for (const auto& argument : row->arguments) command += ' ' + argument;
-  return command.substr(0, kMostWords) + ": did not come up, and did not say why";
+  return command.substr(0, kMaxWords) + ": did not come up, and did not say why";
 }
 
 // stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.
@@ -418,8 +418,8 @@ void Zygotes::read_err(Zygote& zygote) {
   std::string words(text, static_cast<std::size_t>(size));
   std::replace_if(
       words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  if (comes_up(zygote)) {
-    zygote.last_words = (zygote.last_words + words).substr(0, kMostWords);
+  if (starts_up(zygote)) {
+    zygote.last_words = (zygote.last_words + words).substr(0, kMaxWords);
   } else {
     report_words(zygote, std::move(words));
   }
@@ -447,7 +447,7 @@ void Zygotes::fail(Zygote& zygote, SetupError why) {
       Zygote* failed = find(id);
       if (failed == nullptr) return;
       if (failed->process.pid > 0) return fail(*failed, {});  // the process was just being started
-      bury(*failed, failed->problem->error == ESRCH);
+      reap_zygote(*failed, failed->problem->error == ESRCH);
     });
   }
   if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
@@ -458,7 +458,7 @@ void Zygotes::fail(Zygote& zygote, SetupError why) {
   }
 }
 
-void Zygotes::fail_silent(const Run& run) {
+void Zygotes::fail_silent(const SandboxRun& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
   warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
@@ -471,16 +471,16 @@ void Zygotes::reap(Zygote& zygote) {
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
   // Killed by another process: it ended before this launcher had a reason to kill it, and not by exit.
-  bury(zygote, zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  reap_zygote(zygote, zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-void Zygotes::bury(Zygote& zygote, bool killed) {
+void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
   children_.forget(zygote.child);
   loop_.unwatch(zygote.control_watch, zygote.process.control.get());
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
   auto owned = std::move(zygotes_.extract(zygote.id).mapped());
-  const bool never_served = comes_up(*owned);
+  const bool never_served = starts_up(*owned);
   if (never_served && !killed) {
     const std::uint64_t now = boot_ms();
     failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
@@ -488,17 +488,17 @@ void Zygotes::bury(Zygote& zygote, bool killed) {
   if (never_served && !owned->reported) tried_(owned->key.first, owned->key.second, owned->problem);
   if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
   for (std::uint64_t id : owned->running) {
-    if (Run* run = runs_.find(id); run != nullptr) runs_.end(*run);
+    if (SandboxRun* run = runs_.find(id); run != nullptr) runs_.finish_run(*run);
   }
   for (std::uint64_t id : owned->waiting) {
-    Run* run = runs_.find(id);
+    SandboxRun* run = runs_.find(id);
     if (run == nullptr) continue;
     if (never_served && killed) {  // not an error of the job
-      decide(*run, RunStatus::lost, "its script host ended while it warmed up");
-      runs_.end(*run);
+      set_outcome(*run, RunStatus::lost, "its script host ended while it warmed up");
+      runs_.finish_run(*run);
     } else if (never_served) {
       runs_.fail_setup(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
-      runs_.end(*run);
+      runs_.finish_run(*run);
     } else {
       submit(*run);
     }
@@ -507,13 +507,13 @@ void Zygotes::bury(Zygote& zygote, bool killed) {
 
 // An idle sandbox may have died while it waited; then the next one is tried. If the limits of this run cannot be set in
 // one sandbox, they cannot be set in the others, which are kept for other runs.
-bool Zygotes::adopt(Zygote& zygote, Run& run) {
+bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
   if (run.spec.warm.runs > 0) return adopt_warm(run);
   while (const auto id = zygote.pool.take(run.spec)) {
-    Run* idle = runs_.find(*id);
+    SandboxRun* idle = runs_.find(*id);
     if (idle == nullptr) continue;
     if (runs_.adopt(*idle, run)) {
-      if (idle->runs > 1) zygote.pool.lend(*id, idle->spec);
+      if (idle->runs > 1) zygote.pool.mark_in_use(*id, idle->spec);
       count_run(zygote);
       return true;
     }
@@ -524,10 +524,10 @@ bool Zygotes::adopt(Zygote& zygote, Run& run) {
 
 // Skips processes that died while idle. The key implies context and host; the comparison is a second check against
 // equal keys.
-bool Zygotes::adopt_warm(Run& run) {
+bool Zygotes::adopt_warm(SandboxRun& run) {
   discard(warm_.renewed(run.spec.warm));
   while (const auto id = warm_.take(run.spec.warm)) {
-    Run* resting = runs_.find(*id);
+    SandboxRun* resting = runs_.find(*id);
     if (resting == nullptr) continue;
     const RunSpec& its = resting->spec;
     if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants ||
@@ -540,10 +540,10 @@ bool Zygotes::adopt_warm(Run& run) {
   return false;
 }
 
-bool Zygotes::staying(const Run& run) {
+bool Zygotes::staying(const SandboxRun& run) {
   const Zygote* zygote = find(run.zygote);
   return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
-         warm_.may_stay(run.id);
+         warm_.can_rest(run.id);
 }
 
 void Zygotes::end_expired() {
@@ -555,7 +555,7 @@ void Zygotes::end_expired() {
 // Discards idle warm processes of a zygote that must not serve any more. Active processes end with their run.
 void Zygotes::discard_warm(const Zygote& zygote) {
   for (const std::uint64_t id : zygote.running) {
-    if (Run* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
+    if (SandboxRun* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
       warm_.gone(id);
       runs_.discard(*run);
     }
@@ -565,14 +565,14 @@ void Zygotes::discard_warm(const Zygote& zygote) {
 // Waiting runs are served first, and only few sandboxes are prewarmed at a time, so that new runs are not delayed.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
-         zygote.unanswered < kMostPrewarmedUnanswered && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
-    Run& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
+         zygote.unanswered < kMaxUnansweredPrewarmed && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
+    SandboxRun& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
     zygote.pool.forming(prewarmed.id);
     if (!fork(zygote, prewarmed)) return;
   }
 }
 
-void Zygotes::confined(Run& run) {
+void Zygotes::confined(SandboxRun& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || !run.idle) return;
   zygote->pool.ready(run.id);
@@ -580,43 +580,44 @@ void Zygotes::confined(Run& run) {
 }
 
 // Waiting runs are started by the caller, which handles a message of the zygote or the sandbox.
-bool Zygotes::turned(Run& run) {
+bool Zygotes::turned(SandboxRun& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
-  if (run.warm ? !warm_.back(run.id, boot_ms()) : !zygote->pool.back(run.id, run.spec)) return false;
+  if (run.warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
+    return false;
   if (run.warm) end_expired();
   feed(*zygote);
   return true;
 }
 
-void Zygotes::tend() {
-  tending_ = loop_.at(boot_ms() + kTendMs, [this] { tend(); });
+void Zygotes::maintain() {
+  tending_ = loop_.at(boot_ms() + kTendMs, [this] { maintain(); });
   for (const auto& [id, zygote] : zygotes_) {
-    discard(zygote->pool.tend());
+    discard(zygote->pool.adjust_size());
     const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
                      boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
-    if (zygote->state == State::serving && outlived(*zygote)) {
+    if (zygote->state == State::serving && is_outdated(*zygote)) {
       replace(*zygote);
     } else if (old && zygote->served > 0 && zygote->state == State::serving) {
       zygote->since_boot_ms = boot_ms();
       replace(*zygote);
     }
   }
-  tell_kept();
+  report_prewarmed_count();
 }
 
-void Zygotes::tell_kept() {
+void Zygotes::report_prewarmed_count() {
   SandboxCounts now;
   for (const auto& [id, zygote] : zygotes_) {
     if (zygote->state == State::serving) ++now.zygotes;
     zygote->pool.count(now);
   }
-  if (kept_ && now != reported_) kept_(now);
+  if (on_prewarmed_count_ && now != reported_) on_prewarmed_count_(now);
   reported_ = now;
 }
 
 // True if a loaded file has changed: jobs would run code that is no longer installed.
-bool Zygotes::outlived(Zygote& zygote) {
+bool Zygotes::is_outdated(Zygote& zygote) {
   std::string changed = row_of(zygote.key)->folders.empty() ? zygote.loaded.changed() : zygote.outlived;
   if (changed.empty()) return false;
   if (changed != zygote.changed)
@@ -628,16 +629,16 @@ bool Zygotes::outlived(Zygote& zygote) {
 
 // A prewarmed sandbox that cannot be set up, or dies (for example of its limits), is not needed. Since the next would
 // fail too, prewarming of this shape stops; an actual run reports the reason.
-void Zygotes::idle_ended(Zygote& zygote, const Run& run) {
-  zygote.pool.gone(run.id);
-  if (!zygote.pool.hopeless()) return;
+void Zygotes::idle_ended(Zygote& zygote, const SandboxRun& run) {
+  zygote.pool.on_ended(run.id);
+  if (!zygote.pool.has_failed_permanently()) return;
   warn_(fmt::format("zygote {}: no more sandboxes like this are prewarmed: {}", zygote.key.first, run.outcome.reason));
-  discard(zygote.pool.give_up());
+  discard(zygote.pool.reject_shape());
 }
 
 void Zygotes::discard(const std::vector<std::uint64_t>& idle) {
   for (const std::uint64_t id : idle) {
-    if (Run* run = runs_.find(id); run != nullptr) runs_.discard(*run);
+    if (SandboxRun* run = runs_.find(id); run != nullptr) runs_.discard(*run);
   }
 }
 

@@ -48,24 +48,25 @@ class Zygotes {
  public:
   enum class State { checking, starting, trying, serving, retired };
   // Reports the result of each zygote's canary job; an empty problem: success.
-  using Tried = std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
+  using CanaryFinished =
+      std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
-  Zygotes(Loop&, Runs&, HostChildren&, Runs::Warn, Tried);
+  Zygotes(Loop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
   // Called every few seconds if the counts have changed.
-  void on_kept(std::function<void(const SandboxCounts&)> kept) { kept_ = std::move(kept); }
+  void on_prewarmed_count(std::function<void(const SandboxCounts&)> kept) { on_prewarmed_count_ = std::move(kept); }
   // Returns true if the network of a run still works. A warm process without its network is not reused.
-  void on_network(std::function<bool(const Run&)> has_network) { has_network_ = std::move(has_network); }
+  void on_network(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
   bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
 
   void warm(const std::string& host, Id context);
-  void submit(Run&);    // forks the run now, or when its zygote is ready
-  void run_gone(Run&);  // for Runs::on_gone()
-  void confined(Run&);
-  bool turned(Run&);             // for Runs::on_turned()
-  bool staying(const Run&);      // for Runs::on_staying()
-  void fail_silent(const Run&);  // the run's zygote does not answer
+  void submit(SandboxRun&);        // forks the run now, or when its zygote is ready
+  void run_ended_in(SandboxRun&);  // for RunTable::on_ended()
+  void confined(SandboxRun&);
+  bool turned(SandboxRun&);             // for RunTable::on_turned()
+  bool staying(const SandboxRun&);      // for RunTable::on_staying()
+  void fail_silent(const SandboxRun&);  // the run's zygote does not answer
   void retire(const std::string& host);
   void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
 
@@ -82,13 +83,13 @@ class Zygotes {
     bool reported = false;                     // the result of its canary job was reported
     std::uint32_t served = 0, unanswered = 0;  // total runs; forks without a reply
     std::uint64_t since_boot_ms = 0;           // start of serving
-    Pool pool;
+    SandboxPool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
     std::string last_words;  // stderr output; complete until the zygote serves
     bool has_files = false;  // LoadedFiles was received
-    Loaded loaded;           // hosts without folders only; otherwise the child has the list
+    LoadedFileSet loaded;    // hosts without folders only; otherwise the child has the list
     HostChildren::Child child = 0;
     std::vector<Fd> folders;  // opened folders, until the zygote is started
     std::string outlived;     // the changed file that the child reported
@@ -99,52 +100,52 @@ class Zygotes {
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
   std::optional<SetupError> begin(Zygote&);
-  bool stand_by(Zygote&);
-  void heard_of_folders(Zygote&, RawFrame*);
+  bool start_spare(Zygote&);
+  void on_folders_opened(Zygote&, RawFrame*);
   void loaded(Zygote&, const std::vector<std::string>& files);
   template <class Message>
-  void tell_child(Zygote&, const Message&);
+  void send_to_child(Zygote&, const Message&);
   void warmed_up(Zygote&);
   ScriptHost choose_build(const ScriptHost&, Zygote&);
-  bool comes_up(const Zygote&) const;
+  bool starts_up(const Zygote&) const;
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
-  bool opens_folders(Run&);
-  bool adopt(Zygote&, Run&);
-  bool adopt_warm(Run&);
+  bool opens_folders(SandboxRun&);
+  bool adopt(Zygote&, SandboxRun&);
+  bool adopt_warm(SandboxRun&);
   void end_expired();
   void discard_warm(const Zygote&);
-  bool fork(Zygote&, Run&);
+  bool fork(Zygote&, SandboxRun&);
   void count_run(Zygote&);
   void refill(Zygote&);
-  void idle_ended(Zygote&, const Run&);
+  void idle_ended(Zygote&, const SandboxRun&);
   void discard(const std::vector<std::uint64_t>& idle);
-  void tend();
-  void tell_kept();
+  void maintain();
+  void report_prewarmed_count();
   void replace(Zygote&);
-  bool outlived(Zygote&);
+  bool is_outdated(Zygote&);
   void read_control(Zygote&);
   bool obey(Zygote&, RawFrame&);
   void read_err(Zygote&);
   void report_words(Zygote&, std::string words);
   std::string words_of(const Zygote&) const;
-  void begin_trial(Zygote&);
-  void end_trial(Zygote&, Run& canary);
+  void start_canary(Zygote&);
+  void finish_canary(Zygote&, SandboxRun& canary);
   void begin_serving(Zygote&);
   void fail(Zygote&, SetupError why);
   void reap(Zygote&);
-  void bury(Zygote&, bool killed);
+  void reap_zygote(Zygote&, bool killed);
 
   Loop& loop_;
-  Runs& runs_;
-  Runs::Warn warn_;
-  Tried tried_;
-  std::function<void(const SandboxCounts&)> kept_;
-  std::function<bool(const Run&)> has_network_ = [](const Run&) { return true; };
+  RunTable& runs_;
+  RunTable::Warn warn_;
+  CanaryFinished tried_;
+  std::function<void(const SandboxCounts&)> on_prewarmed_count_;
+  std::function<bool(const SandboxRun&)> has_network_ = [](const SandboxRun&) { return true; };
   SandboxCounts reported_;
   ZygotesSettings settings_;
-  static constexpr std::size_t kMostWords = 2048;  // limit of the reason, which each waiting run's end contains
-  struct Failed {
+  static constexpr std::size_t kMaxWords = 2048;  // limit of the reason, which each waiting run's end contains
+  struct FailedStart {
     SetupError problem;
     std::uint64_t until_boot_ms = 0;  // no further attempt before this time
   };
@@ -152,7 +153,7 @@ class Zygotes {
   HostChildren& children_;
   GrantedFolders granted_;
   std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
-  std::map<Key, Failed> failed_;                     // last failed starts
+  std::map<Key, FailedStart> failed_;                // last failed starts
   std::map<std::string, std::string> other_builds_;  // by program: why another build of it runs, as reported
   std::map<Key, std::uint64_t> current_;             // zygotes that take new runs
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current

@@ -124,7 +124,7 @@ def source(files, note):
     if rows:
         lines += ["constexpr PageFile kFiles[] = {", *rows, "};"]
     lines += ["}  // namespace", f"std::span<const PageFile> page_files() {{ return {'kFiles' if rows else '{}'}; }}",
-              f'std::string_view why_no_page() {{ return "{note}"; }}', "}  // namespace mycojobs::api", ""]
+              f'std::string_view page_unavailable_reason() {{ return "{note}"; }}', "}  // namespace mycojobs::api", ""]
     return "\n".join(lines)
 
 

@@ -11,9 +11,9 @@ namespace mycojobs::api {
 inline constexpr std::size_t kSmallBody = 64U << 10;
 
 // Counts the body of one request while it is read.
-class BodyShare {
+class BodyMemoryBudget {
  public:
-  virtual ~BodyShare() = default;
+  virtual ~BodyMemoryBudget() = default;
   // length: bytes of the body that were read so far. Returns false if a limit is exceeded.
   virtual bool grow(std::size_t length) = 0;
 };
@@ -23,7 +23,7 @@ class HeldBytes {
  public:
   enum class Fit { fits, all_full, actor_full };
 
-  HeldBytes(std::size_t most, std::size_t most_of_actor) : most_(most), most_of_actor_(most_of_actor) {}
+  HeldBytes(std::size_t max, std::size_t most_of_actor) : most_(max), most_of_actor_(most_of_actor) {}
   // Adds the bytes if neither limit is exceeded. The limit of an actor does not apply to actor 0, nor to the first body
   // of an actor.
   Fit add(std::uint64_t actor, std::size_t bytes) {

@@ -39,7 +39,7 @@ Result<std::uint64_t> number_of(const std::map<std::string, std::string>& query,
 // Parses the key of the job and the position in its log, and checks the caller's right to read the job.
 Result<void> read_job_request(Services& services, const HttpRequest& from, EventRequest& request) {
   const json params{{"context_id", request.context}, {"id", from.query.at("job")}};
-  MJ_TRY(call, Call::begin(services, params, request.caller));
+  MJ_TRY(call, MethodCall::begin(services, params, request.caller));
   auto key = call.job_key();
   if (!key) return fail(key.error(), "job");
   request.job = std::move(*key);
@@ -47,13 +47,14 @@ Result<void> read_job_request(Services& services, const HttpRequest& from, Event
   const std::string last = given != from.query.end() ? given->second : from.header("last-event-id");
   if (!last.empty() && !parse_u64(last, request.after_seq))
     return fail(Code::invalid, "Last-Event-ID: give the id of an event of this stream");
-  MJ_CHECK(call.noted(service::look_at_job(call.by(), call.store(), Action::read, request.job)));
+  MJ_CHECK(
+      call.record_refusal(service::inspect_job(call.request_context_of(), call.store(), Action::read, request.job)));
   return {};
 }
 
 }  // namespace
 
-Result<EventRequest> read_event_request(Services& services, const HttpRequest& from, const Caller& caller) {
+Result<EventRequest> read_event_request(Services& services, const HttpRequest& from, const RpcCaller& caller) {
   for (const auto& [name, value] : from.query) {
     if (name != "context" && name != "flow" && name != "job" && name != "after" && name != "overview")
       return fail(Code::invalid, name.substr(0, 40) + ": there are context, flow, job, overview and after");
@@ -81,12 +82,12 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
     (request.flow == 0 ? request.since_ms : request.after_revision) = number;
   }
   const json params = context_params(request.context);
-  MJ_TRY(call, Call::begin(services, params, caller));
+  MJ_TRY(call, MethodCall::begin(services, params, caller));
   if (request.flow == 0) {
-    MJ_CHECK(call.noted(service::may(call.by(), call.store(), Action::read)));
+    MJ_CHECK(call.record_refusal(service::check_permission(call.request_context_of(), call.store(), Action::read)));
     return request;
   }
-  MJ_CHECK(call.noted(service::read_flow(call.by(), call.store(), request.flow)));
+  MJ_CHECK(call.record_refusal(service::read_flow(call.request_context_of(), call.store(), request.flow)));
   return request;
 }
 
@@ -95,11 +96,11 @@ std::string EventStream::id_of(std::uint64_t at_ms, Id flow, std::uint64_t revis
   return std::to_string(at_ms) + '.' + std::to_string(flow) + '.' + std::to_string(revision);
 }
 
-bool EventStream::heartbeat() { return may_look() && sink_.send(": heartbeat\n\n"); }
+bool EventStream::heartbeat() { return check_read_permission() && sink_.send(": heartbeat\n\n"); }
 
 // Returns false if the stream must end. If the store is only unavailable, the client receives a comment, and the stream
 // reads again after the next hint.
-bool EventStream::say_error(const Error& error) {
+bool EventStream::send_error(const Error& error) {
   if (error.code == Code::unavailable) return sink_.send(": " + dump_json(json(error.message)) + "\n\n");
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
   return false;
@@ -107,26 +108,27 @@ bool EventStream::say_error(const Error& error) {
 
 Result<void> EventStream::check_right() {
   const json params = context_params(request_.context);
-  MJ_TRY(call, Call::begin(services_, params, request_.caller));
-  if (request_.flow == 0) return call.noted(service::may(call.by(), call.store(), Action::read));
-  MJ_CHECK(call.noted(service::read_flow(call.by(), call.store(), request_.flow)));
+  MJ_TRY(call, MethodCall::begin(services_, params, request_.caller));
+  if (request_.flow == 0)
+    return call.record_refusal(service::check_permission(call.request_context_of(), call.store(), Action::read));
+  MJ_CHECK(call.record_refusal(service::read_flow(call.request_context_of(), call.store(), request_.flow)));
   return {};
 }
 
 // Checks that the caller may still read, and that the flow exists. Checks at most once a second, since each check is a
 // round trip to the store.
-bool EventStream::may_look() {
+bool EventStream::check_read_permission() {
   constexpr std::chrono::seconds kFresh{1};
   const auto now = std::chrono::steady_clock::now();
   if (now - asked_ < kFresh) return true;
-  if (auto may = check_right(); !may) return say_error(may.error());
+  if (auto may = check_right(); !may) return send_error(may.error());
   asked_ = now;
   return true;
 }
 
 Result<std::uint64_t> EventStream::store_now() {
   const json params = context_params(request_.context);
-  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(call, MethodCall::begin(services_, params, request_.caller));
   MJ_TRY(flows, call.flows());
   return flows->now_ms(request_.context);
 }
@@ -136,10 +138,10 @@ bool EventStream::begin() {
   if (request_.flow != 0) return catch_up(request_.flow, request_.after_revision.value_or(UINT64_MAX));
   if (request_.since_ms) {
     since_ms_ = *request_.since_ms;
-    return look_at_recent();
+    return skip_to_recent();
   }
   const auto now = store_now();
-  if (!now) return say_error(now.error());
+  if (!now) return send_error(now.error());
   since_ms_ = *now;
   // Sets the client's Last-Event-ID, so that a client that reconnects before the first event misses nothing.
   return sink_.send("id: " + id_of(*now, 0, 0) + "\n\n");
@@ -147,7 +149,7 @@ bool EventStream::begin() {
 
 Result<std::set<Id>> EventStream::recent_flows() {
   const json params = context_params(request_.context);
-  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(call, MethodCall::begin(services_, params, request_.caller));
   MJ_TRY(flows, call.flows());
   MJ_TRY(active, flows->active(request_.context, 0, kActive));
   MJ_TRY(recent, flows->list(request_.context, "", 0, kRecent));
@@ -158,9 +160,9 @@ Result<std::set<Id>> EventStream::recent_flows() {
   return ids;
 }
 
-bool EventStream::look_at_recent() {
+bool EventStream::skip_to_recent() {
   const auto ids = recent_flows();
-  if (!ids) return say_error(ids.error());
+  if (!ids) return send_error(ids.error());
   for (const Id flow : *ids) {
     const auto sent = sent_.find(flow);
     if (!catch_up(flow, sent == sent_.end() ? 0 : sent->second)) return false;
@@ -168,10 +170,10 @@ bool EventStream::look_at_recent() {
   return true;
 }
 
-bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again) {
-  if (!may_look()) return false;
-  if (look_again && request_.flow == 0 && !look_at_recent()) return false;
-  if (look_again && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
+bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool check_again_ms) {
+  if (!check_read_permission()) return false;
+  if (check_again_ms && request_.flow == 0 && !skip_to_recent()) return false;
+  if (check_again_ms && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
   for (const auto& [flow, revision] : moved) {
     const auto sent = sent_.find(flow);
     if (sent != sent_.end() && sent->second >= revision) continue;
@@ -185,7 +187,7 @@ bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, 
 
 Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
   const json params = context_params(request_.context);
-  MJ_TRY(call, Call::begin(services_, params, request_.caller));
+  MJ_TRY(call, MethodCall::begin(services_, params, request_.caller));
   MJ_TRY(flows, call.flows());
   MJ_TRY(read, flows->read(request_.context, flow, after));
   Page page;
@@ -202,7 +204,7 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
               {"kind", fact.kind}};
     if (fact.node && run && *fact.node < run->plan->nodes.size()) {
       data["node"] = run->plan->nodes[*fact.node].name;
-      data["node_status"] = word(run->state.nodes[*fact.node].status);
+      data["node_status"] = to_string(run->state.nodes[*fact.node].status);
       if (*fact.node < run->record.jobs.size()) data["job"] = run->record.jobs[*fact.node];
     }
     const auto carried = parse_json(fact.more.empty() ? "{}" : fact.more);
@@ -211,7 +213,7 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
     }
     page.events.push_back(event("fact", id_of(fact.at_ms, flow, fact.revision), data));
   }
-  if (run) call.runs().keep(request_.context, flow, std::move(*run));
+  if (run) call.runs().cache_run(request_.context, flow, std::move(*run));
   page.more = read.more && !read.facts.empty();
   if (page.more) return page;
   page.last = read.revision;
@@ -220,7 +222,7 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
                               {{"context", request_.context},
                                {"flow", flow},
                                {"revision", read.revision},
-                               {"status", word(record.status)},
+                               {"status", to_string(record.status)},
                                {"detail", record.detail},
                                {"error", record.error}}));
   return page;
@@ -229,8 +231,8 @@ Result<EventStream::Page> EventStream::read_page(Id flow, std::uint64_t after) {
 bool EventStream::catch_up(Id flow, std::uint64_t after) {
   for (bool more = true; more;) {
     auto page = read_page(flow, after);  // releases the store, so that a slow client does not block other calls
-    if (!page) return say_error(page.error());
-    if (page->gone) return request_.flow == 0 || say_error({Code::not_found, "the flow is gone"});
+    if (!page) return send_error(page.error());
+    if (page->gone) return request_.flow == 0 || send_error({Code::not_found, "the flow is gone"});
     for (const std::string& text : page->events) {
       if (!sink_.send(text)) return false;
     }

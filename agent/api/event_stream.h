@@ -21,7 +21,7 @@ namespace mycojobs::api {
 struct EventRequest {
   bool overview = false;     // overview of the context instead of events of flows
   Id context = 0, flow = 0;  // flow 0: all flows of the context
-  Caller caller;
+  RpcCaller caller;
   std::optional<std::uint64_t> after_revision;  // resume one flow after this revision
   std::optional<std::uint64_t> since_ms;        // resume all flows from this time
   std::string job;                              // key of a job: only events of this job; empty: events of flows
@@ -29,7 +29,7 @@ struct EventRequest {
 };
 // Parses the query and the header Last-Event-ID, and checks that the caller may read the context, flow or job. Errors:
 // invalid, denied, not_found, unavailable.
-Result<EventRequest> read_event_request(Services&, const HttpRequest&, const Caller&);
+Result<EventRequest> read_event_request(Services&, const HttpRequest&, const RpcCaller&);
 
 class EventStream {
  public:
@@ -40,9 +40,9 @@ class EventStream {
   // `unavailable`, for example because the caller has lost the right to read or the flow was deleted.
   bool begin();  // sends the current state, or the events since the requested position
   bool heartbeat();
-  // Sends the new facts. moved: flows with their new revisions; look_again: hints may have been lost, so all recent
+  // Sends the new facts. moved: flows with their new revisions; check_again_ms: hints may have been lost, so all recent
   // flows are read.
-  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool look_again);
+  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool check_again_ms);
 
  private:
   struct Page {
@@ -57,10 +57,10 @@ class EventStream {
   Result<std::uint64_t> store_now();
   Result<std::set<Id>> recent_flows();
   Result<void> check_right();
-  bool look_at_recent();
-  bool may_look();
+  bool skip_to_recent();
+  bool check_read_permission();
   std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
-  bool say_error(const Error&);
+  bool send_error(const Error&);
 
   Services& services_;
   const EventRequest& request_;

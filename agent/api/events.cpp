@@ -32,14 +32,14 @@ bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
 
 // Returns the event for an unavailable store: the last overview is out of date. A new overview follows when the store
 // is available again.
-std::string store_away(std::chrono::steady_clock::duration since, const Error& error) {
+std::string store_unavailable(std::chrono::steady_clock::duration since, const Error& error) {
   const auto for_ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
   return "event: away\ndata: " + dump_json({{"for_ms", for_ms}, {"message", error.message}}) + "\n\n";
 }
 
 }  // namespace
 
-Result<void> Events::open() {
+Result<void> EventHub::open() {
   std::vector<std::pair<Id, std::string>> servers;  // hints of the servers of these contexts are received
   for (const Id context : services_.settings.contexts) servers.emplace_back(context, "");
   if (servers.empty()) servers.emplace_back(1, "");
@@ -50,7 +50,7 @@ Result<void> Events::open() {
   return {};
 }
 
-void Events::stop() {
+void EventHub::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -61,7 +61,7 @@ void Events::stop() {
   thread_.join();
 }
 
-void Events::listen() {
+void EventHub::listen() {
   bool failing = false;
   while (true) {
     auto woken = waiter_->wait(kListenMs, false);
@@ -74,13 +74,13 @@ void Events::listen() {
       continue;
     }
     failing = false;
-    for (const std::string& hint : woken->hints) tell(hint);
-    for (Subscription& each : subscriptions_) each.look_again = each.look_again || woken->reconnected;
+    for (const std::string& hint : woken->hints) notify_subscribers(hint);
+    for (Subscription& each : subscriptions_) each.check_again_ms = each.check_again_ms || woken->reconnected;
     if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();
   }
 }
 
-void Events::tell(const std::string& hint) {
+void EventHub::notify_subscribers(const std::string& hint) {
   std::uint64_t numbers[3];
   if (!read_hint(hint, numbers)) return;
   const auto& [context, flow, revision] = numbers;
@@ -91,39 +91,39 @@ void Events::tell(const std::string& hint) {
   }
 }
 
-bool Events::has_place_for(const EventRequest& request) {
-  const std::uint32_t most = services_.settings.limits.event_streams;
-  const Caller& caller = request.caller;
+bool EventHub::has_capacity_for(const EventRequest& request) {
+  const std::uint32_t max = services_.settings.limits.event_streams;
+  const RpcCaller& caller = request.caller;
   std::uint32_t all = 0, own = 0;
   for (const Subscription& each : subscriptions_) {
     if (each.ends || each.is_operators != caller.operator_token) continue;
     ++all;
     if (each.actor == caller.actor) ++own;
   }
-  if (caller.operator_token || caller.actor == 0) return all < most;
-  return own < std::max(1U, most / 4) && (all < most || make_room_for(caller.actor));
+  if (caller.operator_token || caller.actor == 0) return all < max;
+  return own < std::max(1U, max / 4) && (all < max || make_room_for(caller.actor));
 }
 
-bool Events::make_room_for(Id actor) {
+bool EventHub::make_room_for(Id actor) {
   std::map<Id, std::uint32_t> counts;
   for (const Subscription& each : subscriptions_) {
     if (!each.ends && !each.is_operators) ++counts[each.actor];
   }
   const std::uint32_t own = counts[actor];
-  const auto most = std::max_element(counts.begin(), counts.end(),
-                                     [](const auto& one, const auto& other) { return one.second < other.second; });
-  if (most->second <= own + 1) return false;
+  const auto max = std::max_element(counts.begin(), counts.end(),
+                                    [](const auto& one, const auto& other) { return one.second < other.second; });
+  if (max->second <= own + 1) return false;
   const auto oldest = std::find_if(subscriptions_.rbegin(), subscriptions_.rend(), [&](const Subscription& each) {
-    return !each.ends && !each.is_operators && each.actor == most->first;
+    return !each.ends && !each.is_operators && each.actor == max->first;
   });
   oldest->ends = true;
   changed_.notify_all();
   return true;
 }
 
-std::list<Events::Subscription>::iterator Events::subscribe(const EventRequest& request) {
+std::list<EventHub::Subscription>::iterator EventHub::subscribe(const EventRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (!has_place_for(request)) return subscriptions_.end();
+  if (!has_capacity_for(request)) return subscriptions_.end();
   Subscription own;
   own.context = request.context;
   own.flow = request.flow;
@@ -133,53 +133,53 @@ std::list<Events::Subscription>::iterator Events::subscribe(const EventRequest& 
   return subscriptions_.insert(subscriptions_.begin(), std::move(own));
 }
 
-void Events::unsubscribe(std::list<Subscription>::iterator at) {
+void EventHub::unsubscribe(std::list<Subscription>::iterator at) {
   const std::lock_guard lock(mutex_);
   subscriptions_.erase(at);
 }
 
-Events::Next Events::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
+EventHub::Next EventHub::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
   std::unique_lock lock(mutex_);
   const std::chrono::milliseconds until(ms);
   const bool something =
-      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.look_again || !own.moved.empty(); });
+      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.check_again_ms || !own.moved.empty(); });
   if (stopping_ || own.ends) return Next::over;
   if (!something) return Next::silence;
   taken.moved = std::exchange(own.moved, {});
-  taken.look_again = std::exchange(own.look_again, false);
+  taken.check_again_ms = std::exchange(own.check_again_ms, false);
   return Next::moved;
 }
 
-void Events::follow_flows(const EventRequest& request, Subscription& own, EventSink& sink) {
+void EventHub::follow_flows(const EventRequest& request, Subscription& own, EventSink& sink) {
   EventStream events(services_, request, sink);
   Subscription taken;
   bool open = events.begin();
   while (open) {
     const Next next = wait(own, taken, services_.settings.limits.heartbeat_ms);
     if (next == Next::over) break;
-    open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.look_again);
+    open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.check_again_ms);
   }
 }
 
-void Events::follow_job(const EventRequest& request, Subscription& own, EventSink& sink) {
+void EventHub::follow_job(const EventRequest& request, Subscription& own, EventSink& sink) {
   JobStream events(services_, request, sink);
   Subscription taken;
   std::uint32_t silent_ms = 0;
   bool open = sink.send("retry: 1000\n\n");
   while (open) {
-    const auto look = events.look();
-    if (look == JobStream::Look::over) break;
-    silent_ms = look == JobStream::Look::sent ? 0 : silent_ms + kJobLookMs;
+    const auto look = events.read_next();
+    if (look == JobStream::ReadResult::over) break;
+    silent_ms = look == JobStream::ReadResult::sent ? 0 : silent_ms + kJobCheckMs;
     if (silent_ms >= services_.settings.limits.heartbeat_ms) {
       open = sink.send(": heartbeat\n\n");
       silent_ms = 0;
     }
-    if (wait(own, taken, kJobLookMs) == Next::over) break;
+    if (wait(own, taken, kJobCheckMs) == Next::over) break;
   }
 }
 
-void Events::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
-  constexpr std::uint32_t kLookMs = 1000;
+void EventHub::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
+  constexpr std::uint32_t kCheckMs = 1000;
   Subscription taken;
   std::string sent;  // last overview; empty: none, or the store was unavailable since
   bool away = false;
@@ -193,19 +193,19 @@ void Events::follow_overview(const EventRequest& request, Subscription& own, Eve
     away = !now;
     if (left) {
       sent.clear();
-      open = sink.send(store_away(std::chrono::steady_clock::now() - began, now.error()));
+      open = sink.send(store_unavailable(std::chrono::steady_clock::now() - began, now.error()));
     } else if (news) {
       sent = (*now)->rest;
       open = sink.send("event: overview\ndata: " + (*now)->text + "\n\n");
     } else if (silent_ms >= services_.settings.limits.heartbeat_ms) {
       open = sink.send(": heartbeat\n\n");
     }
-    silent_ms = news || silent_ms >= services_.settings.limits.heartbeat_ms ? 0 : silent_ms + kLookMs;
-    open = open && sink.open() && wait(own, taken, kLookMs) != Next::over;
+    silent_ms = news || silent_ms >= services_.settings.limits.heartbeat_ms ? 0 : silent_ms + kCheckMs;
+    open = open && sink.open() && wait(own, taken, kCheckMs) != Next::over;
   }
 }
 
-HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
+HttpReply EventHub::stream(const HttpRequest& from, const RpcCaller& caller) {
   auto request = read_event_request(services_, from, caller);
   if (!request) {
     const bool missing = request.error().code == Code::not_found, denied = request.error().code == Code::denied;
@@ -231,7 +231,7 @@ HttpReply Events::stream(const HttpRequest& from, const Caller& caller) {
       return;
     }
     const struct Place {  // unsubscribes also after an exception
-      Events& events;
+      EventHub& events;
       std::list<Subscription>::iterator own;
       ~Place() { events.unsubscribe(own); }
     } place{*this, own};

@@ -35,15 +35,15 @@
 namespace mycojobs::api {
 
 // Thread-safe.
-class Events {
+class EventHub {
  public:
   // Both references must outlive this object.
-  Events(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
-  ~Events() { stop(); }
+  EventHub(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
+  ~EventHub() { stop(); }
   Result<void> open();  // starts the thread that waits for hints
   void stop();          // ends all streams
   // Answers GET /events. The stream of the reply runs in the thread of the connection.
-  HttpReply stream(const HttpRequest&, const Caller&);
+  HttpReply stream(const HttpRequest&, const RpcCaller&);
 
   // State of one open stream: the changes that the stream has not processed yet.
   struct Subscription {
@@ -52,7 +52,7 @@ class Events {
     bool is_operators = false;
     bool hints = true;                               // false: the stream polls in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;  // flow and its new revision
-    bool look_again = false;                         // hints may have been lost
+    bool check_again_ms = false;                     // hints may have been lost
     bool ends = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
   };
   // The oldest subscription is the last one. Returns end() if there are too many.
@@ -66,12 +66,12 @@ class Events {
   void follow_flows(const EventRequest&, Subscription&, EventSink&);
   void follow_overview(const EventRequest&, Subscription&, EventSink&);
   void follow_job(const EventRequest&, Subscription&, EventSink&);
-  // The next two functions and tell() need the lock.
-  bool has_place_for(const EventRequest&);
+  // The next two functions and notify_subscribers() need the lock.
+  bool has_capacity_for(const EventRequest&);
   // Ends the oldest stream of the actor with the most streams. Returns false if no actor has more than `actor` would.
   bool make_room_for(Id actor);
   void listen();
-  void tell(const std::string& hint);
+  void notify_subscribers(const std::string& hint);
 
   Services& services_;
   StoreFactory& stores_;

@@ -31,7 +31,7 @@ HttpReply refuse_page(const HttpRequest& from, const CountRefusal& refused) {
     refused("page");
     return web_page_refused();
   }
-  if (from.path == kMetricsPath && from.loopback && !names_loopback(from) && !names_this_host(from)) {
+  if (from.path == kMetricsPath && from.loopback && !is_loopback_name(from) && !names_this_host(from)) {
     refused("host");
     return other_host_refused("call http://127.0.0.1, http://localhost or this machine by its own host name");
   }
@@ -47,10 +47,10 @@ HttpRoute metrics_route(MetricsText text) {
           }};
 }
 
-class OwnHealthServer final : public HealthServer {
+class HealthServerImpl final : public HealthServer {
  public:
-  explicit OwnHealthServer(std::unique_ptr<HttpServer> http) : http_(std::move(http)) {}
-  ~OwnHealthServer() override { http_->stop(); }
+  explicit HealthServerImpl(std::unique_ptr<HttpServer> http) : http_(std::move(http)) {}
+  ~HealthServerImpl() override { http_->stop(); }
   std::string url() const override { return http_->url(); }
 
  private:
@@ -78,7 +78,7 @@ std::vector<HttpRoute> health_routes(const Health& health) {
 Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text,
                                                    CountRefusal refused) {
   auto admit = [health, refused = std::move(refused)](const api::HttpRequest& from) {
-    api::Admission admission{api::refuse_page(from, refused), api::Standing::open};
+    api::Admission admission{api::refuse_page(from, refused), api::ConnectionClass::open};
     if (api::is_health_path(from.path))
       admission.when_full = [&health, path = from.path] { return api::answer_health(health, path); };
     return admission;
@@ -88,7 +88,7 @@ Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, He
   if (metered) routes.push_back(api::metrics_route(std::move(text)));
   MJ_TRY(http, api::HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit)));
   log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", http->url(), metered ? ", metrics at /metrics" : "");
-  return std::make_unique<api::OwnHealthServer>(std::move(http));
+  return std::make_unique<api::HealthServerImpl>(std::move(http));
 }
 
 }  // namespace mycojobs

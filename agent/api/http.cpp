@@ -37,7 +37,7 @@ namespace mycojobs::api {
 namespace {
 
 using std::chrono::milliseconds;
-using Moment = std::chrono::steady_clock::time_point;
+using TimePoint = std::chrono::steady_clock::time_point;
 
 constexpr std::size_t kLargeBodies = 3;        // limit of all bodies except those of peers, in bodies of maximum size
 constexpr std::size_t kLargePeerBodies = 16;   // limit of the bodies of all peers, in bodies of maximum size
@@ -77,24 +77,24 @@ std::string wire_text(const HttpReply& reply) {
 struct Client {
   // The thread of the connection writes standing, actor, asks and asking_actor with the server's lock held, and reads
   // them without the lock. Other threads read them with the lock.
-  Standing standing = Standing::open;
+  ConnectionClass standing = ConnectionClass::open;
   std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;
   std::unique_ptr<Connection> connection;
-  RequestReader reader;            // reader of the current request; initially of the admitted first head
-  Standing asks = Standing::open;  // class of the current request
-  std::uint64_t asking_actor = 0;  // actor of the current request
-  std::string network = {};        // HttpRequest::network; empty: not counted
+  RequestReader reader;                          // reader of the current request; initially of the admitted first head
+  ConnectionClass asks = ConnectionClass::open;  // class of the current request
+  std::uint64_t asking_actor = 0;                // actor of the current request
+  std::string network = {};                      // HttpRequest::network; empty: not counted
   // Guarded by the server's lock:
   std::string proven = {};      // key of the peer that has signed a request on this connection; empty: none
   std::uint64_t proven_as = 0;  // sequence number of the latest signed request
-  Moment asked = std::chrono::steady_clock::now();  // time of the latest request
-  bool silent = false;                              // waits for the next request
-  bool sending = false;                             // the body of its request is incomplete
-  bool waiting = false;                             // the call waits for the end of a job, or sends events
-  bool writing = false;                             // the answer is being written
-  std::size_t body_bytes = 0, answer_bytes = 0;     // bytes of a large body or answer in memory
-  Moment answered = {};                             // when the writing of a large answer began
+  TimePoint asked = std::chrono::steady_clock::now();  // time of the latest request
+  bool silent = false;                                 // waits for the next request
+  bool sending = false;                                // the body of its request is incomplete
+  bool waiting = false;                                // the call waits for the end of a job, or sends events
+  bool writing = false;                                // the answer is being written
+  std::size_t body_bytes = 0, answer_bytes = 0;        // bytes of a large body or answer in memory
+  TimePoint answered = {};                             // when the writing of a large answer began
   // leaving: the server has shut the connection down. done: the thread is about to return.
   bool leaving = false, done = false;
 };
@@ -124,7 +124,8 @@ class Sink final : public EventSink {
 
 class Server final : public HttpServer {
  public:
-  Server(Listening listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes, Admit admit)
+  Server(ListeningSocket listening, std::string host, ApiLimits limits, std::vector<HttpRoute> routes,
+         AdmissionCheck admit)
       : listening_(std::move(listening)),
         host_(std::move(host)),
         limits_(limits),
@@ -176,9 +177,9 @@ class Server final : public HttpServer {
     HttpReply reply = refuse_route(routes_, from.method, from.path);
     if (reply.status >= 400) return {std::move(reply)};
     if (from.headers.contains("content-encoding") || from.header("content-type").starts_with("multipart/form-data"))
-      return {no_json()};
+      return {not_json_reply()};
     Admission admission = admit_(from);
-    const bool takes_body = admission.standing != Standing::open && admission.standing != Standing::page;
+    const bool takes_body = admission.standing != ConnectionClass::open && admission.standing != ConnectionClass::page;
     if (admission.refusal.status < 400 && !takes_body && has_body(from)) return {no_body_taken()};
     return admission;
   }
@@ -187,7 +188,7 @@ class Server final : public HttpServer {
     std::vector<pollfd> entries;
     while (!stopping_) {
       entries.assign({{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}});
-      lobby_.add_to(entries);
+      lobby_.append_pollfds(entries);
       const int soon = refused_.empty() ? -1 : 200, due = lobby_.timeout_ms();
       (void)::poll(entries.data(), entries.size(), soon < 0 ? due : due < 0 ? soon : std::min(soon, due));
       refused_.close_old();
@@ -196,7 +197,7 @@ class Server final : public HttpServer {
         reap();
       }
       if (stopping_) break;
-      for (Lobby::Guest& guest : lobby_.look(entries.data() + 2)) arrive(guest);
+      for (PendingConnections::Connection& guest : lobby_.receive_heads(entries.data() + 2)) arrive(guest);
       if ((entries[0].revents & POLLIN) != 0) accept_some();
       waiting_ = static_cast<std::uint32_t>(lobby_.size());
     }
@@ -213,7 +214,7 @@ class Server final : public HttpServer {
       if (socket) {
         const int on = 1;  // send small events and answers without waiting for acknowledgements
         (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        lobby_.enter(std::move(socket));
+        lobby_.add(std::move(socket));
         continue;
       }
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -225,22 +226,22 @@ class Server final : public HttpServer {
   }
 
   // Admits or refuses a connection after its first head is complete or invalid.
-  void arrive(Lobby::Guest& guest) {
-    if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(malformed(*guest.wrong)));
+  void arrive(PendingConnections::Connection& guest) {
+    if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(bad_request_reply(*guest.wrong)));
     note_peer(guest.reader.request(), guest.socket.get(), port());
     const Admission admission = look_at(guest.reader.request());
     if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
     take(std::move(guest), admission);
   }
 
-  void take(Lobby::Guest guest, const Admission& admission) {
+  void take(PendingConnections::Connection guest, const Admission& admission) {
     const HttpRequest& request = guest.reader.request();
     const bool is_counted = !(request.loopback && limits_.spare_loopback);
     const std::string network = is_counted ? request.network : std::string();
     std::unique_lock lock(mutex_);
     if (!find_place(admission.standing, admission.actor, network)) {
       lock.unlock();
-      const HttpReply reply = admission.when_full ? admission.when_full() : busy();
+      const HttpReply reply = admission.when_full ? admission.when_full() : too_many_requests_reply();
       return refused_.refuse(std::move(guest.socket), wire_text(reply));
     }
     auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
@@ -260,39 +261,39 @@ class Server final : public HttpServer {
     }
     Fd back(::dup(client.connection->fd()));
     clients_.pop_back();
-    refused_.refuse(std::move(back), wire_text(busy()));
+    refused_.refuse(std::move(back), wire_text(too_many_requests_reply()));
   }
 
   // Returns whether there is a place for a connection of this class and actor. May close another connection for it.
   // REQUIRES: the lock is held.
-  bool find_place(Standing standing, std::uint64_t actor, const std::string& network) {
+  bool find_place(ConnectionClass standing, std::uint64_t actor, const std::string& network) {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
       return client.standing == standing && !client.leaving;
     });
-    const std::uint32_t most = standing == Standing::open    ? limits_.open
-                               : standing == Standing::page  ? limits_.page
-                               : standing == Standing::login ? limits_.logins
-                               : standing == Standing::peer  ? limits_.peers
-                                                             : limits_.connections;
-    const bool room = count < most;
-    if (standing == Standing::peer) return room || make_room();
-    if (standing == Standing::token) {
-      if (uses_share(actor, most)) return send_away(waiting_of(actor, Waits::for_request));
-      return room || send_away(waiting_of_greediest(actor));
+    const std::uint32_t max = standing == ConnectionClass::open    ? limits_.open
+                              : standing == ConnectionClass::page  ? limits_.page
+                              : standing == ConnectionClass::login ? limits_.logins
+                              : standing == ConnectionClass::peer  ? limits_.peers
+                                                                   : limits_.connections;
+    const bool room = count < max;
+    if (standing == ConnectionClass::peer) return room || make_room();
+    if (standing == ConnectionClass::token) {
+      if (uses_share(actor, max)) return route_message_of_job(waiting_of(actor, Waits::for_request));
+      return room || route_message_of_job(waiting_of_greediest(actor));
     }
-    if (standing == Standing::login && !network.empty() && logins_of(network) >= std::max(1U, most / 4))
-      return send_away(oldest_of(standing, network));
-    return room || (is_for_anybody(standing) && send_away(oldest_of(standing, "")));
+    if (standing == ConnectionClass::login && !network.empty() && logins_of(network) >= std::max(1U, max / 4))
+      return route_message_of_job(oldest_of(standing, network));
+    return room || (is_for_anybody(standing) && route_message_of_job(oldest_of(standing, "")));
   }
 
-  std::size_t body_bytes(Standing standing) const {
-    return standing == Standing::peer    ? limits_.peer_body_bytes
-           : standing == Standing::login ? limits_.login_body_bytes
-                                         : limits_.body_bytes;
+  std::size_t body_bytes(ConnectionClass standing) const {
+    return standing == ConnectionClass::peer    ? limits_.peer_body_bytes
+           : standing == ConnectionClass::login ? limits_.login_body_bytes
+                                                : limits_.body_bytes;
   }
 
   static bool is_peer(const Client& client) {
-    return client.standing == Standing::peer && !client.leaving && !client.done;
+    return client.standing == ConnectionClass::peer && !client.leaving && !client.done;
   }
 
   // Closes a connection to /supervisor in favour of a new one: the oldest connection without a valid signature, since
@@ -301,12 +302,12 @@ class Server final : public HttpServer {
   bool make_room() {
     auto goes = std::find_if(clients_.begin(), clients_.end(),
                              [](const Client& each) { return is_peer(each) && each.proven.empty(); });
-    return send_away(goes == clients_.end() ? most_silent() : goes);
+    return route_message_of_job(goes == clients_.end() ? most_silent() : goes);
   }
 
   // Shuts a connection down. Returns false for end(), or if too many such connections still have a thread. REQUIRES:
   // the lock is held.
-  bool send_away(std::list<Client>::iterator goes) {
+  bool route_message_of_job(std::list<Client>::iterator goes) {
     constexpr std::ptrdiff_t kLeaving = 256;  // limit of shut down connections whose threads run
     const auto leaving =
         std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
@@ -316,13 +317,13 @@ class Server final : public HttpServer {
     return true;
   }
 
-  static bool is_for_anybody(Standing standing) {
-    return standing == Standing::open || standing == Standing::page || standing == Standing::login;
+  static bool is_for_anybody(ConnectionClass standing) {
+    return standing == ConnectionClass::open || standing == ConnectionClass::page || standing == ConnectionClass::login;
   }
   // Returns the oldest connection of the class that receives its request or writes its answer, or end(). Connections
   // with a running handler are excluded. network: only connections of this network; empty: all. REQUIRES: the lock is
   // held.
-  std::list<Client>::iterator oldest_of(Standing standing, const std::string& network) {
+  std::list<Client>::iterator oldest_of(ConnectionClass standing, const std::string& network) {
     return std::find_if(clients_.begin(), clients_.end(), [&](const Client& each) {
       return each.standing == standing && !each.leaving && !each.done && (each.sending || each.writing) &&
              (network.empty() || each.network == network);
@@ -332,14 +333,14 @@ class Server final : public HttpServer {
   // The next four functions need the lock.
   std::uint32_t logins_of(const std::string& network) const {
     return static_cast<std::uint32_t>(std::count_if(clients_.begin(), clients_.end(), [&](const Client& each) {
-      return each.standing == Standing::login && each.network == network && !each.leaving;
+      return each.standing == ConnectionClass::login && each.network == network && !each.leaving;
     }));
   }
-  bool uses_share(std::uint64_t actor, std::uint32_t most) const {
+  bool uses_share(std::uint64_t actor, std::uint32_t max) const {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [actor](const Client& each) {
-      return each.standing == Standing::token && each.actor == actor && !each.leaving;
+      return each.standing == ConnectionClass::token && each.actor == actor && !each.leaving;
     });
-    return actor != 0 && count >= std::max(1U, most / 4);
+    return actor != 0 && count >= std::max(1U, max / 4);
   }
   enum class Waits {
     for_request,  // for a request or the rest of a body
@@ -351,7 +352,7 @@ class Server final : public HttpServer {
     auto found = clients_.end();
     const auto for_request = [](const Client& each) { return each.silent || each.sending; };
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (each->standing != Standing::token || each->actor != actor || each->leaving || each->done) continue;
+      if (each->standing != ConnectionClass::token || each->actor != actor || each->leaving || each->done) continue;
       const bool at_all = waits == Waits::at_all && (each->waiting || each->writing);
       if (!for_request(*each) && !at_all) continue;
       const bool is_first = found == clients_.end() || for_request(*each) > for_request(*found) ||
@@ -365,7 +366,7 @@ class Server final : public HttpServer {
   std::list<Client>::iterator waiting_of_greediest(std::uint64_t actor) {
     std::map<std::uint64_t, std::size_t> counts;
     for (const Client& each : clients_) {
-      if (each.standing == Standing::token && !each.leaving) ++counts[each.actor];
+      if (each.standing == ConnectionClass::token && !each.leaving) ++counts[each.actor];
     }
     const std::size_t own = counts[actor];
     std::vector<std::pair<std::size_t, std::uint64_t>> actors;
@@ -445,13 +446,13 @@ class Server final : public HttpServer {
     connection.expect(limits_.header_ms);
     const auto there = connection.read_head(reader);
     if (there && !*there) return false;
-    HttpReply refusal = there ? HttpReply() : malformed(there.error());
+    HttpReply refusal = there ? HttpReply() : bad_request_reply(there.error());
     if (there) {
       note_peer(reader.request(), connection.fd(), port());
       reader.request().proven = has_proven(client);
       Admission admission = look_at(reader.request());
       refusal = std::move(admission.refusal);
-      if (refusal.status < 400 && !change_place(client, admission)) refusal = busy();
+      if (refusal.status < 400 && !change_place(client, admission)) refusal = too_many_requests_reply();
       reader.limit_body(body_bytes(client.asks));
     }
     if (refusal.status < 400) return true;
@@ -475,7 +476,7 @@ class Server final : public HttpServer {
     if (!found) return false;
     client.standing = admission.standing;
     client.actor = admission.actor;
-    if (client.standing != Standing::peer) client.proven.clear();
+    if (client.standing != ConnectionClass::peer) client.proven.clear();
     return true;
   }
 
@@ -484,14 +485,15 @@ class Server final : public HttpServer {
   bool exchange(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.expect_body(client.asks == Standing::login ? limits_.header_ms : limits_.body_ms, limits_.body_part_ms);
+    connection.expect_body(client.asks == ConnectionClass::login ? limits_.header_ms : limits_.body_ms,
+                           limits_.body_part_ms);
     connection.allow(limits_.write_ms);
     const HttpReply reply = answer(client);
     if (!reply.proven.empty()) prove(client, reply.proven);
-    // BodyShare no longer counts the body, so a client that reads the answer slowly must not keep it in memory.
+    // BodyMemoryBudget no longer counts the body, so a client that reads the answer slowly must not keep it in memory.
     reader.request().body = {};
     const bool goes_on =
-        reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.keeps_alive() && !stopping_;
+        reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.is_keep_alive() && !stopping_;
     connection.allow(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
     if (reply.stream && !head_only) return stream(client, reply, goes_on);
@@ -553,7 +555,7 @@ class Server final : public HttpServer {
   }
 
   // Counts the large body of a request until the request is answered.
-  class ReadBody final : public BodyShare {
+  class ReadBody final : public BodyMemoryBudget {
    public:
     ReadBody(Server& server, Client& client) : server_(server), client_(client) {}
     ~ReadBody() override { server_.release(client_, client_.body_bytes, server_.bodies_of(client_.asks)); }
@@ -580,10 +582,14 @@ class Server final : public HttpServer {
     Client& client_;
   };
 
-  HeldBytes& bodies_of(Standing asks) {
-    return asks == Standing::peer ? peer_bodies_ : asks == Standing::operators ? operator_bodies_ : bodies_;
+  HeldBytes& bodies_of(ConnectionClass asks) {
+    return asks == ConnectionClass::peer        ? peer_bodies_
+           : asks == ConnectionClass::operators ? operator_bodies_
+                                                : bodies_;
   }
-  HeldBytes& answers_of(Standing asks) { return asks == Standing::operators ? operator_answers_ : answers_; }
+  HeldBytes& answers_of(ConnectionClass asks) {
+    return asks == ConnectionClass::operators ? operator_answers_ : answers_;
+  }
 
   void release(Client& client, std::size_t& bytes, HeldBytes& from) {
     const std::lock_guard lock(mutex_);
@@ -604,7 +610,7 @@ class Server final : public HttpServer {
       const HeldBytes::Fit fit = bodies.add(client.asking_actor, more);
       if (fit == HeldBytes::Fit::fits) {
         client.body_bytes = length;
-      } else if (fit == HeldBytes::Fit::actor_full || client.asks != Standing::token ||
+      } else if (fit == HeldBytes::Fit::actor_full || client.asks != ConnectionClass::token ||
                  !close_and_wait(lock, largest_body(client, more))) {
         return false;
       }
@@ -616,13 +622,13 @@ class Server final : public HttpServer {
   std::list<Client>::iterator largest_body(const Client& client, std::size_t more) {
     std::map<std::uint64_t, std::size_t> sums;
     for (const Client& each : clients_) {
-      if (each.asks == Standing::token && !each.leaving) sums[each.asking_actor] += each.body_bytes;
+      if (each.asks == ConnectionClass::token && !each.leaving) sums[each.asking_actor] += each.body_bytes;
     }
     const std::size_t own = sums[client.asking_actor] + more;
     auto found = clients_.end();
     for (auto each = clients_.begin(); each != clients_.end(); ++each) {
       const bool waits = each->sending || each->waiting;
-      if (each->asks != Standing::token || each->leaving || each->body_bytes == 0 || !waits) continue;
+      if (each->asks != ConnectionClass::token || each->leaving || each->body_bytes == 0 || !waits) continue;
       const std::size_t sum = sums[each->asking_actor];
       if (sum <= own) continue;
       const auto rank = [&](const Client& of) { return std::pair(sums[of.asking_actor], of.body_bytes); };
@@ -664,13 +670,13 @@ class Server final : public HttpServer {
     for (const Client& each : clients_) {
       if (!each.leaving && &answers_of(each.asks) == &among) sums[each.asking_actor] += each.answer_bytes;
     }
-    const auto most = std::max_element(sums.begin(), sums.end(),
-                                       [](const auto& one, const auto& other) { return one.second < other.second; });
-    return most == sums.end() ? clients_.end() : oldest_answer(among, most->first);
+    const auto max = std::max_element(sums.begin(), sums.end(),
+                                      [](const auto& one, const auto& other) { return one.second < other.second; });
+    return max == sums.end() ? clients_.end() : oldest_answer(among, max->first);
   }
   // Closes a connection and waits until bytes are released, or for kReleaseTimeout. Returns false if it is end().
   bool close_and_wait(std::unique_lock<std::mutex>& lock, std::list<Client>::iterator goes) {
-    if (!send_away(goes)) return false;
+    if (!route_message_of_job(goes)) return false;
     released_.wait_for(lock, kReleaseTimeout, [this, before = releases_] { return releases_ != before; });
     return true;
   }
@@ -706,13 +712,13 @@ class Server final : public HttpServer {
     }
   }
 
-  Listening listening_;
+  ListeningSocket listening_;
   std::string host_;
   ApiLimits limits_;
   std::vector<HttpRoute> routes_;
-  Admit admit_;
+  AdmissionCheck admit_;
   Fd event_;
-  Lobby lobby_;                            // used only by the accepting thread
+  PendingConnections lobby_;               // used only by the accepting thread
   std::atomic<std::uint32_t> waiting_{0};  // number of connections in lobby_
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
@@ -730,7 +736,7 @@ class Server final : public HttpServer {
 }  // namespace
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen, const ApiLimits& limits,
-                                                      std::vector<HttpRoute> routes, Admit admit) {
+                                                      std::vector<HttpRoute> routes, AdmissionCheck admit) {
   MJ_TRY(address, parse_listen(listen));
   MJ_TRY(listening, open_listening(address));
   auto server = std::make_unique<Server>(std::move(listening), address.host.empty() ? "127.0.0.1" : address.host,
@@ -787,7 +793,7 @@ std::string host_of(const HttpRequest& from) {
 
 }  // namespace
 
-bool names_loopback(const HttpRequest& from) {
+bool is_loopback_name(const HttpRequest& from) {
   const std::string host = host_of(from);
   if (host == "localhost") return true;
   if (host.starts_with('[') && host.ends_with(']')) {
@@ -819,11 +825,11 @@ HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& 
   return {};
 }
 
-HttpReply no_json() {
+HttpReply not_json_reply() {
   return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
 }
 
-HttpReply malformed(const Error& error) {
+HttpReply bad_request_reply(const Error& error) {
   if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
   return refuse(400, "invalid_request", error.message, "send HTTP/1.1 as RFC 9112 has it");
 }
@@ -831,10 +837,10 @@ HttpReply malformed(const Error& error) {
 HttpReply refuse_body(const Error& error) {
   if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a moment");
   if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at one time");
-  return malformed(error);
+  return bad_request_reply(error);
 }
 
-HttpReply busy() {
+HttpReply too_many_requests_reply() {
   HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
   reply.headers.emplace_back("Retry-After", "1");
   return reply;

@@ -62,7 +62,7 @@ struct HttpRoute {
 };
 
 // Class of a connection, by the head of its latest request. Connections are counted for each class.
-enum class Standing {
+enum class ConnectionClass {
   // The first three need no token. They have few places and one request each. A new connection replaces the oldest
   // connection whose request is incomplete or whose answer is not read.
   open,       // health, without a body
@@ -76,20 +76,20 @@ enum class Standing {
 };
 struct Admission {
   HttpReply refusal = {};  // status 400 or higher: the request is refused with this reply
-  Standing standing = Standing::anonymous;
+  ConnectionClass standing = ConnectionClass::anonymous;
   std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
   // Answers the request if all places of the class are taken. Called in the accepting thread, so it must not block.
   // Null: status 503.
   std::function<HttpReply()> when_full = {};
 };
-using Admit = std::function<Admission(const HttpRequest&)>;
+using AdmissionCheck = std::function<Admission(const HttpRequest&)>;
 
 class HttpServer {
  public:
   // admit: decides on a request before its body is read, and for a first request before the connection has a thread.
   // Called by any thread. Errors: those of parse_listen() and open_listening().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
-                                                   Admit);
+                                                   AdmissionCheck);
   virtual ~HttpServer() = default;
   virtual std::uint16_t port() const = 0;
   virtual std::string url() const = 0;
@@ -115,12 +115,12 @@ bool is_from_other_page(const HttpRequest&);
 HttpReply web_page_refused();
 // Returns whether the header Host is a loopback name or address. Another name can resolve to a loopback address, since
 // its owner controls its DNS records (DNS rebinding).
-bool names_loopback(const HttpRequest&);
+bool is_loopback_name(const HttpRequest&);
 bool names_this_host(const HttpRequest&);  // the header Host is the host name of this machine
 HttpReply other_host_refused(const std::string& remedy);
-HttpReply busy();                     // 503: too many connections
-HttpReply no_json();                  // 415: a form or a compressed body
-HttpReply malformed(const Error&);    // 400 or 431: an invalid head
-HttpReply refuse_body(const Error&);  // 413 (too large), 503 (too many large bodies) or 400 (invalid)
+HttpReply too_many_requests_reply();        // 503: too many connections
+HttpReply not_json_reply();                 // 415: a form or a compressed body
+HttpReply bad_request_reply(const Error&);  // 400 or 431: an invalid head
+HttpReply refuse_body(const Error&);        // 413 (too large), 503 (too many large bodies) or 400 (invalid)
 
 }  // namespace mycojobs::api

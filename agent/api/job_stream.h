@@ -11,16 +11,17 @@
 
 namespace mycojobs::api {
 
-inline constexpr std::uint32_t kJobLookMs = 200;  // interval of the polls of a job
+inline constexpr std::uint32_t kJobCheckMs = 200;  // interval of the polls of a job
 
 class JobStream {
  public:
   // All references must outlive the stream.
   JobStream(Services& services, const EventRequest& request, EventSink& sink)
       : services_(services), request_(request), sink_(sink), after_(request.after_seq) {}
-  enum class Look { sent, nothing, over };
-  // Polls the job once and sends the changes. Checks the right to read each time. Look::over: the stream must end.
-  Look look();
+  enum class ReadResult { sent, nothing, over };
+  // Polls the job once and sends the changes. Checks the right to read each time. ReadResult::over: the stream must
+  // end.
+  ReadResult read_next();
 
  private:
   struct Page {
@@ -28,7 +29,7 @@ class JobStream {
     LogPage log;
   };
   Result<Page> read() const;
-  Look say_error(const Error&);
+  ReadResult say_error(const Error&);
 
   Services& services_;
   const EventRequest& request_;

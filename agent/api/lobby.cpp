@@ -7,20 +7,20 @@
 
 namespace mycojobs::api {
 
-void Lobby::enter(Fd socket) {
-  if (guests_.size() >= places_) guests_.pop_front();
+void PendingConnections::add(Fd socket) {
+  if (guests_.size() >= job_states_) guests_.pop_front();
   const Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms_);
-  guests_.push_back(Guest{std::move(socket), {}, until, RequestReader(limits_), {}});
+  guests_.push_back(Connection{std::move(socket), {}, until, RequestReader(limits_), {}});
 }
 
-void Lobby::add_to(std::vector<pollfd>& entries) const {
-  for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+void PendingConnections::append_pollfds(std::vector<pollfd>& entries) const {
+  for (const Connection& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
 }
 
-bool Lobby::receive(Guest& guest) {
+bool PendingConnections::receive(Connection& guest) {
   const long got = receive_some(guest.socket.get(), guest.bytes);
   if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  if (const auto head = guest.reader.take_head(guest.bytes)) {
+  if (const auto head = guest.reader.parse_head(guest.bytes)) {
     guest.bytes.erase(0, *head);
   } else {
     guest.wrong = head.error();
@@ -28,8 +28,8 @@ bool Lobby::receive(Guest& guest) {
   return true;
 }
 
-std::vector<Lobby::Guest> Lobby::look(const pollfd* entries) {
-  std::vector<Guest> ready;
+std::vector<PendingConnections::Connection> PendingConnections::receive_heads(const pollfd* entries) {
+  std::vector<Connection> ready;
   const auto now = std::chrono::steady_clock::now();
   for (auto guest = guests_.begin(); guest != guests_.end(); ++entries) {
     const bool stays = (entries->revents == 0 || receive(*guest)) && now < guest->until;
@@ -40,7 +40,7 @@ std::vector<Lobby::Guest> Lobby::look(const pollfd* entries) {
   return ready;
 }
 
-int Lobby::timeout_ms() const {
+int PendingConnections::timeout_ms() const {
   if (guests_.empty()) return -1;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(guests_.front().until - std::chrono::steady_clock::now());

@@ -17,33 +17,33 @@
 
 namespace mycojobs::api {
 
-class Lobby {
+class PendingConnections {
  public:
-  struct Guest {
+  struct Connection {
     Fd socket;
     std::string bytes;  // received bytes after the head
     Deadline until{};
     RequestReader reader;
     std::optional<Error> wrong;  // the head is invalid or too large
   };
-  Lobby(std::uint32_t places, std::uint32_t ms, const RequestLimits& limits)
-      : places_(places), ms_(ms), limits_(limits) {}
+  PendingConnections(std::uint32_t places, std::uint32_t ms, const RequestLimits& limits)
+      : job_states_(places), ms_(ms), limits_(limits) {}
 
-  void enter(Fd socket);
-  void add_to(std::vector<pollfd>&) const;  // appends one entry for each connection
-  // Processes the results of poll(). entries: the first entry that add_to() has appended. Removes and returns the
-  // connections whose head is complete or invalid. Closes connections after their deadline.
-  std::vector<Guest> look(const pollfd* entries);
+  void add(Fd socket);
+  void append_pollfds(std::vector<pollfd>&) const;  // appends one entry for each connection
+  // Processes the results of poll(). entries: the first entry that append_pollfds() has appended. Removes and returns
+  // the connections whose head is complete or invalid. Closes connections after their deadline.
+  std::vector<Connection> receive_heads(const pollfd* entries);
   int timeout_ms() const;  // until the next deadline; -1: there are no connections
   std::size_t size() const { return guests_.size(); }
   void clear() { guests_.clear(); }
 
  private:
-  static bool receive(Guest&);  // false: the client has closed the connection
+  static bool receive(Connection&);  // false: the client has closed the connection
 
-  std::uint32_t places_, ms_;
+  std::uint32_t job_states_, ms_;
   RequestLimits limits_;
-  std::list<Guest> guests_;  // oldest first
+  std::list<Connection> guests_;  // oldest first
 };
 
 }  // namespace mycojobs::api

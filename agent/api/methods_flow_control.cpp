@@ -11,23 +11,25 @@ using nlohmann::json;
 using Verb = FlowControl::Verb;
 
 json shown(Id flow, const FlowProgress& progress) {
-  return {
-      {"id", flow}, {"status", word(progress.status)}, {"detail", progress.detail}, {"revision", progress.revision}};
+  return {{"id", flow},
+          {"status", to_string(progress.status)},
+          {"detail", progress.detail},
+          {"revision", progress.revision}};
 }
 
 // Returns the caller, or the actor that an operator names in actor_id.
-Result<service::Caller> mover(const Call& call) {
-  return service::as_named(call.by(), call.named("actor_id"), "actor_id");
+Result<service::RequestContext> mover(const MethodCall& call) {
+  return service::as_named(call.request_context_of(), call.named("actor_id"), "actor_id");
 }
 
-Result<json> start(Call& call) {
+Result<json> start(MethodCall& call) {
   MJ_TRY(by, mover(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(done, service::start_flow(by, call.stores(*flows), {call.id("id"), "rpc"}));
   return shown(call.id("id"), done);
 }
 
-Result<json> control(Call& call, Verb verb) {
+Result<json> control(MethodCall& call, Verb verb) {
   MJ_TRY(by, mover(call));
   service::ControlFlow request{.flow = call.id("id"), .verb = verb, .comment = call.text("comment")};
   request.target = call.text(call.has("name") ? "name" : "node");
@@ -40,7 +42,7 @@ Result<json> control(Call& call, Verb verb) {
 }
 
 template <Verb verb>
-Result<json> run(Call& call) {
+Result<json> run(MethodCall& call) {
   return control(call, verb);
 }
 

@@ -16,7 +16,7 @@ namespace mycojobs::api {
 
 using nlohmann::json;
 
-json shown(const Flow& flow) {
+json flow_to_json(const Flow& flow) {
   json object = to_json(flow);
   object.erase("result_json");
   if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
@@ -27,16 +27,18 @@ json shown(const Flow& flow) {
 
 json result_of_flow(const Flow& flow) {
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
-  return {{"id", flow.id},         {"status", word(flow.status)},
+  return {{"id", flow.id},         {"status", to_string(flow.status)},
           {"detail", flow.detail}, {"error", flow.error},
           {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
 namespace flows_methods {
 
-Result<Flow> read_flow(Call& call) { return service::read_flow(call.by(), call.store(), call.id("id")); }
+Result<Flow> read_flow(MethodCall& call) {
+  return service::read_flow(call.request_context_of(), call.store(), call.id("id"));
+}
 
-Result<TextMap> env_vars_of(const Call& call) {
+Result<TextMap> env_vars_of(const MethodCall& call) {
   json object = json::object();
   if (call.has("env_vars")) object["env_vars"] = call.params().at("env_vars");
   auto decoded = decode_json<Job>(object);
@@ -45,29 +47,31 @@ Result<TextMap> env_vars_of(const Call& call) {
 }
 
 // Returns the notification targets in the form of the record; empty: the request has none.
-Result<std::string> notify_of(const Call& call) {
+Result<std::string> notify_of(const MethodCall& call) {
   if (!call.has("notify")) return std::string();
   const json& value = call.params().at("notify");
-  const NotifyRead read = read_notify(value, "notify");
+  const ParsedNotify read = read_notify(value, "notify");
   if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
   return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
 }
 
-Result<Flow> make_flow(Call& call, const service::CreateFlow& request) {
+Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
   const auto given = [&](const char* name) { return call.has(name) ? call.params().at(name) : json(); };
   MJ_TRY(flows, call.flows());
   if (call.has("definition")) {
     if (call.has("nodes") || call.has("jobs"))
       return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-    return service::create_flow(call.by(), call.stores(*flows), given("definition"), given("inputs"), request);
+    return service::create_flow(call.request_context_of(), call.stores(*flows), given("definition"), given("inputs"),
+                                request);
   }
   if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
-  return service::create_flow_of_jobs(call.by(), call.stores(*flows), call.text("name"), given("jobs"), nodes, request);
+  return service::create_flow_of_jobs(call.request_context_of(), call.stores(*flows), call.text("name"), given("jobs"),
+                                      nodes, request);
 }
 
-Result<json> create(Call& call) {
+Result<json> create(MethodCall& call) {
   service::CreateFlow request;
   request.owner = call.named("caller_id");
   if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
@@ -78,12 +82,12 @@ Result<json> create(Call& call) {
   request.traceparent = call.text("traceparent");
   MJ_CHECK(service::check(request));
   MJ_TRY(flow, make_flow(call, request));
-  return shown(flow);
+  return flow_to_json(flow);
 }
 
-Result<json> get(Call& call) {
+Result<json> get(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  json object = shown(flow);
+  json object = flow_to_json(flow);
   if (!call.flag("definition")) return object;
   MJ_TRY(flows, call.flows());
   MJ_TRY(text, flows->definition(call.context(), flow.definition_hash));
@@ -92,7 +96,7 @@ Result<json> get(Call& call) {
   return object;
 }
 
-Result<service::ListFlows> wanted_of(const Call& call, Id before) {
+Result<service::ListFlows> wanted_of(const MethodCall& call, Id before) {
   service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
   if (call.has("status")) {
     request.status = parse<FlowStatus>(call.text("status"));
@@ -107,7 +111,7 @@ Result<service::ListFlows> wanted_of(const Call& call, Id before) {
 json rows_of(const std::vector<service::FlowRow>& rows) {
   json all = json::array();
   for (const service::FlowRow& row : rows) {
-    json object = shown(row.flow);
+    json object = flow_to_json(row.flow);
     object["name"] = row.summary.name;
     object["at_ms"] = row.summary.at_ms;
     object["retired"] = row.summary.record.empty();
@@ -117,14 +121,14 @@ json rows_of(const std::vector<service::FlowRow>& rows) {
   return all;
 }
 
-Result<json> list(Call& call) {
+Result<json> list(MethodCall& call) {
   MJ_TRY(request, wanted_of(call, call.id("before")));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(found, service::list_flows(call.by(), call.stores(*flows), request));
+  MJ_TRY(found, service::list_flows(call.request_context_of(), call.stores(*flows), request));
   return rows_of(found);
 }
 
-Result<json> page(Call& call) {
+Result<json> page(MethodCall& call) {
   Id before = 0;
   if (std::uint64_t given = 0; !call.text("after").empty()) {
     if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
@@ -133,7 +137,7 @@ Result<json> page(Call& call) {
   }
   MJ_TRY(request, wanted_of(call, before));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(found, service::page_flows(call.by(), call.stores(*flows), request));
+  MJ_TRY(found, service::page_flows(call.request_context_of(), call.stores(*flows), request));
   return json{{"flows", rows_of(found.flows)},
               {"after", found.after == 0 ? "" : std::to_string(found.after)},
               {"looked_at", found.looked_at},
@@ -141,15 +145,15 @@ Result<json> page(Call& call) {
 }
 
 // Returns the FlowNodes of the coordinator's specification, extended by the run-time state of each node.
-Result<json> dag(Call& call) {
+Result<json> dag(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
-  MJ_TRY(view, look_at_flow(*flows, call.store(), call.context(), flow.id));
+  MJ_TRY(view, inspect_flow(*flows, call.store(), call.context(), flow.id));
   // Without a readable definition, the nodes of the record are used.
   auto run = load_run(*flows, call.context(), flow.id, call.runs());
   std::map<Id, FlowNode> stored;
   for (const FlowNode& node : run ? nodes_of(*run) : view.record.nodes) stored[node.id] = node;
-  if (run) call.runs().keep(call.context(), flow.id, std::move(*run));
+  if (run) call.runs().cache_run(call.context(), flow.id, std::move(*run));
   json nodes = json::array(), edges = json::array();
   for (const NodeView& node : view.nodes) {
     json depends = json::array();
@@ -165,7 +169,7 @@ Result<json> dag(Call& call) {
                      {"depends", std::move(depends)},
                      {"prerequisites", known ? json(found->second.prerequisites) : json::array()},
                      {"supervisor_url", known ? found->second.supervisor_url : ""},
-                     {"node_status", word(node.status)},
+                     {"node_status", to_string(node.status)},
                      {"kind", node.kind},
                      {"detail", node.detail},
                      {"error", node.error},
@@ -195,7 +199,7 @@ Result<json> dag(Call& call) {
               {"now_ms", view.now_ms}};
 }
 
-Result<json> explain(Call& call) {
+Result<json> explain(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
@@ -210,7 +214,7 @@ Result<json> explain(Call& call) {
   return all;
 }
 
-Result<json> timeline(Call& call) {
+Result<json> timeline(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   MJ_TRY(flows, call.flows());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
@@ -221,22 +225,22 @@ Result<json> timeline(Call& call) {
   return all;
 }
 
-Result<json> result(Call& call) {
+Result<json> result(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   return result_of_flow(flow);
 }
 
-Result<json> replay(Call& call) {
+Result<json> replay(MethodCall& call) {
   MJ_TRY(flows, call.flows());
   const service::ReplayFlow request{call.id("id"), call.flag("allow_irreversible"), call.text("traceparent")};
-  MJ_TRY(made, service::replay_flow(call.by(), call.stores(*flows), request));
-  return shown(made);
+  MJ_TRY(made, service::replay_flow(call.request_context_of(), call.stores(*flows), request));
+  return flow_to_json(made);
 }
 
-Result<json> remove_flow(Call& call) {
+Result<json> remove_flow(MethodCall& call) {
   MJ_TRY(flows, call.flows());
   const Id id = call.id("id");
-  MJ_CHECK(service::delete_flow(call.by(), call.stores(*flows), id));
+  MJ_CHECK(service::delete_flow(call.request_context_of(), call.stores(*flows), id));
   return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
 }
 

@@ -8,37 +8,37 @@ namespace job_control_methods {
 
 using nlohmann::json;
 
-Result<json> cancel(Call& call) {
+Result<json> cancel(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  MJ_TRY(job, service::cancel_job(call.by(), call.store(), key));
+  MJ_TRY(job, service::cancel_job(call.request_context_of(), call.store(), key));
   return status_of(job, key);
 }
 
 template <bool approved>
-Result<json> answer(Call& call) {
+Result<json> answer(MethodCall& call) {
   MJ_TRY(key, call.job_key());
   const service::AnswerJob request{key, call.text("name"), approved, call.text("comment")};
-  MJ_TRY(answered, service::answer_job(call.by(), call.store(), request));
+  MJ_TRY(answered, service::answer_job(call.request_context_of(), call.store(), request));
   return status_of(answered.job, key);
 }
 
-Result<json> retry(Call& call) {
+Result<json> retry(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  MJ_TRY(job, service::retry_job(call.by(), call.store(), key));
+  MJ_TRY(job, service::retry_job(call.request_context_of(), call.store(), key));
   return status_of(job, key);
 }
 
 // Returns the state of the new job.
-Result<json> restart(Call& call) {
+Result<json> restart(MethodCall& call) {
   MJ_TRY(key, call.job_key());
   const auto idempotency_key = call.has("idempotency_key") ? std::optional(call.text("idempotency_key")) : std::nullopt;
-  MJ_TRY(job, service::restart_job(call.by(), call.store(), key, idempotency_key));
+  MJ_TRY(job, service::restart_job(call.request_context_of(), call.store(), key, idempotency_key));
   return status_of(job, redis_key(job));
 }
 
-Result<json> remove(Call& call) {
+Result<json> remove(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  MJ_CHECK(service::delete_job(call.by(), call.store(), key));
+  MJ_CHECK(service::delete_job(call.request_context_of(), call.store(), key));
   return json{{"key", key}, {"deleted", true}};
 }
 

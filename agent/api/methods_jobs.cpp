@@ -34,7 +34,7 @@ json status_of(const Job& job, const std::string& key) {
           {"id", job.id},
           {"caller_id", job.caller_id},
           {"context_id", job.context_id},
-          {"status", word(job.status)},
+          {"status", to_string(job.status)},
           {"detail", job.detail},
           {"error", job.error},
           {"ended", jobs_methods::has_ended(job)},
@@ -48,9 +48,9 @@ json status_of(const Job& job, const std::string& key) {
 namespace jobs_methods {
 
 // Loads the job that the parameters identify. Error `denied`: the caller may not read it.
-Result<JobView> readable(Call& call) {
+Result<JobView> readable(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  return service::find_job(call.by(), call.store(), Action::read, key);
+  return service::find_job(call.request_context_of(), call.store(), Action::read, key);
 }
 
 json result_of(const Job& job, const std::string& key) {
@@ -63,13 +63,13 @@ json result_of(const Job& job, const std::string& key) {
   return object;
 }
 
-Result<json> create(Call& call) {
+Result<json> create(MethodCall& call) {
   MJ_TRY(job, read_job(call.params()));
-  MJ_TRY(stored, service::create_job(call.by(), call.store(), call.named("caller_id"), std::move(job)));
+  MJ_TRY(stored, service::create_job(call.request_context_of(), call.store(), call.named("caller_id"), std::move(job)));
   return to_json(stored);
 }
 
-Result<json> create_many(Call& call) {
+Result<json> create_many(MethodCall& call) {
   const json& list = call.params().at("jobs");
   std::vector<Job> jobs;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -77,33 +77,34 @@ Result<json> create_many(Call& call) {
     if (!job) return fail(job.error(), "jobs[" + std::to_string(i) + "]");
     jobs.push_back(std::move(*job));
   }
-  MJ_TRY(stored,
-         service::create_jobs(call.by(), call.store(), call.named("caller_id"), std::move(jobs), call.flag("start")));
+  MJ_TRY(stored, service::create_jobs(call.request_context_of(), call.store(), call.named("caller_id"), std::move(jobs),
+                                      call.flag("start")));
   json made = json::array();
   for (const Job& job : stored) made.push_back(to_json(job));
   return made;
 }
 
 // Queues a new job, or a job that job.create has stored. Returns its key.
-Result<std::string> start_one(Call& call) {
+Result<std::string> start_one(MethodCall& call) {
   if (call.has("script") || call.has("payload")) {
     MJ_TRY(job, read_job(call.params()));
-    MJ_TRY(started, service::submit_job(call.by(), call.store(), call.named("caller_id"), std::move(job)));
+    MJ_TRY(started,
+           service::submit_job(call.request_context_of(), call.store(), call.named("caller_id"), std::move(job)));
     return redis_key(started);
   }
   if (!call.has("id")) return fail(Code::invalid, "id: is missing: name a job, or give a script and its script_type");
   MJ_TRY(key, call.job_key());
-  MJ_CHECK(service::start_job(call.by(), call.store(), key));
+  MJ_CHECK(service::start_job(call.request_context_of(), call.store(), key));
   return key;
 }
 
-Result<json> start(Call& call) {
+Result<json> start(MethodCall& call) {
   MJ_TRY(key, start_one(call));
   MJ_TRY(view, load_job(call.store(), call.context(), key));
   return status_of(view.job, key);
 }
 
-Result<json> run(Call& call) {
+Result<json> run(MethodCall& call) {
   MJ_TRY(key, start_one(call));
   const std::uint64_t until = end_of_wait(call);
   std::uint32_t pause = 10;
@@ -115,22 +116,22 @@ Result<json> run(Call& call) {
   }
 }
 
-Result<json> get(Call& call) {
+Result<json> get(MethodCall& call) {
   MJ_TRY(view, readable(call));
   return to_json(view);
 }
 
-Result<json> status(Call& call) {
+Result<json> status(MethodCall& call) {
   MJ_TRY(view, readable(call));
   return status_of(view.job, view.key);
 }
 
-Result<json> result(Call& call) {
+Result<json> result(MethodCall& call) {
   MJ_TRY(view, readable(call));
   return result_of(view.job, view.key);
 }
 
-Result<json> logs(Call& call) {
+Result<json> logs(MethodCall& call) {
   MJ_TRY(view, readable(call));
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 500), 1, kMaxListed);
   std::uint64_t after = call.number("after_seq", 0);
@@ -147,7 +148,7 @@ Result<json> logs(Call& call) {
   }
 }
 
-Result<json> list(Call& call) {
+Result<json> list(MethodCall& call) {
   service::ListJobs request;
   request.limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxListed);
   if (call.has("status")) {
@@ -158,13 +159,14 @@ Result<json> list(Call& call) {
   request.wanted.name = call.text("name");
   request.wanted.script_type = call.text("script_type");
   request.wanted.since_ms = call.number("since_ms", 0);
-  MJ_TRY(found, service::list_jobs(call.by(), call.store(), request, [](std::uint64_t, std::uint64_t) {}));
+  MJ_TRY(found,
+         service::list_jobs(call.request_context_of(), call.store(), request, [](std::uint64_t, std::uint64_t) {}));
   json all = json::array();
   for (const JobView& view : found.jobs) all.push_back(to_json(view));
   return all;
 }
 
-Result<json> explain_job(Call& call) {
+Result<json> explain_job(MethodCall& call) {
   MJ_TRY(view, readable(call));
   MJ_TRY(why, explain(call.store(), call.context(), view.key));
   return json{{"key", why.job_key},   {"state", why.state},       {"cause", why.cause},

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 // Decodes the parameters as a record. not_fields: parameters that are not fields of the record.
 template <class R>
-Result<R> read_record(const Call& call, std::initializer_list<const char*> not_fields = {}) {
+Result<R> read_record(const MethodCall& call, std::initializer_list<const char*> not_fields = {}) {
   json object = call.params();
   for (const char* name : not_fields) object.erase(name);
   auto decoded = decode_json<R>(object);
@@ -29,19 +29,19 @@ json shown(const Runner& runner) {
   return object;
 }
 
-Result<json> actor_create(Call& call) {
+Result<json> actor_create(MethodCall& call) {
   MJ_TRY(actor, read_record<Actor>(call));
-  MJ_TRY(stored, service::create_actor(call.by(), call.store(), actor));
+  MJ_TRY(stored, service::create_actor(call.request_context_of(), call.store(), actor));
   return to_json(stored);
 }
 
-Result<json> actor_get(Call& call) {
-  MJ_TRY(actor, service::read_actor(call.by(), call.store(), call.id("id")));
+Result<json> actor_get(MethodCall& call) {
+  MJ_TRY(actor, service::read_actor(call.request_context_of(), call.store(), call.id("id")));
   return to_json(actor);
 }
 
 // Returns the names of the fields to change: all parameters except those that identify the record.
-std::vector<std::string> named_fields(const Call& call) {
+std::vector<std::string> named_fields(const MethodCall& call) {
   std::vector<std::string> names;
   for (const auto& item : call.params().items()) {
     if (item.key() != "id" && item.key() != "context_id" && !item.value().is_null()) names.push_back(item.key());
@@ -51,72 +51,75 @@ std::vector<std::string> named_fields(const Call& call) {
 
 json deleted(const std::string& key) { return {{"key", key}, {"deleted", true}}; }
 
-Result<json> actor_list(Call& call) {
-  MJ_TRY(found, service::list_actors(call.by(), call.store()));
+Result<json> actor_list(MethodCall& call) {
+  MJ_TRY(found, service::list_actors(call.request_context_of(), call.store()));
   json all = json::array();
   for (const Actor& actor : found) all.push_back(to_json(actor));
   return all;
 }
 
-Result<json> actor_update(Call& call) {
+Result<json> actor_update(MethodCall& call) {
   MJ_TRY(wanted, read_record<Actor>(call));
-  MJ_TRY(after, service::update_actor(call.by(), call.store(), wanted, named_fields(call)));
+  MJ_TRY(after, service::update_actor(call.request_context_of(), call.store(), wanted, named_fields(call)));
   return to_json(after);
 }
 
-Result<json> actor_delete(Call& call) {
+Result<json> actor_delete(MethodCall& call) {
   const Id id = call.id("id");
   MJ_TRY(contexts, service::known_contexts(call.store(), call.services().settings.contexts));
-  MJ_CHECK(service::delete_actor(call.by(), call.store(), id, contexts));
+  MJ_CHECK(service::delete_actor(call.request_context_of(), call.store(), id, contexts));
   return deleted("actor:" + std::to_string(id));
 }
 
-Result<json> context_create(Call& call) {
+Result<json> context_create(MethodCall& call) {
   MJ_TRY(context, read_record<Context>(call));
-  // go_to() is only for operators: its error would tell other callers which contexts are served.
-  if (context.id != 0 && call.by().is_operator) MJ_CHECK(call.go_to(context.id));
-  MJ_TRY(stored, service::create_context(call.by(), call.store(), context, call.services().settings.contexts));
+  // switch_context() is only for operators: its error would tell other callers which contexts are served.
+  if (context.id != 0 && call.request_context_of().is_operator) MJ_CHECK(call.switch_context(context.id));
+  MJ_TRY(stored,
+         service::create_context(call.request_context_of(), call.store(), context, call.services().settings.contexts));
   return to_json(stored);
 }
 
-Result<json> context_get(Call& call) {
-  if (call.has("id")) MJ_CHECK(call.go_to(call.id("id")));
-  MJ_TRY(context, service::read_context(call.by(), call.store()));
+Result<json> context_get(MethodCall& call) {
+  if (call.has("id")) MJ_CHECK(call.switch_context(call.id("id")));
+  MJ_TRY(context, service::read_context(call.request_context_of(), call.store()));
   return to_json(context);
 }
 
-Result<void> go_to_named(Call& call) { return call.has("id") ? call.go_to(call.id("id")) : Result<void>(); }
+Result<void> go_to_named(MethodCall& call) {
+  return call.has("id") ? call.switch_context(call.id("id")) : Result<void>();
+}
 
-Result<json> context_list(Call& call) {
+Result<json> context_list(MethodCall& call) {
   const std::vector<Id>& served = call.services().settings.contexts;
   std::vector<Id> among = served;
   if (served.empty()) {
     MJ_TRY(known, service::known_contexts(call.store(), {}));
     among = std::move(known);
   }
-  MJ_TRY(found, service::list_contexts(call.by(), call.store(), among));
+  MJ_TRY(found, service::list_contexts(call.request_context_of(), call.store(), among));
   json all = json::array();
   for (const Context& context : found.contexts) all.push_back(to_json(context));
   return all;
 }
 
-Result<json> context_update(Call& call) {
+Result<json> context_update(MethodCall& call) {
   MJ_CHECK(go_to_named(call));
   MJ_TRY(wanted, read_record<Context>(call));
-  MJ_TRY(after, service::update_context(call.by(), call.store(), wanted, named_fields(call)));
+  MJ_TRY(after, service::update_context(call.request_context_of(), call.store(), wanted, named_fields(call)));
   return to_json(after);
 }
 
-Result<json> context_delete(Call& call) {
-  MJ_CHECK(call.go_to(call.id("id")));
+Result<json> context_delete(MethodCall& call) {
+  MJ_CHECK(call.switch_context(call.id("id")));
   MJ_TRY(flows, call.flows());
-  MJ_CHECK(service::delete_context(call.by(), call.stores(*flows)));
+  MJ_CHECK(service::delete_context(call.request_context_of(), call.stores(*flows)));
   return deleted("context:" + std::to_string(call.context()));
 }
 
-Result<json> context_refusals(Call& call) {
+Result<json> context_refusals(MethodCall& call) {
   MJ_CHECK(go_to_named(call));
-  MJ_TRY(notes, service::list_refusals(call.by(), call.store(), call.number("limit", 50)));
+  MJ_TRY(notes, service::list_refusals(call.request_context_of(), call.store(), call.number("limit", 50)));
   json all = json::array();
   for (const RefusalNote& note : notes) {
     all.push_back({{"number", note.number},
@@ -129,24 +132,24 @@ Result<json> context_refusals(Call& call) {
   return all;
 }
 
-Result<json> runner_create(Call& call) {
+Result<json> runner_create(MethodCall& call) {
   MJ_TRY(runner, read_record<Runner>(call, {"context_id"}));
-  MJ_TRY(stored, service::create_runner(call.by(), call.store(), runner, call.services().settings.networks,
-                                        named_fields(call)));
+  MJ_TRY(stored, service::create_runner(call.request_context_of(), call.store(), runner,
+                                        call.services().settings.networks, named_fields(call)));
   return shown(stored);
 }
 
-Result<json> runner_get(Call& call) {
-  MJ_TRY(runner, service::read_runner(call.by(), call.store(), call.id("id")));
+Result<json> runner_get(MethodCall& call) {
+  MJ_TRY(runner, service::read_runner(call.request_context_of(), call.store(), call.id("id")));
   return shown(runner);
 }
 
-Result<json> runner_list(Call& call) {
-  MJ_TRY(infos, service::list_runners(call.by(), call.store()));
+Result<json> runner_list(MethodCall& call) {
+  MJ_TRY(infos, service::list_runners(call.request_context_of(), call.store()));
   json all = json::array();
   for (const RunnerInfo& info : infos) {
     json object = shown(info.runner);
-    object["state"] = word(presence(info));
+    object["state"] = to_string(presence(info));
     object["host"] = info.hold.host;
     object["claims"] = info.claims;
     all.push_back(std::move(object));
@@ -154,20 +157,20 @@ Result<json> runner_list(Call& call) {
   return all;
 }
 
-Result<json> runner_update(Call& call) {
+Result<json> runner_update(MethodCall& call) {
   MJ_TRY(wanted, read_record<Runner>(call, {"context_id"}));
   const Networks& networks = call.services().settings.networks;
-  MJ_TRY(after, service::update_runner(call.by(), call.store(), wanted, named_fields(call), networks));
+  MJ_TRY(after, service::update_runner(call.request_context_of(), call.store(), wanted, named_fields(call), networks));
   return shown(after);
 }
 
-Result<json> runner_delete(Call& call) {
+Result<json> runner_delete(MethodCall& call) {
   const Id id = call.id("id");
-  MJ_CHECK(service::delete_runner(call.by(), call.store(), id));
+  MJ_CHECK(service::delete_runner(call.request_context_of(), call.store(), id));
   return deleted("runner:" + std::to_string(id));
 }
 
-Result<json> message_create(Call& call) {
+Result<json> message_create(MethodCall& call) {
   MJ_TRY(message, read_record<Message>(call, {"job"}));
   const json jobs = call.has("job") ? call.params().at("job") : json::array();
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -175,41 +178,42 @@ Result<json> message_create(Call& call) {
     if (!job) return fail(job.error(), "job[" + std::to_string(i) + "]");
     message.job.push_back(std::move(*job));
   }
-  MJ_TRY(made, service::send_message(call.by(), call.store(), call.named("caller_id"), std::move(message)));
+  MJ_TRY(made,
+         service::send_message(call.request_context_of(), call.store(), call.named("caller_id"), std::move(message)));
   return to_json(made);
 }
 
-Result<json> message_send(Call& call) {
+Result<json> message_send(MethodCall& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
   Message signature;
   signature.signature = call.text("signature");
   signature.signer = call.text("signer");
   signature.algorithm = call.text("algorithm");
   signature.created_at = static_cast<std::uint32_t>(call.number("created_at", 0));
-  MJ_TRY(posted, service::post_message(call.by(), call.store(), maker, call.id("id"), signature));
+  MJ_TRY(posted, service::post_message(call.request_context_of(), call.store(), maker, call.id("id"), signature));
   return to_json(posted);
 }
 
-Result<json> message_get(Call& call) {
+Result<json> message_get(MethodCall& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
-  MJ_TRY(message, service::read_message(call.by(), call.store(), maker, call.id("id")));
+  MJ_TRY(message, service::read_message(call.request_context_of(), call.store(), maker, call.id("id")));
   return service::message_json(message);
 }
 
-Result<json> message_cancel(Call& call) {
+Result<json> message_cancel(MethodCall& call) {
   const Id maker = call.named("caller_id").value_or(call.actor());
-  MJ_TRY(message, service::cancel_message(call.by(), call.store(), maker, call.id("id")));
+  MJ_TRY(message, service::cancel_message(call.request_context_of(), call.store(), maker, call.id("id")));
   return service::message_json(message);
 }
 
-Result<json> message_delete(Call& call) {
+Result<json> message_delete(MethodCall& call) {
   const Id maker = call.named("caller_id").value_or(call.actor()), id = call.id("id");
-  MJ_CHECK(service::delete_message(call.by(), call.store(), maker, id));
+  MJ_CHECK(service::delete_message(call.request_context_of(), call.store(), maker, id));
   return deleted("message:" + std::to_string(maker) + ':' + std::to_string(id));
 }
 
-Result<json> message_list(Call& call) {
-  MJ_TRY(found, service::list_messages(call.by(), call.store(), call.number("limit", 50)));
+Result<json> message_list(MethodCall& call) {
+  MJ_TRY(found, service::list_messages(call.request_context_of(), call.store(), call.number("limit", 50)));
   json all = json::array();
   for (const Message& message : found) all.push_back(to_json(message));
   return all;

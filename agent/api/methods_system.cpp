@@ -12,8 +12,8 @@ namespace system_methods {
 
 using nlohmann::json;
 
-Result<json> queue_list(Call& call) {
-  MJ_TRY(queues, service::list_queues(call.by(), call.store()));
+Result<json> queue_list(MethodCall& call) {
+  MJ_TRY(queues, service::list_queues(call.request_context_of(), call.store()));
   json all = json::array();
   for (const QueueInfo& info : queues) {
     all.push_back({{"queue", info.queue},
@@ -26,16 +26,16 @@ Result<json> queue_list(Call& call) {
   return all;
 }
 
-Result<json> set_paused(Call& call, bool paused) {
-  MJ_TRY(done, service::pause_queue(call.by(), call.store(), call.text("queue"), paused));
+Result<json> set_paused(MethodCall& call, bool paused) {
+  MJ_TRY(done, service::pause_queue(call.request_context_of(), call.store(), call.text("queue"), paused));
   return json{{"queue", done.queue}, {"paused", paused}};
 }
-Result<json> queue_pause(Call& call) { return set_paused(call, true); }
-Result<json> queue_resume(Call& call) { return set_paused(call, false); }
+Result<json> queue_pause(MethodCall& call) { return set_paused(call, true); }
+Result<json> queue_resume(MethodCall& call) { return set_paused(call, false); }
 
-Result<json> queue_dead(Call& call) {
+Result<json> queue_dead(MethodCall& call) {
   const auto limit = std::clamp<std::uint64_t>(call.number("limit", 100), 1, 1000);
-  MJ_TRY(letters, service::dead_letters(call.by(), call.store(), limit));
+  MJ_TRY(letters, service::dead_letters(call.request_context_of(), call.store(), limit));
   json all = json::array();
   for (const DeadLetter& letter : letters) {
     all.push_back({{"letter", letter.id},
@@ -47,15 +47,15 @@ Result<json> queue_dead(Call& call) {
   return all;
 }
 
-Result<json> settle(Call& call, bool requeue) {
+Result<json> settle(MethodCall& call, bool requeue) {
   const std::string letter = call.text("letter");
-  MJ_CHECK(service::settle_dead_letter(call.by(), call.store(), letter, requeue));
+  MJ_CHECK(service::settle_dead_letter(call.request_context_of(), call.store(), letter, requeue));
   return json{{"letter", letter}, {"requeued", requeue}};
 }
-Result<json> queue_requeue(Call& call) { return settle(call, true); }
-Result<json> queue_drop(Call& call) { return settle(call, false); }
+Result<json> queue_requeue(MethodCall& call) { return settle(call, true); }
+Result<json> queue_drop(MethodCall& call) { return settle(call, false); }
 
-Result<json> info(Call& call) {
+Result<json> info(MethodCall& call) {
   MJ_TRY(facts, call.store().facts());
   const Services& services = call.services();
   return json{{"version", kVersion},
@@ -94,12 +94,12 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
                  "check that the server answers",
                  {},
                  "text: pong",
-                 [](const json&, const Caller&) -> Result<json> { return json("pong"); }});
+                 [](const json&, const RpcCaller&) -> Result<json> { return json("pong"); }});
   all.push_back({"system.version",
                  "read the version of the server",
                  {},
                  "Version: version",
-                 [](const json&, const Caller&) -> Result<json> {
+                 [](const json&, const RpcCaller&) -> Result<json> {
                    return json{{"version", kVersion}};
                  }});
   all.push_back(method(s, "system.info", "read role, contexts and state of the server", {},

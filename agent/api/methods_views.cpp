@@ -17,23 +17,25 @@ using nlohmann::json;
 constexpr std::size_t kMaxPage = 1000;
 constexpr std::size_t kMaxFindings = 1000;
 
-Result<json> rights(Call& call) {
-  MJ_TRY(may, service::rights(call.by(), call.store()));
-  return json{{"actor", call.actor()},      {"operator", call.all_powerful()}, {"create", may.create},
-              {"read_all", may.read_all},   {"read_own", may.read_own},        {"steer_all", may.steer_all},
-              {"steer_own", may.steer_own}, {"administer", may.administer},    {"context_id", call.context()}};
+Result<json> rights(MethodCall& call) {
+  MJ_TRY(may, service::rights(call.request_context_of(), call.store()));
+  return json{{"actor", call.actor()},       {"operator", call.operator_context()},
+              {"create", may.create},        {"read_all", may.read_all},
+              {"read_own", may.read_own},    {"steer_all", may.steer_all},
+              {"steer_own", may.steer_own},  {"administer", may.administer},
+              {"context_id", call.context()}};
 }
 
-Result<json> overview(Call& call) {
-  MJ_TRY(view, service::overview(call.by(), call.store()));
+Result<json> overview(MethodCall& call) {
+  MJ_TRY(view, service::overview(call.request_context_of(), call.store()));
   return to_json(view);
 }
 
-Result<json> verify(Call& call) {
+Result<json> verify(MethodCall& call) {
   MJ_TRY(flows, call.flows());
-  MJ_TRY(worlds, call.worlds());
+  MJ_TRY(deployments, call.worlds());
   MJ_TRY(objects, call.services().backends.open_objects());
-  MJ_TRY(report, service::verify(call.by(), {call.store(), *objects, *flows, *worlds}));
+  MJ_TRY(report, service::verify(call.request_context_of(), {call.store(), *objects, *flows, *deployments}));
   json findings = json::array();
   for (const Finding& each : report.findings) {
     if (findings.size() == kMaxFindings) break;
@@ -47,12 +49,12 @@ Result<json> verify(Call& call) {
 }
 
 // The result includes this process: it answers the call, but may report to load balancers that it is not ready.
-Result<json> doctor(Call& call) {
+Result<json> doctor(MethodCall& call) {
   MJ_TRY(flows, call.flows());
   const ApiSettings& settings = call.services().settings;
   const auto& own = settings.own_servers;
   const bool own_server = std::find(own.begin(), own.end(), call.context()) != own.end();
-  MJ_TRY(checks, service::doctor(call.by(), call.store(), *flows, own_server, settings.wait_replicas));
+  MJ_TRY(checks, service::doctor(call.request_context_of(), call.store(), *flows, own_server, settings.wait_replicas));
   const std::string wrong = settings.health.why_not_ready();
   checks.push_back({"coordinator", "this one", wrong.empty() ? Verdict::ok : Verdict::missing,
                     "mycojobs " + std::string(kVersion) + (wrong.empty() ? ", ready" : ", not ready: " + wrong),
@@ -69,7 +71,7 @@ std::string page_before(std::uint64_t until_ms) {
 }
 
 // Returns the requested fields of jobs, and always the ids, key and status. Empty: all fields.
-Result<std::set<std::string>> read_fields(const Call& call) {
+Result<std::set<std::string>> read_fields(const MethodCall& call) {
   std::set<std::string> fields;
   if (!call.has("fields")) return fields;
   for (const json& each : call.params().at("fields")) {
@@ -88,9 +90,9 @@ json shown(const JobView& view, const std::set<std::string>& fields) {
   return job;
 }
 
-Result<json> page(Call& call) {
+Result<json> page(MethodCall& call) {
   MJ_TRY(fields, read_fields(call));
-  JobsWanted wanted;
+  JobFilter wanted;
   if (call.has("status")) {
     MJ_TRY(status, service::read_job_status(call.text("status")));
     wanted.status = status;
@@ -103,27 +105,27 @@ Result<json> page(Call& call) {
   wanted.after = call.text("after");
   if (wanted.after.empty() && call.has("until_ms")) wanted.after = page_before(call.number("until_ms", 0));
   const std::size_t limit = std::clamp<std::size_t>(call.number("limit", 50), 1, kMaxPage);
-  MJ_TRY(slice, service::page_jobs(call.by(), call.store(), std::move(wanted), limit));
+  MJ_TRY(slice, service::page_jobs(call.request_context_of(), call.store(), std::move(wanted), limit));
   json jobs = json::array();
   for (const JobView& view : slice.jobs) jobs.push_back(shown(view, fields));
   return json{{"jobs", std::move(jobs)}, {"after", slice.after}, {"looked_at", slice.looked_at}};
 }
 
-Result<json> history(Call& call) {
+Result<json> history(MethodCall& call) {
   MJ_TRY(key, call.job_key());
-  MJ_TRY(moments, service::job_history(call.by(), call.store(), key));
+  MJ_TRY(moments, service::job_history(call.request_context_of(), call.store(), key));
   json all = json::array();
-  for (const JobMoment& each : moments) all.push_back(to_json(each));
+  for (const JobTimelineEntry& each : moments) all.push_back(to_json(each));
   return all;
 }
 
-Result<json> questions(Call& call) {
+Result<json> questions(MethodCall& call) {
   MJ_TRY(flows, call.flows());
-  MJ_TRY(worlds, call.worlds());
-  MJ_TRY(found, service::list_questions(call.by(), call.stores(*flows), *worlds, call.id("after"),
+  MJ_TRY(deployments, call.worlds());
+  MJ_TRY(found, service::list_questions(call.request_context_of(), call.stores(*flows), *deployments, call.id("after"),
                                         &call.services().approvals));
   json all = json::array();
-  for (const service::Question& each : found.all) {
+  for (const service::OpenQuestion& each : found.all) {
     json object{{"name", each.name},           {"pause", each.pause},     {"asks", each.asks},
                 {"approvers", each.approvers}, {"answers", each.answers}, {"since_ms", each.since_ms},
                 {"until_ms", each.until_ms}};
@@ -151,7 +153,7 @@ json shown(const std::vector<PlanProblem>& problems) {
   return all;
 }
 
-Result<json> check_flow(Call& call) {
+Result<json> check_flow(MethodCall& call) {
   const service::FlowCheck read = service::check_flow(call.params().at("definition"));
   return json{{"ok", read.plan.has_value()},
               {"problems", shown(read.problems)},

@@ -13,13 +13,13 @@ namespace waits_methods {
 using nlohmann::json;
 
 constexpr std::size_t kMaxWaited = 1000;
-constexpr std::uint32_t kLongestWaitMs = 3'600'000, kFirstPauseMs = 10, kLongestPauseMs = 250;
-constexpr std::uint64_t kPauseForLook = 10;  // pause after a poll, in durations of the poll
+constexpr std::uint32_t kMaxWaitMs = 3'600'000, kFirstPauseMs = 10, kMaxPauseMs = 250;
+constexpr std::uint64_t kPauseForCheck = 10;  // pause after a poll, in durations of the poll
 
 std::string at(const char* list, std::size_t i) { return std::string(list) + '[' + std::to_string(i) + ']'; }
 
 // Returns a list parameter. Error `invalid`: the list is empty or too long.
-Result<json> waited_for(const Call& call, const char* name) {
+Result<json> waited_for(const MethodCall& call, const char* name) {
   const json& list = call.params().at(name);
   if (list.empty() || list.size() > kMaxWaited)
     return fail(Code::invalid, std::string(name) + ": give 1 to " + std::to_string(kMaxWaited));
@@ -29,7 +29,7 @@ Result<json> waited_for(const Call& call, const char* name) {
 // Calls look() repeatedly, until it returns ended jobs or flows, or until the deadline. Pauses grow with the duration
 // of look(), so that a call with many ids uses the store at most a tenth of the time.
 template <class Look>
-Result<json> until_some(Call& call, Look&& look) {
+Result<json> until_some(MethodCall& call, Look&& look) {
   const auto now = [&call] { return call.services().clock.boot_ms(); };
   const std::uint64_t until = end_of_wait(call);
   std::uint64_t pause = kFirstPauseMs;
@@ -38,13 +38,13 @@ Result<json> until_some(Call& call, Look&& look) {
     Result<json> ended = look();
     const std::uint64_t after = now();
     if (!ended || !ended->empty() || after >= until) return ended;
-    const std::uint64_t least = std::max(pause, (after - began) * kPauseForLook);
-    MJ_CHECK(call.rest(static_cast<std::uint32_t>(std::min(least, until - after))));
-    pause = std::min<std::uint64_t>(pause * 2, kLongestPauseMs);
+    const std::uint64_t min = std::max(pause, (after - began) * kPauseForCheck);
+    MJ_CHECK(call.rest(static_cast<std::uint32_t>(std::min(min, until - after))));
+    pause = std::min<std::uint64_t>(pause * 2, kMaxPauseMs);
   }
 }
 
-Result<json> wait_for_jobs(Call& call) {
+Result<json> wait_for_jobs(MethodCall& call) {
   MJ_TRY(list, waited_for(call, "jobs"));
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -56,7 +56,7 @@ Result<json> wait_for_jobs(Call& call) {
   return until_some(call, [&call, &keys]() -> Result<json> {
     json ended = json::array();
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      auto job = service::look_at_job(call.by(), call.store(), Action::read, keys[i]);
+      auto job = service::inspect_job(call.request_context_of(), call.store(), Action::read, keys[i]);
       if (!job) return fail(job.error(), at("jobs", i));
       json state = status_of(*job, keys[i]);
       if (state.at("ended") == true) ended.push_back(std::move(state));
@@ -65,7 +65,7 @@ Result<json> wait_for_jobs(Call& call) {
   });
 }
 
-Result<json> wait_for_flows(Call& call) {
+Result<json> wait_for_flows(MethodCall& call) {
   MJ_TRY(list, waited_for(call, "flows"));
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_number_unsigned() || list[i] == 0U || list[i] > UINT32_MAX)
@@ -74,7 +74,7 @@ Result<json> wait_for_flows(Call& call) {
   return until_some(call, [&call, &list]() -> Result<json> {
     json ended = json::array();
     for (std::size_t i = 0; i < list.size(); ++i) {
-      auto flow = service::read_flow(call.by(), call.store(), list[i].get<Id>());
+      auto flow = service::read_flow(call.request_context_of(), call.store(), list[i].get<Id>());
       if (!flow) return fail(flow.error(), at("flows", i));
       json result = result_of_flow(*flow);
       if (result.at("ended") == true) ended.push_back(std::move(result));
@@ -87,9 +87,9 @@ Result<json> wait_for_flows(Call& call) {
 
 Param wait_param() { return {"wait_ms", "ms", "answer after this time at the latest (600000; 3600000 at most)"}; }
 
-std::uint64_t end_of_wait(const Call& call) {
+std::uint64_t end_of_wait(const MethodCall& call) {
   return call.services().clock.boot_ms() +
-         std::min<std::uint64_t>(call.number("wait_ms", 600'000), waits_methods::kLongestWaitMs);
+         std::min<std::uint64_t>(call.number("wait_ms", 600'000), waits_methods::kMaxWaitMs);
 }
 
 void add_wait_methods(Services& s, std::vector<Method>& all) {

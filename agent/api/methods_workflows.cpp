@@ -16,20 +16,20 @@ using nlohmann::json;
 constexpr std::uint64_t kFrameWaitMs = 30'000;
 constexpr std::uint32_t kFramePauseMs = 250;
 
-Result<service::WorldStores> world_stores(Call& call) {
-  MJ_TRY(worlds, call.worlds());
-  return service::WorldStores{call.store(), *worlds, &call.services().manifests};
+Result<service::WorkflowStores> workflow_stores(MethodCall& call) {
+  MJ_TRY(deployments, call.worlds());
+  return service::WorkflowStores{call.store(), *deployments, &call.services().manifests};
 }
-service::Instance instance_of(const Call& call) {
-  service::Instance of{call.text("workflow"), ""};
+service::InstanceReference instance_of(const MethodCall& call) {
+  service::InstanceReference of{call.text("workflow"), ""};
   if (!call.has("key")) return of;
   const json& key = call.params().at("key");
   of.key = key.is_string() ? key.get<std::string>() : dump_json(key);
   return of;
 }
 
-Result<json> apply(Call& call) {
-  MJ_TRY(stores, world_stores(call));
+Result<json> apply(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
   service::ApplyWorkflow request;
   request.owner = call.named("caller_id");
   request.check_code = call.services().settings.check_code;
@@ -39,88 +39,88 @@ Result<json> apply(Call& call) {
         return fail(Code::invalid, "code." + std::string(whole_characters(module, 100)) + ": must be a text");
       request.code.emplace(module, text.get<std::string>());
     }
-  MJ_TRY(done, service::apply_workflow(call.by(), stores, call.params().at("manifest"), request));
-  return json{{"manifest", done.world},
+  MJ_TRY(done, service::apply_workflow(call.request_context_of(), stores, call.params().at("manifest"), request));
+  return json{{"manifest", done.deployment},
               {"hash", done.hash},
               {"replaced", done.replaced},
               {"repeated", done.repeated},
               {"owner", done.owner}};
 }
 
-Result<json> send(Call& call) {
-  MJ_TRY(stores, world_stores(call));
+Result<json> send(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
   service::SendEvent request{call.text("event"), dump_json(call.params().at("value")), call.text("workflow")};
   if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
   request.traceparent = call.text("traceparent");
-  MJ_TRY(sent, service::send_event(call.by(), stores, request));
-  return json{{"manifest", sent.world},
+  MJ_TRY(sent, service::send_event(call.request_context_of(), stores, request));
+  return json{{"manifest", sent.deployment},
               {"event", sent.event},
               {"id", sent.id},
               {"repeated", sent.repeated},
               {"targets", sent.targets}};
 }
 
-Result<json> list(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  return service::list_workflows(call.by(), stores);
+Result<json> list(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  return service::list_workflows(call.request_context_of(), stores);
 }
-Result<json> cells(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  return service::list_cells(call.by(), stores,
+Result<json> cells(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  return service::list_cells(call.request_context_of(), stores,
                              {call.text("workflow"), call.text("status"), call.number("limit", 100)});
 }
-Result<json> show(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  return service::show_instance(call.by(), stores, instance_of(call));
+Result<json> show(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  return service::show_instance(call.request_context_of(), stores, instance_of(call));
 }
-Result<json> timeline(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  return service::instance_timeline(call.by(), stores, instance_of(call),
+Result<json> timeline(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  return service::instance_timeline(call.request_context_of(), stores, instance_of(call),
                                     {call.number("limit", service::kTimelineFacts), call.number("before", 0)});
 }
-Result<json> logs(Call& call) {
+Result<json> logs(MethodCall& call) {
   const std::uint64_t until =
       call.services().clock.boot_ms() + std::min<std::uint64_t>(call.number("wait_ms", 0), kFrameWaitMs);
   service::LogRequest request{call.text("after"), call.number("limit", service::kLogFrames)};
   while (true) {
-    MJ_TRY(stores, world_stores(call));
-    MJ_TRY(page, service::instance_log(call.by(), stores, instance_of(call), request));
+    MJ_TRY(stores, workflow_stores(call));
+    MJ_TRY(page, service::instance_log(call.request_context_of(), stores, instance_of(call), request));
     if (!page.frames.empty() || page.ended || call.services().clock.boot_ms() >= until) return to_json(page);
     request.after = page.after;
     if (!page.more) MJ_CHECK(call.rest(kFramePauseMs));
   }
 }
-Result<json> explain(Call& call) {
-  MJ_TRY(stores, world_stores(call));
+Result<json> explain(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
   MJ_TRY(flows, call.flows());
   MJ_TRY(leader, flows->leader(call.context()));
-  return service::explain_instance(call.by(), stores, instance_of(call), leader.first);
+  return service::explain_instance(call.request_context_of(), stores, instance_of(call), leader.first);
 }
-Result<json> facts(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  return service::read_facts(call.by(), stores, call.text("workflow"), call.number("after", 0),
+Result<json> facts(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  return service::read_facts(call.request_context_of(), stores, call.text("workflow"), call.number("after", 0),
                              call.number("limit", 100));
 }
 
 template <bool approved>
-Result<json> answer(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  MJ_TRY(by, service::as_named(call.by(), call.named("actor_id"), "actor_id"));
+Result<json> answer(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  MJ_TRY(by, service::as_named(call.request_context_of(), call.named("actor_id"), "actor_id"));
   const service::AnswerApproval request{instance_of(call), call.text("intent"), approved, call.text("comment")};
   MJ_TRY(intent, service::answer_approval(by, stores, request));
   return json{{"intent", intent}, {"approved", approved}};
 }
 
-Result<json> cancel_one(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  MJ_CHECK(service::cancel_instance(call.by(), stores, instance_of(call), call.text("reason")));
+Result<json> cancel_one(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  MJ_CHECK(service::cancel_instance(call.request_context_of(), stores, instance_of(call), call.text("reason")));
   return json{{"cancelling", true}};
 }
 
-Result<json> remove_one(Call& call) {
-  MJ_TRY(stores, world_stores(call));
-  const service::Instance of = instance_of(call);
-  MJ_CHECK(service::remove_instance(call.by(), stores, of));
+Result<json> remove_one(MethodCall& call) {
+  MJ_TRY(stores, workflow_stores(call));
+  const service::InstanceReference of = instance_of(call);
+  MJ_CHECK(service::remove_instance(call.request_context_of(), stores, of));
   return json{{"key", of.key.empty() ? of.workflow : of.workflow + ' ' + of.key}, {"deleted", true}};
 }
 

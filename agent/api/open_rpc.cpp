@@ -50,7 +50,7 @@ json errors() {
   json all = json::object();
   for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
                           Code::too_large, Code::unsupported}) {
-    const std::string name(word(code));
+    const std::string name(to_string(code));
     all[name] = {{"code", rpc_code(code)}, {"message", name}, {"data", {{"word", name}}}};
   }
   return all;

@@ -74,7 +74,7 @@ Result<std::string> parse_origin(std::string_view text) {
   const std::string origin = lower_case(text);
   const bool has_scheme = origin.starts_with(kHttp) || origin.starts_with(kHttps);
   if (!has_scheme || !is_host_and_port(authority(origin))) {
-    return fail(Code::invalid, mycojobs::shown(text) +
+    return fail(Code::invalid, mycojobs::excerpt(text) +
                                    " is no origin: write scheme, name and port as clients call the server, for example "
                                    "https://jobs.example.org or http://10.0.0.7:9652");
   }

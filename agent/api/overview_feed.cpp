@@ -8,18 +8,18 @@
 namespace mycojobs::api {
 namespace {
 
-bool is_away(const Error& error) { return error.code == Code::unavailable; }
+bool is_unavailable_now(const Error& error) { return error.code == Code::unavailable; }
 
 }  // namespace
 
-std::shared_ptr<OverviewFeed::Kept> OverviewFeed::kept(Id context) {
+std::shared_ptr<OverviewFeed::CachedText> OverviewFeed::cached_text(Id context) {
   const std::lock_guard lock(mutex_);
-  auto& found = kept_[context];
-  if (!found) found = std::make_shared<Kept>();
+  auto& found = stored_[context];
+  if (!found) found = std::make_shared<CachedText>();
   return found;
 }
 
-Result<OverviewFeed::Text> OverviewFeed::read_text(Kept& own, Id context) {
+Result<OverviewFeed::Text> OverviewFeed::read_text(CachedText& own, Id context) {
   if (!own.store) {
     MJ_TRY(store, services_.backends.open_reader());
     own.store = std::move(store);
@@ -37,8 +37,8 @@ Result<OverviewFeed::Text> OverviewFeed::read_text(Kept& own, Id context) {
 
 Result<OverviewFeed::Text> OverviewFeed::read(const EventRequest& request) {
   constexpr std::chrono::milliseconds kFresh{900};
-  const auto kept = this->kept(request.context);
-  const service::Caller by = asker(services_, request.caller, request.context);
+  const auto kept = this->cached_text(request.context);
+  const service::RequestContext by = request_context(services_, request.caller, request.context);
   const std::lock_guard lock(kept->mutex);
   const bool known = !kept->text || *kept->text != nullptr;
   if (!known || std::chrono::steady_clock::now() - kept->at >= kFresh) {
@@ -47,9 +47,9 @@ Result<OverviewFeed::Text> OverviewFeed::read(const EventRequest& request) {
     kept->readers.clear();
   }
   if (!kept->text || by.is_operator || kept->readers.contains(by.actor)) return kept->text;
-  auto may_read = service::may(by, *kept->store, Action::read);
+  auto may_read = service::check_permission(by, *kept->store, Action::read);
   if (!may_read) {
-    if (is_away(may_read.error())) {
+    if (is_unavailable_now(may_read.error())) {
       kept->text = tl::unexpected<Error>(may_read.error());
       kept->at = std::chrono::steady_clock::now();
     } else {

@@ -29,19 +29,19 @@ class OverviewFeed {
 
  private:
   using Text = std::shared_ptr<const OverviewText>;
-  struct Kept {
+  struct CachedText {
     std::mutex mutex;  // held while a thread reads; the other threads wait for the result
     std::unique_ptr<Store> store;
     std::chrono::steady_clock::time_point at;
     Result<Text> text = nullptr;  // or the error of the last read; null: not read yet
     std::set<Id> readers;         // actors with a checked right to read this text
   };
-  std::shared_ptr<Kept> kept(Id context);
-  Result<Text> read_text(Kept&, Id context);
+  std::shared_ptr<CachedText> cached_text(Id context);
+  Result<Text> read_text(CachedText&, Id context);
 
   Services& services_;
   std::mutex mutex_;  // guards only the map
-  std::map<Id, std::shared_ptr<Kept>> kept_;
+  std::map<Id, std::shared_ptr<CachedText>> stored_;
 };
 
 }  // namespace mycojobs::api

@@ -45,7 +45,8 @@ std::vector<HttpRoute> page_routes() {
     routes.push_back({"GET", std::string(file.path), [&file](const HttpRequest& from) { return serve(file, from); }});
   if (routes.empty()) {
     routes.push_back({"GET", "/", [](const HttpRequest&) {
-                        return refuse(404, "not_found", std::string(why_no_page()), "use the JSON-RPC: POST /rpc");
+                        return refuse(404, "not_found", std::string(page_unavailable_reason()),
+                                      "use the JSON-RPC: POST /rpc");
                       }});
   }
   return routes;

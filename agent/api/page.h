@@ -23,7 +23,7 @@ struct PageFile {
 };
 // Returns the files of the page; empty: the program was built without them.
 std::span<const PageFile> page_files();
-std::string_view why_no_page();  // reason why the program has no page; empty: it has one
+std::string_view page_unavailable_reason();  // reason why the program has no page; empty: it has one
 
 std::vector<HttpRoute> page_routes();
 bool is_page_path(const std::string& path);

@@ -78,7 +78,7 @@ std::string names_of(const Method& method) {
 
 }  // namespace
 
-std::optional<ParamProblem> check_params(const Method& method, const json& params) {
+std::optional<ParamProblem> validate_params(const Method& method, const json& params) {
   for (const auto& item : params.items()) {
     const auto known = std::find_if(method.params.begin(), method.params.end(),
                                     [&](const Param& each) { return each.name == item.key(); });

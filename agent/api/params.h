@@ -15,7 +15,7 @@ struct ParamProblem {
 };
 // Returns the first problem: a parameter that is unknown, has a wrong type, or is missing. A null value counts as
 // missing.
-std::optional<ParamProblem> check_params(const Method&, const nlohmann::json& params);
+std::optional<ParamProblem> validate_params(const Method&, const nlohmann::json& params);
 nlohmann::json schema_of(std::string_view type);  // JSON schema of a Param::type
 bool is_type(std::string_view type);
 

@@ -19,7 +19,7 @@ class Refusals {
   void refuse(Fd socket, const std::string& text) {
     (void)!::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::shutdown(socket.get(), SHUT_WR);
-    if (refused_.size() >= kMost) refused_.pop_front();
+    if (refused_.size() >= kMaxEntries) refused_.pop_front();
     refused_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
   }
   // Closes connections that were refused more than one second ago.
@@ -30,7 +30,7 @@ class Refusals {
   bool empty() const { return refused_.empty(); }
 
  private:
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMaxEntries = 256;
   std::deque<std::pair<Fd, std::chrono::steady_clock::time_point>> refused_;
 };
 

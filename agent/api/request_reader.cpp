@@ -26,9 +26,9 @@ std::map<std::string, std::string> read_query(std::string_view text) {
   return query;
 }
 
-// Appends the parts of a body to the request, within the limit of bytes and the memory limit of BodyShare.
-struct KeptBody final : HttpRequestParser::Body {
-  KeptBody(std::string& into, std::size_t most, BodyShare& share) : into_(into), most_(most), share_(share) {}
+// Appends the parts of a body to the request, within the limit of bytes and the memory limit of BodyMemoryBudget.
+struct RetainedBody final : HttpRequestParser::Body {
+  RetainedBody(std::string& into, std::size_t max, BodyMemoryBudget& share) : into_(into), most_(max), share_(share) {}
   Result<void> begin(std::uint64_t length) override {
     if (length > most_) return fail(Code::too_large, "the body is over " + std::to_string(most_) + " bytes");
     return {};
@@ -44,12 +44,12 @@ struct KeptBody final : HttpRequestParser::Body {
  private:
   std::string& into_;
   const std::size_t most_;
-  BodyShare& share_;
+  BodyMemoryBudget& share_;
 };
 
 }  // namespace
 
-Result<std::size_t> RequestReader::take_head(std::string_view bytes) {
+Result<std::size_t> RequestReader::parse_head(std::string_view bytes) {
   MJ_TRY(taken, parser_.take_head(bytes));
   if (!has_head()) return taken;
   const std::string_view target = parser_.target(), path = target.substr(0, target.find_first_of("?#"));
@@ -71,11 +71,11 @@ Result<void> RequestReader::check_host() const {
     return fail(Code::invalid, "the header Host is missing");
   }
   if (is_host_and_port(host->second)) return {};
-  return fail(Code::invalid, "the header Host is no HOST or HOST:PORT: " + mycojobs::shown(host->second));
+  return fail(Code::invalid, "the header Host is no HOST or HOST:PORT: " + mycojobs::excerpt(host->second));
 }
 
-Result<std::size_t> RequestReader::take_body(std::string_view bytes, BodyShare& share) {
-  KeptBody body(request_.body, limits_.body_bytes, share);
+Result<std::size_t> RequestReader::parse_body(std::string_view bytes, BodyMemoryBudget& share) {
+  RetainedBody body(request_.body, limits_.body_bytes, share);
   MJ_TRY(taken, parser_.take_body(bytes, body));
   framed_ += taken;
   if (framed_ > limits_.body_bytes + limits_.head_bytes)

@@ -21,19 +21,19 @@ class RequestReader {
 
   // Returns how many of the bytes were consumed as the head. 0: the head is incomplete; call again with the same bytes
   // and the bytes that follow. Errors: invalid, too_large.
-  Result<std::size_t> take_head(std::string_view bytes);
+  Result<std::size_t> parse_head(std::string_view bytes);
   bool has_head() const { return parser_.has_head(); }
-  void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // REQUIRES: take_body() was not called
+  void limit_body(std::size_t bytes) { limits_.body_bytes = bytes; }  // REQUIRES: parse_body() was not called
   // Returns how many of the bytes were consumed as part of the body. REQUIRES: has_head(). Errors: invalid, too_large,
-  // unavailable (the memory limit of BodyShare is exceeded).
-  Result<std::size_t> take_body(std::string_view bytes, BodyShare&);
+  // unavailable (the memory limit of BodyMemoryBudget is exceeded).
+  Result<std::size_t> parse_body(std::string_view bytes, BodyMemoryBudget&);
   bool done() const { return parser_.done(); }
 
   HttpRequest& request() { return request_; }
   const HttpRequest& request() const { return request_; }
   // REQUIRES for the next three functions: has_head().
   bool is_http_1_1() const { return parser_.is_http_1_1(); }
-  bool keeps_alive() const { return parser_.keeps_alive(); }
+  bool is_keep_alive() const { return parser_.is_keep_alive(); }
   bool awaits_continue() const;  // client waits for status 100 before it sends the body
 
  private:

@@ -89,7 +89,7 @@ std::optional<json> id_to_answer(const json& request) {
 
 class Dispatch {
  public:
-  Dispatch(const Rpc& rpc, const Caller& caller) : rpc_(rpc), caller_(caller) {}
+  Dispatch(const Rpc& rpc, const RpcCaller& caller) : rpc_(rpc), caller_(caller) {}
 
   // Returns the answer to one request. No value: the request is a notification.
   std::optional<json> one(const json& request) const {
@@ -122,12 +122,12 @@ class Dispatch {
     }
     auto params = named_params(request);
     if (!params) {
-      rpc_.count_refused(method->name, word(Code::invalid));
+      rpc_.count_refused(method->name, to_string(Code::invalid));
       return refusal(id, kInvalidParams, "params: parameters are given by name", "invalid", "params",
                      R"(send {"name": value, ...}, or [{"name": value, ...}])");
     }
-    if (const auto wrong = check_params(*method, *params)) {
-      rpc_.count_refused(method->name, word(Code::invalid));
+    if (const auto wrong = validate_params(*method, *params)) {
+      rpc_.count_refused(method->name, to_string(Code::invalid));
       return refusal(id, kInvalidParams, wrong->message, "invalid", wrong->field, wrong->remedy);
     }
     for (auto each = params->begin(); each != params->end();) each = each->is_null() ? params->erase(each) : ++each;
@@ -140,16 +140,16 @@ class Dispatch {
       if (result) return {{"jsonrpc", "2.0"}, {"id", id}, {"result", std::move(*result)}};
       const Error& error = result.error();
       const CodeRow& row = row_of(error.code);
-      return refusal(id, row.rpc, error.message, word(row.code), field_of(error.message, method), row.remedy);
+      return refusal(id, row.rpc, error.message, to_string(row.code), field_of(error.message, method), row.remedy);
     } catch (const std::exception& bug) {  // a bug in a method must not end the server
       log(LogLevel::error, "api", "{}: {}", method.name, bug.what());
     }
     const CodeRow& row = row_of(Code::internal);
-    return refusal(id, row.rpc, "the call failed inside the server", word(row.code), "", row.remedy);
+    return refusal(id, row.rpc, "the call failed inside the server", to_string(row.code), "", row.remedy);
   }
 
   const Rpc& rpc_;
-  const Caller& caller_;
+  const RpcCaller& caller_;
 };
 
 }  // namespace
@@ -159,7 +159,7 @@ int rpc_code(Code code) { return row_of(code).rpc; }
 Rpc::Rpc(std::vector<Method> methods, RpcLimits limits, CountRefused count_refused)
     : methods_(std::move(methods)), limits_(limits), count_refused_(std::move(count_refused)) {}
 
-std::string Rpc::answer(std::string_view body, const Caller& caller) const {
+std::string Rpc::answer(std::string_view body, const RpcCaller& caller) const {
   auto parsed = parse_json(body, limits_.max_body_bytes, limits_.max_values);
   if (!parsed) {
     const bool large = parsed.error().code == Code::too_large;
@@ -170,7 +170,7 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
   if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
     const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();
     return dump_json(refusal(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
-                             "the integer " + mycojobs::shown(digits) + " does not fit 64 bits", "invalid", "",
+                             "the integer " + mycojobs::excerpt(digits) + " does not fit 64 bits", "invalid", "",
                              "put it in quotes, as text"));
   }
   const Dispatch dispatch(*this, caller);
@@ -186,7 +186,7 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
                              "too_large", "", "send it in several batches"));
   }
   // Each answer is converted to text before the next call: the trees of all answers would need many times the memory.
-  const std::string most = std::to_string(limits_.max_batch_answer_bytes) + " bytes";
+  const std::string max = std::to_string(limits_.max_batch_answer_bytes) + " bytes";
   const auto too_large = [](const json& id, const std::string& message) {
     return dump_json(refusal(id, rpc_code(Code::too_large), message, "too_large", "", "send several smaller batches"));
   };
@@ -196,12 +196,12 @@ std::string Rpc::answer(std::string_view body, const Caller& caller) const {
     const auto id = id_to_answer(request);
     std::string answer;
     if (is_full && id) {
-      answer = too_large(*id, "the answers before this one reach " + most + ": this call was not made");
+      answer = too_large(*id, "the answers before this one reach " + max + ": this call was not made");
     } else if (const auto reply = dispatch.one(request)) {
       answer = dump_json(*reply);
       if (id && text.size() + answer.size() > limits_.max_batch_answer_bytes) {
         is_full = true;
-        if (!text.empty()) answer = too_large(*id, "the call was made, but the answers are over " + most);
+        if (!text.empty()) answer = too_large(*id, "the call was made, but the answers are over " + max);
       }
     }
     if (answer.empty()) continue;

@@ -14,7 +14,7 @@
 namespace mycojobs::api {
 
 // The authenticated caller of a request, from its token or from the default for loopback.
-struct Caller {
+struct RpcCaller {
   Id actor = 0;
   bool anonymous = false;        // `mycojobs dev`: a loopback client without a token
   bool operator_token = false;   // may act as any actor and create contexts
@@ -33,7 +33,7 @@ struct Method {
   std::string_view name, help;  // "flow.start"
   std::vector<Param> params;
   std::string_view result;  // type and description: "Flow: the flow"; type: see shapes.h
-  std::function<Result<nlohmann::json>(const nlohmann::json& params, const Caller&)> run;
+  std::function<Result<nlohmann::json>(const nlohmann::json& params, const RpcCaller&)> run;
 };
 
 struct RpcLimits {
@@ -58,7 +58,7 @@ class Rpc {
       std::vector<Method>, RpcLimits, CountRefused = [](std::string_view, std::string_view) {});
   // Returns the answer to a request or batch; empty: the body has only notifications. An exception of a method becomes
   // an error with code -32603.
-  std::string answer(std::string_view body, const Caller&) const;
+  std::string answer(std::string_view body, const RpcCaller&) const;
   nlohmann::json open_rpc() const;  // the answer of rpc.discover
   const std::vector<Method>& methods() const { return methods_; }
   void count_refused(std::string_view method, std::string_view result) const { count_refused_(method, result); }

@@ -37,9 +37,9 @@ constexpr std::string_view kLoginPath = "/session";
 
 // Ends an event stream after its token or session has become invalid. Calls `holds` at most every two seconds. Not
 // thread-safe.
-class GuardedSink final : public EventSink {
+class AuthorizedEventSink final : public EventSink {
  public:
-  GuardedSink(EventSink& sink, std::function<bool()> holds) : sink_(sink), holds_(std::move(holds)) {}
+  AuthorizedEventSink(EventSink& sink, std::function<bool()> holds) : sink_(sink), holds_(std::move(holds)) {}
   bool send(std::string_view text) override { return asked_holds() && sink_.send(text); }
   bool open() const override { return sink_.open() && asked_holds(); }
 
@@ -65,9 +65,9 @@ bool is_visit(const HttpRequest& from) {
          from.header("sec-fetch-dest") == "document" && !from.headers.contains("origin");
 }
 
-class Running final : public ApiServer {
+class ApiServerImpl final : public ApiServer {
  public:
-  Running(StoreFactory& stores, const Clock& clock, ApiSettings settings)
+  ApiServerImpl(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
         strangers_(clock, settings.limits.strangers),
@@ -78,7 +78,7 @@ class Running final : public ApiServer {
              }),
         logins_(login_methods(services_), {settings.limits.login_body_bytes, 1}),
         events_(services_, stores) {}
-  ~Running() override { Running::stop(); }
+  ~ApiServerImpl() override { ApiServerImpl::stop(); }
 
   Result<void> open() {
     const ApiSettings& settings = services_.settings;
@@ -87,12 +87,12 @@ class Running final : public ApiServer {
     if (!origins) return fail(origins.error(), "api.names");
     services_.settings.names = std::move(*origins);
     if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
-    if (!address.loopback && !tokens_.any() && settings.coordinator_key.empty()) {
+    if (!address.loopback && !tokens_.has_tokens() && settings.coordinator_key.empty()) {
       return fail(Code::invalid, settings.listen +
                                      " can be reached from other hosts, and there is no token: make one "
                                      "with `mycojobs key token`, or listen on 127.0.0.1");
     }
-    if (!tokens_.any() && !settings.anonymous)
+    if (!tokens_.has_tokens() && !settings.anonymous)
       log(LogLevel::warn, "api",
           "{} holds no token, so clients are refused (supervisors are not: they sign): make one with `mycojobs key "
           "token`",
@@ -113,7 +113,7 @@ class Running final : public ApiServer {
       routes.push_back({"POST", kSupervisorPath, [this](const HttpRequest& from) { return deliver(from); }});
     if (with_events) {
       for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
-      if (page_files().empty()) log(LogLevel::info, "api", "{}", why_no_page());
+      if (page_files().empty()) log(LogLevel::info, "api", "{}", page_unavailable_reason());
       routes.push_back({"GET", "/events", [this](const HttpRequest& from) { return events(from); }});
       routes.push_back({"POST", std::string(kLoginPath), [this](const HttpRequest& from) { return log_in(from); }});
     }
@@ -134,7 +134,7 @@ class Running final : public ApiServer {
 
  private:
   // Returns the authenticated caller of a request. No value: the request must be refused.
-  std::optional<Caller> caller_of(const HttpRequest& from) {
+  std::optional<RpcCaller> caller_of(const HttpRequest& from) {
     const std::string given = from.header("authorization");
     if (!given.empty()) {
       constexpr std::string_view kBearer = "bearer ";  // compared without case
@@ -145,14 +145,14 @@ class Running final : public ApiServer {
       return bearer ? caller_by(std::string_view(given).substr(kBearer.size())) : std::nullopt;
     }
     if (!services_.settings.anonymous || !from.loopback) return std::nullopt;
-    return Caller{0, true, false};
+    return RpcCaller{0, true, false};
   }
 
-  std::optional<Caller> caller_by(std::string_view token) {
+  std::optional<RpcCaller> caller_by(std::string_view token) {
     if (!Sessions::is_token(token)) return tokens_.find(token);
     auto session = services_.sessions.find(token);
     if (!session) return std::nullopt;
-    Caller caller{session->actor};
+    RpcCaller caller{session->actor};
     caller.session = std::move(session->id);
     caller.key = std::move(session->key);
     return caller;
@@ -160,7 +160,7 @@ class Running final : public ApiServer {
 
   // Returns whether the header still identifies the same caller. Its line may have been removed from the tokens file,
   // or changed to another actor, since the stream began.
-  bool is_still(const Caller& who, const std::string& authorization) {
+  bool is_still(const RpcCaller& who, const std::string& authorization) {
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     HttpRequest asked;
     asked.headers["authorization"] = authorization;
@@ -170,9 +170,9 @@ class Running final : public ApiServer {
 
   // Returns whether the caller's session is valid; true without a session. Ends the session if its key no longer
   // belongs to the actor. Errors: those of the store.
-  Result<bool> holds(const Caller& caller) {
+  Result<bool> holds(const RpcCaller& caller) {
     if (caller.session.empty()) return true;
-    if (!services_.sessions.holds(caller.session)) return false;
+    if (!services_.sessions.is_valid_session(caller.session)) return false;
     MJ_TRY(lease, services_.backends_of(caller).take(caller.actor));
     MJ_TRY(owner, lease.store().owner_of_key(caller.key));
     if (owner.actors == 1 && owner.id == caller.actor) return true;
@@ -183,7 +183,7 @@ class Running final : public ApiServer {
   }
 
   HttpReply log_in(const HttpRequest& from) {
-    Caller nobody;
+    RpcCaller nobody;
     nobody.origin = origin_of(from, services_.settings.names);
     HttpReply reply;
     reply.body = logins_.answer(from.body, nobody);
@@ -195,13 +195,14 @@ class Running final : public ApiServer {
     const auto caller = caller_of(from);
     if (!caller) return unauthorised();
     const auto held = holds(*caller);
-    if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
+    if (!held)
+      return refuse(503, std::string(to_string(held.error().code)), held.error().message, "call again in a moment");
     if (!*held) return unauthorised();
     HttpReply reply = events_.stream(from, *caller);
     if (!reply.stream || caller->anonymous) return reply;
     reply.stream = [this, who = *caller, token = from.header("authorization"),
                     all = std::move(reply.stream)](EventSink& sink) {
-      GuardedSink guarded(sink, [this, &who, &token] {
+      AuthorizedEventSink guarded(sink, [this, &who, &token] {
         if (!is_still(who, token)) return false;
         const auto still = holds(who);
         return !still || *still;  // the stream stays open while the store is unavailable
@@ -229,30 +230,31 @@ class Running final : public ApiServer {
       count_refusal("page");
       return {web_page_refused()};
     }
-    if (from.path == "/health") return {{}, Standing::open, 0, [this] { return health_of(latest_status()); }};
+    if (from.path == "/health") return {{}, ConnectionClass::open, 0, [this] { return health_of(latest_status()); }};
     if (is_health_path(from.path))
-      return {
-          {}, Standing::open, 0, [this, path = from.path] { return answer_health(services_.settings.health, path); }};
+      return {{}, ConnectionClass::open, 0, [this, path = from.path] {
+                return answer_health(services_.settings.health, path);
+              }};
     if (from.path == kSupervisorPath) return admit_peer(from);
     const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
     if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
     const bool named = !from.header("authorization").empty();
-    if (!named && services_.settings.anonymous && !names_loopback(from)) {
+    if (!named && services_.settings.anonymous && !is_loopback_name(from)) {
       count_refusal("host");
       return {other_host_refused("call http://127.0.0.1 or http://localhost, or send a token")};
     }
-    if (login) return {{}, Standing::login};
-    if (page) return {{}, Standing::page};
+    if (login) return {{}, ConnectionClass::login};
+    if (page) return {{}, ConnectionClass::page};
     if (const auto caller = caller_of(from)) {
-      if (caller->anonymous) return {{}, Standing::anonymous};
-      return {{}, caller->operator_token ? Standing::operators : Standing::token, caller->actor};
+      if (caller->anonymous) return {{}, ConnectionClass::anonymous};
+      return {{}, caller->operator_token ? ConnectionClass::operators : ConnectionClass::token, caller->actor};
     }
     count_refusal("token");
     return {unauthorised()};
   }
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
   Admission admit_peer(const HttpRequest& from) {
-    if (!is_counted(from) || from.proven || strangers_.admits(from.network)) return {{}, Standing::peer};
+    if (!is_counted(from) || from.proven || strangers_.check_limit(from.network)) return {{}, ConnectionClass::peer};
     count_refusal("strangers");
     HttpReply reply =
         refuse(429, "unavailable", "too many requests from " + from.network + " were of nobody known here",
@@ -272,7 +274,8 @@ class Running final : public ApiServer {
     auto caller = caller_of(from);
     if (!caller) return unauthorised();
     const auto held = holds(*caller);
-    if (!held) return refuse(503, std::string(word(held.error().code)), held.error().message, "call again in a moment");
+    if (!held)
+      return refuse(503, std::string(to_string(held.error().code)), held.error().message, "call again in a moment");
     if (!*held) return unauthorised();
     caller->origin = origin_of(from, services_.settings.names);
     caller->note_wait = from.note_wait;
@@ -286,14 +289,16 @@ class Running final : public ApiServer {
 
   HttpReply deliver(const HttpRequest& from) {
     auto lease = services_.peers.take();
-    if (!lease) return busy();
+    if (!lease) return too_many_requests_reply();
     MessageReceiver receiver(lease->store(), (*lease)->known, services_.settings.coordinator_key,
                              services_.settings.files);
-    receiver.stand_behind(gate_);
+    receiver.set_filter(gate_);
     HttpReply reply;
     reply.body = receiver.answer(from.body);
-    reply.proven = receiver.proven();
-    if (is_counted(from)) receiver.is_strange() ? strangers_.refused(from.network) : strangers_.known(from.network);
+    reply.proven = receiver.verified_sender();
+    if (is_counted(from))
+      receiver.is_unknown_sender() ? strangers_.count_refusal(from.network)
+                                   : strangers_.mark_known_network(from.network);
     return reply;
   }
 
@@ -365,10 +370,10 @@ class Running final : public ApiServer {
   std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
-  Strangers strangers_;
-  MessageGate gate_;
+  PeerRateLimiter strangers_;
+  InboundMessageFilter gate_;
   Rpc rpc_, logins_;
-  Events events_;
+  EventHub events_;
   std::unique_ptr<HttpServer> http_;
 };
 
@@ -383,7 +388,7 @@ Result<void> may_listen(const std::string& listen) {
 
 Result<std::unique_ptr<ApiServer>> start_api(StoreFactory& stores, const Clock& clock, ApiSettings settings) {
   const bool anonymous = settings.anonymous;  // `mycojobs dev` prints the address of the page itself
-  auto server = std::make_unique<api::Running>(stores, clock, std::move(settings));
+  auto server = std::make_unique<api::ApiServerImpl>(stores, clock, std::move(settings));
   MJ_CHECK(server->open());
   log(LogLevel::info, "api", "JSON-RPC at {}", server->url());
   if (server->has_page() && !anonymous) log(LogLevel::info, "api", "the page is at {}/", server->url());

@@ -88,7 +88,7 @@ struct ApiSettings {
   Health health;                   // callbacks for the health of the process
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::string coordinator_key;  // public key; empty: messages of other hosts are not accepted
-  CarriedFiles files;           // files of received messages
+  MessageAttachments files;     // files of received messages
   std::uint64_t max_script_bytes = 4U << 20;
   LiveValue<Ceilings> ceilings = {};  // for jobs that callers create; null: the built-in ceilings
   std::uint32_t wait_replicas = 0;    // number of replicas that must confirm a write; reported by context.doctor

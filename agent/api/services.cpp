@@ -18,30 +18,30 @@ constexpr Id kDefaultActor = 1;  // for callers without an actor: operators and 
 
 }  // namespace
 
-std::uint32_t Backends::used_of(Id actor) const {
+std::uint32_t BackendPool::used_of(Id actor) const {
   const auto used = used_.find(actor);
   return used == used_.end() ? 0 : used->second;
 }
 
-bool Backends::is_free(Id actor) const {
+bool BackendPool::is_free(Id actor) const {
   const std::uint32_t used = used_of(actor);
   if ((idle_.empty() && open_ >= most_) || used >= most_of_actor_) return false;
   return std::none_of(waiting_.begin(), waiting_.end(), [&](const auto& each) { return used_of(each.first) < used; });
 }
 
-void Backends::forget_waiting(Id actor) {
+void BackendPool::forget_waiting(Id actor) {
   const auto waiting = waiting_.find(actor);
   if (--waiting->second == 0) waiting_.erase(waiting);
   freed_.notify_all();  // is_free() of other calls may have become true
 }
 
-void Backends::release(Id actor) {
+void BackendPool::release(Id actor) {
   const auto used = used_.find(actor);
   if (used != used_.end() && --used->second == 0) used_.erase(used);
   freed_.notify_all();
 }
 
-Result<Backends::Lease> Backends::take(Id actor) {
+Result<BackendPool::Lease> BackendPool::take(Id actor) {
   std::unique_lock lock(mutex_);
   ++waiting_[actor];
   const bool is_free_now = freed_.wait_for(lock, kWaitForBackend, [this, actor] { return is_free(actor); });
@@ -80,24 +80,24 @@ Result<Backends::Lease> Backends::take(Id actor) {
   }
 }
 
-std::uint32_t Backends::waiting() {
+std::uint32_t BackendPool::waiting() {
   const std::lock_guard lock(mutex_);
   std::uint32_t count = 0;
   for (const auto& [actor, of_actor] : waiting_) count += of_actor;
   return count;
 }
 
-void Backends::give_back(std::unique_ptr<Backend> backend, Id actor) {
+void BackendPool::release_backend(std::unique_ptr<Backend> backend, Id actor) {
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(backend));
   release(actor);
 }
 
-service::Caller asker(const Services& services, const Caller& caller, Id context) {
+service::RequestContext request_context(const Services& services, const RpcCaller& caller, Id context) {
   const bool all_powerful = caller.operator_token || caller.anonymous;
   return {context,
           caller.actor == 0 ? kDefaultActor : caller.actor,
-          all_powerful ? WayIn::command : WayIn::rpc,
+          all_powerful ? EntryPoint::command : EntryPoint::rpc,
           all_powerful,
           services.settings.max_script_bytes,
           caller.traceparent,
@@ -109,17 +109,19 @@ void note_refusal(Services& services, const Error& error) {
   log(LogLevel::warn, "api", "refused: {}", error.message);
 }
 
-Result<Call> Call::begin(Services& services, const nlohmann::json& params, const Caller& caller) {
+Result<MethodCall> MethodCall::begin(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
   ++services.calls;
   MJ_TRY(lease, services.backends_of(caller).take(caller.actor));
-  Call call(services, params, caller, std::move(lease));
+  MethodCall call(services, params, caller, std::move(lease));
   if (call.caller_.actor == 0) call.caller_.actor = kDefaultActor;
   const auto& contexts = services.settings.contexts;
-  MJ_CHECK(call.go_to(call.has("context_id") ? call.id("context_id") : contexts.empty() ? 1 : contexts.front()));
+  MJ_CHECK(call.switch_context(call.has("context_id") ? call.id("context_id")
+                               : contexts.empty()     ? 1
+                                                      : contexts.front()));
   return call;
 }
 
-Result<void> Call::go_to(Id context) {
+Result<void> MethodCall::switch_context(Id context) {
   const auto& served = services_.settings.contexts;
   if (!served.empty() && std::find(served.begin(), served.end(), context) == served.end()) {
     std::string list;
@@ -131,35 +133,35 @@ Result<void> Call::go_to(Id context) {
   return {};
 }
 
-bool Call::has(std::string_view name) const {
+bool MethodCall::has(std::string_view name) const {
   const auto found = params_.find(name);
   return found != params_.end() && !found->is_null();
 }
 
-Id Call::id(std::string_view name) const { return static_cast<Id>(number(name, 0)); }
+Id MethodCall::id(std::string_view name) const { return static_cast<Id>(number(name, 0)); }
 
-std::uint64_t Call::number(std::string_view name, std::uint64_t otherwise) const {
+std::uint64_t MethodCall::number(std::string_view name, std::uint64_t otherwise) const {
   const auto found = params_.find(name);
   if (found == params_.end() || !found->is_number_integer()) return otherwise;
   const bool negative = !found->is_number_unsigned() && found->get<std::int64_t>() < 0;
   return negative ? otherwise : found->get<std::uint64_t>();
 }
 
-std::string Call::text(std::string_view name) const {
+std::string MethodCall::text(std::string_view name) const {
   const auto found = params_.find(name);
   return found != params_.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-bool Call::flag(std::string_view name) const {
+bool MethodCall::flag(std::string_view name) const {
   const auto found = params_.find(name);
   return found != params_.end() && found->is_boolean() && found->get<bool>();
 }
 
-std::optional<Id> Call::named(std::string_view name) const {
+std::optional<Id> MethodCall::named(std::string_view name) const {
   return has(name) ? std::optional(id(name)) : std::nullopt;
 }
 
-Result<std::string> Call::job_key() const {
+Result<std::string> MethodCall::job_key() const {
   const auto found = params_.find("id");
   if (found != params_.end() && found->is_string()) {
     auto key = parse_job_key(found->get<std::string>(), has("caller_id") ? id("caller_id") : actor());
@@ -169,7 +171,7 @@ Result<std::string> Call::job_key() const {
   return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
 }
 
-Result<FlowStore*> Call::flows() const {
+Result<FlowStore*> MethodCall::flows() const {
   if (!lease_->flows) {
     MJ_TRY(flows, services_.backends.open_flows());
     lease_->flows = std::move(flows);
@@ -177,16 +179,16 @@ Result<FlowStore*> Call::flows() const {
   return lease_->flows.get();
 }
 
-Result<WorkflowStore*> Call::worlds() const {
-  if (!lease_->worlds) {
-    MJ_TRY(worlds, services_.backends.open_workflows());
-    lease_->worlds = std::move(worlds);
+Result<WorkflowStore*> MethodCall::worlds() const {
+  if (!lease_->deployments) {
+    MJ_TRY(deployments, services_.backends.open_workflows());
+    lease_->deployments = std::move(deployments);
   }
-  return lease_->worlds.get();
+  return lease_->deployments.get();
 }
 
-Result<void> Call::rest(std::uint32_t ms) {
-  lease_.give_back();
+Result<void> MethodCall::rest(std::uint32_t ms) {
+  lease_.release_backend();
   constexpr std::uint32_t kStep = 50;
   const auto note_wait = [this](bool waits) { return !caller_.note_wait || caller_.note_wait(waits); };
   bool has_connection = true;
@@ -197,16 +199,16 @@ Result<void> Call::rest(std::uint32_t ms) {
   has_connection = note_wait(false) && has_connection;
   if (services_.stopping) return fail(Code::unavailable, "the server is stopping");
   if (!has_connection) return fail(Code::unavailable, "the connection was closed to make room for another one");
-  return lease_.take_again();
+  return lease_.reacquire_backend();
 }
 
 Method method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
               std::string_view result, Run run) {
   return {name, help, std::move(params), result,
-          [&services, run, name](const nlohmann::json& given, const Caller& caller) -> Result<nlohmann::json> {
-            auto call = Call::begin(services, given, caller);
-            auto answer = call ? call->noted(run(*call)) : tl::unexpected<Error>(std::move(call).error());
-            services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : word(answer.error().code)});
+          [&services, run, name](const nlohmann::json& given, const RpcCaller& caller) -> Result<nlohmann::json> {
+            auto call = MethodCall::begin(services, given, caller);
+            auto answer = call ? call->record_refusal(run(*call)) : tl::unexpected<Error>(std::move(call).error());
+            services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : to_string(answer.error().code)});
             return answer;
           }};
 }

@@ -30,29 +30,29 @@ namespace mycojobs::api {
 struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
-  std::unique_ptr<WorkflowStore> worlds;
+  std::unique_ptr<WorkflowStore> deployments;
   RunCache runs{20000};
-  KnownKeys known;
+  PublicKeyCache known;
 };
 
 // A pool of backends. Connections are opened on demand and reused. Thread-safe.
-class Backends {
+class BackendPool {
  public:
-  Backends(StoreFactory& stores, std::uint32_t most, std::uint32_t most_of_actor = UINT32_MAX)
-      : stores_(stores), most_(most), most_of_actor_(most_of_actor) {}
+  BackendPool(StoreFactory& stores, std::uint32_t max, std::uint32_t most_of_actor = UINT32_MAX)
+      : stores_(stores), most_(max), most_of_actor_(most_of_actor) {}
 
   // The exclusive use of a backend; the destructor returns the backend to the pool. Not thread-safe.
   class Lease {
    public:
-    Lease(Backends& from, std::unique_ptr<Backend> backend, Id actor)
+    Lease(BackendPool& from, std::unique_ptr<Backend> backend, Id actor)
         : from_(&from), backend_(std::move(backend)), actor_(actor) {}
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&&) = delete;
-    ~Lease() { give_back(); }
-    void give_back() {
-      if (backend_) from_->give_back(std::move(backend_), actor_);
+    ~Lease() { release_backend(); }
+    void release_backend() {
+      if (backend_) from_->release_backend(std::move(backend_), actor_);
     }
-    Result<void> take_again() {
+    Result<void> reacquire_backend() {
       MJ_TRY(again, from_->take(actor_));
       backend_ = std::move(again.backend_);
       return {};
@@ -61,7 +61,7 @@ class Backends {
     Store& store() const { return *backend_->store; }
 
    private:
-    Backends* from_;
+    BackendPool* from_;
     std::unique_ptr<Backend> backend_;
     Id actor_;
   };
@@ -75,7 +75,7 @@ class Backends {
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
-  void give_back(std::unique_ptr<Backend>, Id actor);
+  void release_backend(std::unique_ptr<Backend>, Id actor);
   // REQUIRES for the next four functions: the lock is held.
   std::uint32_t used_of(Id actor) const;
   bool is_free(Id actor) const;
@@ -104,8 +104,8 @@ struct Services {
         settings(std::move(chosen)),
         started_ms(time.unix_ms()) {}
   // Backends of callers with a token, operators, the health check, remote supervisors, and clients that log in.
-  Backends backends, operators, health, peers, logins;
-  Backends& backends_of(const Caller& caller) { return caller.operator_token ? operators : backends; }
+  BackendPool backends, operators, health, peers, logins;
+  BackendPool& backends_of(const RpcCaller& caller) { return caller.operator_token ? operators : backends; }
   Sessions sessions;
   service::ManifestCache manifests;
   service::ApprovalCache approvals;
@@ -117,16 +117,16 @@ struct Services {
 };
 
 // Converts a caller to the form that the functions of agent/service need.
-service::Caller asker(const Services&, const Caller&, Id context);
+service::RequestContext request_context(const Services&, const RpcCaller&, Id context);
 // Counts and logs a refusal.
 void note_refusal(Services&, const Error&);
 
 // A call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
-class Call {
+class MethodCall {
  public:
-  // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of Backends::take(),
-  // and `invalid` (the server does not serve the context).
-  static Result<Call> begin(Services&, const nlohmann::json& params, const Caller&);
+  // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of
+  // BackendPool::take(), and `invalid` (the server does not serve the context).
+  static Result<MethodCall> begin(Services&, const nlohmann::json& params, const RpcCaller&);
 
   const nlohmann::json& params() const { return params_; }
   bool has(std::string_view name) const;
@@ -136,20 +136,20 @@ class Call {
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   Id context() const { return context_; }
-  Result<void> go_to(Id context);                        // for methods with another parameter for the context
+  Result<void> switch_context(Id context);               // for methods with another parameter for the context
   Id actor() const { return caller_.actor; }             // the calling actor
   std::optional<Id> named(std::string_view name) const;  // an id; no value: it is missing
-  service::Caller by() const { return asker(services_, caller_, context_); }
+  service::RequestContext request_context_of() const { return request_context(services_, caller_, context_); }
   service::FlowStores stores(FlowStore& flows) const { return {store(), flows, lease_->runs}; }
   // Returns the key of the job that the parameters `id` and caller_id identify: "job:12:2001". Error `invalid`.
   Result<std::string> job_key() const;
   // Counts and logs the error if it is `denied`. Returns its argument.
   template <class T>
-  Result<T> noted(Result<T> answer) const {
+  Result<T> record_refusal(Result<T> answer) const {
     if (!answer && answer.error().code == Code::denied) note_refusal(services_, answer.error());
     return answer;
   }
-  bool all_powerful() const { return caller_.operator_token || caller_.anonymous; }
+  bool operator_context() const { return caller_.operator_token || caller_.anonymous; }
 
   // Returns the backend to the pool, sleeps, and leases a backend again. Error `unavailable`: the server stops, the
   // connection was closed in favour of another client, or no backend is free.
@@ -162,17 +162,17 @@ class Call {
   RunCache& runs() const { return lease_->runs; }
 
  private:
-  Call(Services& services, const nlohmann::json& params, const Caller& caller, Backends::Lease lease)
+  MethodCall(Services& services, const nlohmann::json& params, const RpcCaller& caller, BackendPool::Lease lease)
       : services_(services), params_(params), caller_(caller), lease_(std::move(lease)) {}
 
   Services& services_;
   const nlohmann::json& params_;
-  Caller caller_;
-  Backends::Lease lease_;
+  RpcCaller caller_;
+  BackendPool::Lease lease_;
   Id context_ = 0;
 };
 
-using Run = Result<nlohmann::json> (*)(Call&);
+using Run = Result<nlohmann::json> (*)(MethodCall&);
 // Returns a row of the table of methods. It begins a Call, passes it to `run`, and counts the result.
 Method method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
               Run);

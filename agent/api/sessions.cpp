@@ -11,7 +11,7 @@ namespace mycojobs::api {
 namespace {
 
 constexpr std::string_view kSessionPrefix = "mjs_";
-constexpr std::size_t kRandomBytes = 32, kMostTokenBytes = 128, kMostChallengeBytes = 200;
+constexpr std::size_t kRandomBytes = 32, kMaxSessionTokenBytes = 128, kMaxChallengeBytes = 200;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Sessions::Challenge Sessions::challenge() const {
 
 std::optional<std::uint64_t> Sessions::until_of(const std::string& challenge) const {
   const auto second = challenge.rfind('.');
-  if (challenge.size() > kMostChallengeBytes || second == std::string::npos) return std::nullopt;
+  if (challenge.size() > kMaxChallengeBytes || second == std::string::npos) return std::nullopt;
   const std::string random_until = challenge.substr(0, second), given = challenge.substr(second + 1),
                     wanted = mac(random_until);
   if (given.size() != wanted.size() || ::sodium_memcmp(given.data(), wanted.data(), wanted.size()) != 0)
@@ -53,7 +53,7 @@ Result<void> Sessions::check(const std::string& challenge) const {
   return {};
 }
 
-Result<void> Sessions::use(const std::string& challenge, Id actor) {
+Result<void> Sessions::consume_challenge(const std::string& challenge, Id actor) {
   MJ_CHECK(check(challenge));
   const std::uint64_t now = clock_.boot_ms();
   const std::lock_guard lock(mutex_);
@@ -64,17 +64,17 @@ Result<void> Sessions::use(const std::string& challenge, Id actor) {
     return fail(Code::unavailable, "actor " + std::to_string(actor) + " has logged in " + std::to_string(own) +
                                        " times within a minute: keep a session, or try again in a minute");
   if (used_.size() >= limits_.used) return fail(Code::unavailable, "too many have logged in: try again in a minute");
-  if (!used_.emplace(challenge, Used{now + limits_.challenge_ms, actor}).second)
+  if (!used_.emplace(challenge, UsedChallenge{now + limits_.challenge_ms, actor}).second)
     return fail(Code::denied, "challenge: was used before: ask for another");
   return {};
 }
 
-void Sessions::make_room(Id actor) {
+void Sessions::evict_oldest_session(Id actor) {
   const std::uint64_t now = clock_.boot_ms();
   std::erase_if(sessions_, [now](const auto& each) { return each.second.until_boot_ms <= now; });
-  const auto drop_oldest = [&](auto wanted, std::size_t most) {
+  const auto drop_oldest = [&](auto wanted, std::size_t max) {
     const auto count = std::count_if(sessions_.begin(), sessions_.end(), wanted);
-    if (static_cast<std::size_t>(count) < most) return;
+    if (static_cast<std::size_t>(count) < max) return;
     auto oldest = sessions_.end();
     for (auto each = sessions_.begin(); each != sessions_.end(); ++each) {
       if (wanted(*each) && (oldest == sessions_.end() || each->second.number < oldest->second.number)) oldest = each;
@@ -85,18 +85,18 @@ void Sessions::make_room(Id actor) {
   drop_oldest([](const auto&) { return true; }, limits_.all);
 }
 
-Sessions::Begun Sessions::begin(Id actor, const std::string& key) {
-  Begun begun{std::string(kSessionPrefix) + random_hex(kRandomBytes), clock_.unix_ms() + limits_.session_ms};
+Sessions::NewSession Sessions::begin(Id actor, const std::string& key) {
+  NewSession begun{std::string(kSessionPrefix) + random_hex(kRandomBytes), clock_.unix_ms() + limits_.session_ms};
   const std::lock_guard lock(mutex_);
-  make_room(actor);
-  sessions_[sha256_hex(begun.token)] = {actor, key, clock_.boot_ms() + limits_.session_ms, ++begun_};
+  evict_oldest_session(actor);
+  sessions_[sha256_hex(begun.token)] = {actor, key, clock_.boot_ms() + limits_.session_ms, ++pending_report_};
   return begun;
 }
 
 bool Sessions::is_token(std::string_view token) { return token.starts_with(kSessionPrefix); }
 
 std::optional<Sessions::Session> Sessions::find(std::string_view token) const {
-  if (!is_token(token) || token.size() > kMostTokenBytes) return std::nullopt;
+  if (!is_token(token) || token.size() > kMaxSessionTokenBytes) return std::nullopt;
   const std::string id = sha256_hex(token);
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
@@ -104,7 +104,7 @@ std::optional<Sessions::Session> Sessions::find(std::string_view token) const {
   return Session{id, found->second.actor, found->second.key};
 }
 
-bool Sessions::holds(const std::string& id) const {
+bool Sessions::is_valid_session(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
   return found != sessions_.end() && found->second.until_boot_ms > clock_.boot_ms();

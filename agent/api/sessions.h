@@ -1,6 +1,7 @@
 // Logins by signed challenges. A client signs a challenge with the key of an actor and receives a token for a session.
 //
-//   challenge() -> client signs -> use() -> begin(): session -> expired, end(), or replaced by a newer session
+//   challenge() -> client signs -> consume_challenge() -> begin(): session -> expired, end(), or replaced by a newer
+//   session
 //
 // A challenge is not stored. It contains its expiry time and a MAC with a secret of this process, so requests for
 // challenges use no memory. Used challenges are stored until they expire, so that each signature is accepted only once.
@@ -42,14 +43,15 @@ class Sessions {
   Result<void> check(const std::string& challenge) const;
   // Same as check(), and marks the challenge as used by the actor: of several calls with one challenge only one
   // succeeds. Error `unavailable`: the actor, or all actors together, have used too many challenges.
-  Result<void> use(const std::string& challenge, Id actor);
+  Result<void> consume_challenge(const std::string& challenge, Id actor);
 
-  struct Begun {
+  struct NewSession {
     std::string token;  // only its hash is stored
     std::uint64_t until_ms = 0;
   };
-  // Creates a session. REQUIRES: the signature of the actor by `key` was verified, and use() has succeeded.
-  Begun begin(Id actor, const std::string& key);
+  // Creates a session. REQUIRES: the signature of the actor by `key` was verified, and consume_challenge() has
+  // succeeded.
+  NewSession begin(Id actor, const std::string& key);
   struct Session {
     std::string id;  // SHA-256 of the token
     Id actor = 0;
@@ -57,30 +59,30 @@ class Sessions {
   };
   static bool is_token(std::string_view);                     // has the prefix of session tokens
   std::optional<Session> find(std::string_view token) const;  // no value: unknown or expired
-  bool holds(const std::string& id) const;                    // the session exists and has not expired
+  bool is_valid_session(const std::string& id) const;         // the session exists and has not expired
   void end(const std::string& id);
 
  private:
-  struct Kept {
+  struct StoredSession {
     Id actor = 0;
     std::string key;
     std::uint64_t until_boot_ms = 0, number = 0;
   };
   std::string mac(std::string_view) const;
   std::optional<std::uint64_t> until_of(const std::string& challenge) const;  // no value: not made by this process
-  void make_room(Id actor);                                                   // REQUIRES: the lock is held
+  void evict_oldest_session(Id actor);                                        // REQUIRES: the lock is held
 
   const Clock& clock_;
   SessionLimits limits_;
   std::string secret_;
   mutable std::mutex mutex_;
-  struct Used {
+  struct UsedChallenge {
     std::uint64_t until_boot_ms = 0;
     Id actor = 0;
   };
-  std::map<std::string, Used> used_;      // by challenge
-  std::map<std::string, Kept> sessions_;  // by id
-  std::uint64_t begun_ = 0;
+  std::map<std::string, UsedChallenge> used_;      // by challenge
+  std::map<std::string, StoredSession> sessions_;  // by id
+  std::uint64_t pending_report_ = 0;
 };
 
 }  // namespace mycojobs::api

@@ -11,10 +11,10 @@ namespace {
 using nlohmann::json;
 
 // members: "name:type", separated by blanks. "name!:type": the member is always present.
-struct Shape {
+struct ResultShape {
   std::string_view name, help, members;
 };
-constexpr Shape kShapes[] = {
+constexpr ResultShape kShapes[] = {
     {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
     {"Context", "a context and the lists of its roles",
      "id!:id admins:ids submitters:ids executors:ids readers:ids notify:any created_at:unix_s updated_at:unix_s"},
@@ -153,9 +153,9 @@ constexpr Shape kShapes[] = {
      "store!:object"},
 };
 
-const Shape* find_shape(std::string_view name) {
+const ResultShape* find_shape(std::string_view name) {
   const auto* found =
-      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& each) { return each.name == name; });
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const ResultShape& each) { return each.name == name; });
   return found == std::end(kShapes) ? nullptr : found;
 }
 
@@ -163,7 +163,7 @@ std::string_view inner(std::string_view type) {
   return type.starts_with('[') && type.ends_with(']') ? type.substr(1, type.size() - 2) : type;
 }
 
-json schema_of_shape(const Shape& shape) {
+json schema_of_shape(const ResultShape& shape) {
   json properties = json::object(), required = json::array();
   for (std::string_view rest = shape.members; !rest.empty();) {
     const auto end = std::min(rest.find(' '), rest.size());
@@ -193,7 +193,7 @@ json result_schema(std::string_view type) {
 
 json shape_schemas() {
   json all = json::object();
-  for (const Shape& shape : kShapes) all[std::string(shape.name)] = schema_of_shape(shape);
+  for (const ResultShape& shape : kShapes) all[std::string(shape.name)] = schema_of_shape(shape);
   return all;
 }
 

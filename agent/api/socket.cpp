@@ -83,12 +83,12 @@ Result<ListenAddress> parse_listen(const std::string& text) {
   return address;
 }
 
-Result<Listening> open_listening(const ListenAddress& address) {
+Result<ListeningSocket> open_listening(const ListenAddress& address) {
   MJ_TRY(found, resolve(address));
   const std::string name = address.host + ':' + std::to_string(address.port);
   const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   const int on = 1;
-  Listening out{Fd(::socket(found->ai_family, type, 0)), 0};
+  ListeningSocket out{Fd(::socket(found->ai_family, type, 0)), 0};
   if (!out.socket) return fail(Code::io, name + ": " + errno_text(errno));
   (void)::setsockopt(out.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(out.socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(out.socket.get(), kBacklog) != 0) {
@@ -182,17 +182,17 @@ bool Connection::fill() {
 
 Result<bool> Connection::read_head(RequestReader& reader) {
   while (true) {
-    MJ_TRY(taken, reader.take_head(ahead_));
+    MJ_TRY(taken, reader.parse_head(ahead_));
     ahead_.erase(0, taken);
     if (reader.has_head()) return true;
     if (!fill()) return false;
   }
 }
 
-Result<bool> Connection::read_body(RequestReader& reader, BodyShare& share) {
+Result<bool> Connection::read_body(RequestReader& reader, BodyMemoryBudget& share) {
   bool awaited = reader.awaits_continue();
   while (true) {
-    MJ_TRY(taken, reader.take_body(ahead_, share));
+    MJ_TRY(taken, reader.parse_body(ahead_, share));
     ahead_.erase(0, taken);
     if (reader.done()) return true;
     if (std::exchange(awaited, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;

@@ -15,12 +15,12 @@ namespace mycojobs::api {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-struct Listening {
+struct ListeningSocket {
   Fd socket;
   std::uint16_t port = 0;
 };
 // Errors: conflict (the port is in use), denied (a privileged port), invalid (not an address of this host), io.
-Result<Listening> open_listening(const ListenAddress&);
+Result<ListeningSocket> open_listening(const ListenAddress&);
 bool is_loopback_peer(int socket);
 std::string network_of_peer(int socket);  // the peer's address; IPv6: its first 64 bits; empty: unknown
 
@@ -39,7 +39,7 @@ class Connection {
   // Read until the head or body is complete. Return false at the end of input, after an error of the socket, or at the
   // deadline. Errors: those of RequestReader.
   Result<bool> read_head(RequestReader&);
-  Result<bool> read_body(RequestReader&, BodyShare&);
+  Result<bool> read_body(RequestReader&, BodyMemoryBudget&);
   bool write(std::string_view);  // writes all bytes; false: an error or the deadline
   // Ends the output, then reads and discards input until the client ends or the deadline. If the connection were closed
   // with unread input, it would be reset, and the client could lose the answer.

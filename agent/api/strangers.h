@@ -15,13 +15,13 @@
 
 namespace mycojobs::api {
 
-class Strangers {
+class PeerRateLimiter {
  public:
-  Strangers(const Clock& clock, std::uint32_t a_minute) : clock_(clock), a_minute_(a_minute) {}
+  PeerRateLimiter(const Clock& clock, std::uint32_t a_minute) : clock_(clock), a_minute_(a_minute) {}
   // network: see HttpRequest::network. Returns false if the limit is exceeded.
-  bool admits(const std::string& network);
-  void refused(const std::string& network);  // counts a refused request
-  void known(const std::string& network);    // reports a request of a known peer
+  bool check_limit(const std::string& network);
+  void count_refusal(const std::string& network);       // counts a refused request
+  void mark_known_network(const std::string& network);  // reports a request of a known peer
 
  private:
   struct Count {

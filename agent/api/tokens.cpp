@@ -110,23 +110,23 @@ Result<void> Tokens::refresh() {
   return {};
 }
 
-bool Tokens::any() const {
+bool Tokens::has_tokens() const {
   const std::lock_guard lock(mutex_);
   return !rows_.empty();
 }
 
-std::optional<Caller> Tokens::find(std::string_view token) const {
+std::optional<RpcCaller> Tokens::find(std::string_view token) const {
   if (token.empty() || token.size() > kMaxTokenBytes) return std::nullopt;
   const std::string hash = sha256_hex(token);
   const std::lock_guard lock(mutex_);
-  std::optional<Caller> found;
+  std::optional<RpcCaller> found;
   for (const TokenRow& row : rows_) {
     if (::sodium_memcmp(row.hash.data(), hash.data(), hash.size()) == 0) found = row.caller;
   }
   return found;
 }
 
-NewToken make_token(const Caller& caller, std::string_view note) {
+NewToken make_token(const RpcCaller& caller, std::string_view note) {
   NewToken made;
   made.token = std::string(kPrefix) + random_hex(32);
   made.row = sha256_hex(made.token) + ' ' + (caller.operator_token ? "operator" : std::to_string(caller.actor));
@@ -134,7 +134,7 @@ NewToken make_token(const Caller& caller, std::string_view note) {
   return made;
 }
 
-Result<std::string> add_token(const std::string& file, const Caller& caller, std::string_view note) {
+Result<std::string> add_token(const std::string& file, const RpcCaller& caller, std::string_view note) {
   if (note.find_first_of("\r\n") != std::string_view::npos) return fail(Code::invalid, "note: must be one line");
   MJ_TRY(before, read_file(file));
   if (before) {
@@ -144,8 +144,8 @@ Result<std::string> add_token(const std::string& file, const Caller& caller, std
   const Fd out(::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
   if (!out) return fail(Code::io, file + ": " + errno_text(errno));
   const NewToken made = make_token(caller, note);
-  const bool mend = before && !before->empty() && !before->ends_with('\n');
-  if (!write_all(out.get(), (mend ? "\n" : "") + made.row + '\n') || ::fsync(out.get()) != 0)
+  const bool needs_newline = before && !before->empty() && !before->ends_with('\n');
+  if (!write_all(out.get(), (needs_newline ? "\n" : "") + made.row + '\n') || ::fsync(out.get()) != 0)
     return fail(Code::io, file + ": " + errno_text(errno));
   return made.token;
 }

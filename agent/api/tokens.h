@@ -21,7 +21,7 @@ namespace mycojobs::api {
 
 struct TokenRow {
   std::string hash;  // 64 lower-case hex digits
-  Caller caller;
+  RpcCaller caller;
   std::string note;
 };
 // Parses the text of a tokens file. Error `invalid` names the line.
@@ -34,9 +34,9 @@ class Tokens {
   // Reads the file if it has changed. A missing file has no tokens. After an error no token is valid, so that a damaged
   // file does not keep removed tokens valid. Errors: invalid, denied (owner or permissions), too_large, io.
   Result<void> refresh();
-  bool any() const;  // whether there is a valid token
+  bool has_tokens() const;  // whether there is a valid token
   // Returns the caller of a token, or no value. The time does not depend on whether the token is valid.
-  std::optional<Caller> find(std::string_view token) const;
+  std::optional<RpcCaller> find(std::string_view token) const;
 
  private:
   std::string file_;
@@ -48,9 +48,9 @@ class Tokens {
 struct NewToken {
   std::string token, row;  // row: the line for the file
 };
-NewToken make_token(const Caller&, std::string_view note);
+NewToken make_token(const RpcCaller&, std::string_view note);
 // Makes a token, appends its row to the file, and returns the token. Creates a missing file with mode 0600. Errors:
 // invalid, denied, too_large, io.
-Result<std::string> add_token(const std::string& file, const Caller&, std::string_view note);
+Result<std::string> add_token(const std::string& file, const RpcCaller&, std::string_view note);
 
 }  // namespace mycojobs::api

@@ -12,19 +12,19 @@
 
 namespace mycojobs {
 
-class Alarm {
+class TimerFd {
  public:
-  Alarm() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  TimerFd() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
     if (!timer_) std::abort();  // out of descriptors at start; the program cannot run
   }
-  void in(std::uint64_t ms) {  // Replaces the previous time. Thread-safe.
+  void arm(std::uint64_t ms) {  // Replaces the previous time. Thread-safe.
     constexpr long kMsPerS = 1000, kNsPerMs = 1'000'000;
     itimerspec at{};
     at.it_value.tv_sec = static_cast<time_t>(ms / kMsPerS);
     at.it_value.tv_nsec = static_cast<long>(ms % kMsPerS) * kNsPerMs + 1;  // 0 would disarm the timer
     ::timerfd_settime(timer_.get(), 0, &at, nullptr);
   }
-  void heard() {
+  void acknowledge() {
     std::uint64_t times = 0;
     (void)!::read(timer_.get(), &times, sizeof times);
   }

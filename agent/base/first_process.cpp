@@ -42,7 +42,7 @@ void reap(pid_t program) {
 
 }  // namespace
 
-void leave_first_process_behind() {
+void start_as_container_init() {
   if (::getpid() != 1) return;
   std::signal(SIGCHLD, SIG_DFL);  // NOLINT(cert-err33-c): an ignored SIGCHLD would hide ended children
   const sigset_t watched = watched_signals();

@@ -14,6 +14,6 @@ namespace mycojobs {
 //
 // In any other process it does nothing. If the fork fails, it reports that and returns in process 1, which then reaps
 // no orphans.
-void leave_first_process_behind();
+void start_as_container_init();
 
 }  // namespace mycojobs

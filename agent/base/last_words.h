@@ -19,9 +19,9 @@ inline constexpr int kBugExit = 70, kShortageExit = 71;
 
 // Writes "mycojobs: a bug: vector::at ..." with one write and returns the exit code. Must be called while an exception
 // is being handled.
-inline int say_last_words(std::string_view program) noexcept {
+inline int report_uncaught_exception(std::string_view program) noexcept {
   std::string_view what = "an exception that is none of the library's";
-  const Shortage* shortage = nullptr;
+  const ResourceShortage* shortage = nullptr;
   std::exception_ptr cause = std::current_exception();
   try {
     if (cause) std::rethrow_exception(cause);
@@ -47,7 +47,7 @@ inline int say_last_words(std::string_view program) noexcept {
     line += '\n';
     (void)write_all(STDERR_FILENO, line);
   } catch (...) {  // The line could not be allocated either.
-    const Shortage* memory = find_shortage(ENOMEM);
+    const ResourceShortage* memory = find_shortage(ENOMEM);
     for (std::string_view part : {program, std::string_view(": out of "), std::string_view(memory->resource),
                                   std::string_view(": "), std::string_view(memory->remedy), std::string_view("\n")})
       (void)write_all(STDERR_FILENO, part);
@@ -57,6 +57,8 @@ inline int say_last_words(std::string_view program) noexcept {
 
 // For the main functions of helpers. Exits without exit handlers, since some helpers fork and each child would run
 // them.
-[[noreturn]] inline void leave_with_last_words(std::string_view program) noexcept { ::_exit(say_last_words(program)); }
+[[noreturn]] inline void exit_with_report(std::string_view program) noexcept {
+  ::_exit(report_uncaught_exception(program));
+}
 
 }  // namespace mycojobs

@@ -17,7 +17,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMostHeaders = 64, kMostNotes = 64U << 10;
+constexpr std::size_t kMaxHeaders = 64, kMaxNotes = 64U << 10;
 constexpr std::string_view kOwner = "mycojobs";
 constexpr std::uint32_t kLinkedNote = 1;
 
@@ -54,14 +54,14 @@ std::optional<std::string> note_of(const std::string& path, std::string_view own
   if (!head) return std::nullopt;
   std::memcpy(&elf, head->data(), sizeof elf);
   const bool ours = std::memcmp(elf.e_ident, ELFMAG, SELFMAG) == 0 && elf.e_ident[EI_CLASS] == ELFCLASS64 &&
-                    elf.e_phentsize == sizeof(Elf64_Phdr) && elf.e_phnum <= kMostHeaders;
+                    elf.e_phentsize == sizeof(Elf64_Phdr) && elf.e_phnum <= kMaxHeaders;
   if (!ours) return std::nullopt;
   const auto table = read_part(file.get(), elf.e_phoff, elf.e_phnum * sizeof(Elf64_Phdr));
   if (!table) return std::nullopt;
   for (std::size_t i = 0; i < elf.e_phnum; ++i) {
     Elf64_Phdr segment;
     std::memcpy(&segment, table->data() + i * sizeof segment, sizeof segment);
-    if (segment.p_type != PT_NOTE || segment.p_filesz > kMostNotes) continue;
+    if (segment.p_type != PT_NOTE || segment.p_filesz > kMaxNotes) continue;
     const auto notes = read_part(file.get(), segment.p_offset, segment.p_filesz);
     if (!notes) continue;
     auto found = find_in(*notes, segment.p_align == 8 ? 8 : 4, owner, type);

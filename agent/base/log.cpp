@@ -84,13 +84,13 @@ void write_line(LogLevel level, std::string_view component, std::string_view mes
 }
 
 // Suppresses repeated lines: a line is written once, then counted, and the count is written every kEvery.
-class Repeats {
+class RepeatFilter {
  public:
   void say(LogLevel level, std::string_view component, std::string_view message) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    while (!order_.empty() && order_.front()->second.since + kEvery <= now) tell_oldest(now, true);
-    if (order_.size() >= kMostLines) tell_oldest(now, false);
+    while (!order_.empty() && order_.front()->second.since + kEvery <= now) report_oldest(now, true);
+    if (order_.size() >= kMaxLines) report_oldest(now, false);
     std::string key = std::to_string(static_cast<int>(level));
     key.append(component).append(1, '\0').append(message);
     const auto [line, fresh] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
@@ -110,7 +110,7 @@ class Repeats {
 
  private:
   static constexpr std::chrono::seconds kEvery{30};
-  static constexpr std::size_t kMostLines = 500;
+  static constexpr std::size_t kMaxLines = 500;
   struct Line {
     LogLevel level;
     std::size_t component;  // length of the component in the key
@@ -119,7 +119,7 @@ class Repeats {
   };
   using Lines = std::map<std::string, Line>;
 
-  void tell_oldest(std::chrono::steady_clock::time_point now, bool keep) {
+  void report_oldest(std::chrono::steady_clock::time_point now, bool keep) {
     const auto line = order_.front();
     order_.pop_front();
     auto& [key, about] = *line;
@@ -143,8 +143,8 @@ class Repeats {
   std::deque<Lines::iterator> order_;  // sorted by `since`
 };
 
-Repeats& repeats() {
-  static Repeats instance;
+RepeatFilter& repeats() {
+  static RepeatFilter instance;
   return instance;
 }
 

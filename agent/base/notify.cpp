@@ -51,20 +51,20 @@ ServiceManager::ServiceManager(std::string notify_socket, const std::string& wat
     log(LogLevel::warn, "worker", "NOTIFY_SOCKET is \"{}\", neither a path nor an abstract name: not used", socket_);
     socket_.clear();
   }
-  if (listens()) alive_every_ms_ = interval(watchdog_usec, watchdog_pid);
+  if (is_available()) alive_every_ms_ = interval(watchdog_usec, watchdog_pid);
 }
 
-ServiceManager ServiceManager::of_environment() {
+ServiceManager ServiceManager::from_environment() {
   return {variable("NOTIFY_SOCKET"), variable("WATCHDOG_USEC"), variable("WATCHDOG_PID")};
 }
 
 void ServiceManager::ready(std::string_view status) const { send("READY=1\nSTATUS=" + std::string(status)); }
 void ServiceManager::stopping() const { send("STOPPING=1"); }
-void ServiceManager::alive() const { send("WATCHDOG=1"); }
+void ServiceManager::notify_watchdog() const { send("WATCHDOG=1"); }
 void ServiceManager::status(std::string_view text) const { send("STATUS=" + std::string(text)); }
 
 void ServiceManager::send(const std::string& state) const {
-  if (!listens()) return;
+  if (!is_available()) return;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, socket_.data(), socket_.size());

@@ -6,9 +6,9 @@
 
 namespace mycojobs {
 
-class Pulse {
+class LivenessCounter {
  public:
-  void beat() { count_.fetch_add(1, std::memory_order_relaxed); }  // called by the watched thread
+  void mark_progress() { count_.fetch_add(1, std::memory_order_relaxed); }  // called by the watched thread
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:

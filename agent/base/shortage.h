@@ -12,13 +12,13 @@
 
 namespace mycojobs {
 
-struct Shortage {
+struct ResourceShortage {
   int error;
   const char* resource;
   const char* remedy;
 };
 
-inline constexpr std::array<Shortage, 5> kShortages{{
+inline constexpr std::array<ResourceShortage, 5> kShortages{{
     {EMFILE, "descriptors", "raise the limit of open files (ulimit -n, LimitNOFILE= of the unit), or use fewer slots"},
     {ETOOMANYREFS, "descriptors in sockets",
      "raise the limit of open files (ulimit -n, LimitNOFILE= of the unit), or use fewer slots"},
@@ -30,14 +30,14 @@ inline constexpr std::array<Shortage, 5> kShortages{{
 }};
 
 // Returns null if the error is not a shortage.
-inline const Shortage* find_shortage(int error) {
-  const auto* found =
-      std::find_if(kShortages.begin(), kShortages.end(), [error](const Shortage& row) { return row.error == error; });
+inline const ResourceShortage* find_shortage(int error) {
+  const auto* found = std::find_if(kShortages.begin(), kShortages.end(),
+                                   [error](const ResourceShortage& row) { return row.error == error; });
   return found == kShortages.end() ? nullptr : found;
 }
 
 // Formats "out of descriptors: raise the limit of open files ...".
-inline std::string describe_shortage(const Shortage& shortage) {
+inline std::string describe_shortage(const ResourceShortage& shortage) {
   return std::string("out of ") + shortage.resource + ": " + shortage.remedy;
 }
 

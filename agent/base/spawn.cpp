@@ -48,7 +48,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     std::string why = error == EPERM ? ": it cannot be executed, or cannot create a session" : "";
-    if (const Shortage* shortage = find_shortage(error)) why = ": " + describe_shortage(*shortage);
+    if (const ResourceShortage* shortage = find_shortage(error)) why = ": " + describe_shortage(*shortage);
     return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + why);
   }
   Child child;
@@ -58,7 +58,7 @@ Result<Child> spawn(const SpawnSpec& spec) {
     const int error_of_pidfd = errno;
     ::kill(pid, SIGKILL);
     wait_child(child);
-    const Shortage* shortage = find_shortage(error_of_pidfd);
+    const ResourceShortage* shortage = find_shortage(error_of_pidfd);
     return fail(Code::io, "cannot watch " + spec.program + ": " + errno_text(error_of_pidfd) +
                               (shortage == nullptr ? "" : ": " + describe_shortage(*shortage)));
   }

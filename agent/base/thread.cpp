@@ -16,7 +16,7 @@ namespace {
 std::atomic<int> shortages_for_tests{0};
 
 tl::unexpected<Error> no_thread(int error) {
-  const Shortage* shortage = find_shortage(error);
+  const ResourceShortage* shortage = find_shortage(error);
   return fail(Code::unavailable,
               "no thread can be started: " + (shortage == nullptr ? errno_text(error) : describe_shortage(*shortage)));
 }
@@ -42,7 +42,7 @@ Result<std::thread> start_thread(std::function<void()> body, const std::string& 
   }
 }
 
-ThreadShortage::ThreadShortage() { ++shortages_for_tests; }
-ThreadShortage::~ThreadShortage() { --shortages_for_tests; }
+SimulatedThreadShortage::SimulatedThreadShortage() { ++shortages_for_tests; }
+SimulatedThreadShortage::~SimulatedThreadShortage() { --shortages_for_tests; }
 
 }  // namespace mycojobs

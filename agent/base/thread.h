@@ -2,7 +2,7 @@
 // which would end the process.
 //
 //   MJ_TRY(thread, start_thread([this] { loop(); }, "name"));
-//   auto result = run_beside([] { return work(); });
+//   auto result = run_in_parallel([] { return work(); });
 #pragma once
 
 #include <functional>
@@ -21,17 +21,17 @@ Result<std::thread> start_thread(std::function<void()> body, const std::string& 
 
 // Runs `work` on a thread of its own. If no thread can be created, the thread that waits for the result does the work.
 template <class Work>
-auto run_beside(Work&& work) {
+auto run_in_parallel(Work&& work) {
   return std::async(std::launch::async | std::launch::deferred, std::forward<Work>(work));
 }
 
 // For tests: while an object of this class exists, start_thread() fails as on a host that is out of threads.
-class ThreadShortage {
+class SimulatedThreadShortage {
  public:
-  ThreadShortage();
-  ~ThreadShortage();
-  ThreadShortage(const ThreadShortage&) = delete;
-  ThreadShortage& operator=(const ThreadShortage&) = delete;
+  SimulatedThreadShortage();
+  ~SimulatedThreadShortage();
+  SimulatedThreadShortage(const SimulatedThreadShortage&) = delete;
+  SimulatedThreadShortage& operator=(const SimulatedThreadShortage&) = delete;
 };
 
 }  // namespace mycojobs

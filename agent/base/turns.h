@@ -1,7 +1,7 @@
 // A thread that runs a loop. The looping object has no thread itself, so that a simulation can call it:
 //
-//   turn()     does the due work and returns how long the loop may wait
-//   rest()     waits for that time, or until there is work
+//   run_once() does the due work and returns how long the loop may wait
+//   wait_until_due() waits for that time, or until there is work
 //   stop()     thread-safe: ends a wait and shortens an iteration; stopped() is true afterwards
 //   ended()    optional: called after the last iteration, in the same thread
 #pragma once
@@ -23,14 +23,14 @@
 namespace mycojobs {
 
 template <class T>
-class TurnThread {
+class LoopThread {
  public:
   // name: name of the thread, its first 15 bytes; empty: the name of the creating thread. If no thread can be created,
-  // started() returns the error, and turn() is not called.
-  explicit TurnThread(T& of, const std::string& name = {}) : of_(of) {
+  // started() returns the error, and run_once() is not called.
+  explicit LoopThread(T& of, const std::string& name = {}) : of_(of) {
     auto thread = start_thread(
         [&of] {
-          while (!of.stopped()) of.rest(of.turn());
+          while (!of.stopped()) of.wait_until_due(of.run_once());
           if constexpr (requires { of.ended(); }) of.ended();
         },
         name);
@@ -40,9 +40,9 @@ class TurnThread {
       started_ = tl::unexpected<Error>(std::move(thread).error());
     }
   }
-  ~TurnThread() { stop(); }
-  TurnThread(const TurnThread&) = delete;
-  TurnThread& operator=(const TurnThread&) = delete;
+  ~LoopThread() { stop(); }
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
   [[nodiscard]] const Result<void>& started() const { return started_; }
   void stop() {
     if (!thread_.joinable()) return;
@@ -64,13 +64,13 @@ inline bool wait_readable(int fd, std::optional<std::uint64_t> ms) {
 }
 
 // Base class of loops that wait only for their time or for wake().
-class TurnTaker {
+class TimedLoop {
  public:
-  TurnTaker(const TurnTaker&) = delete;
-  TurnTaker& operator=(const TurnTaker&) = delete;
-  void rest(std::uint64_t ms) {
-    wait_readable(bell(), ms);
-    heard();
+  TimedLoop(const TimedLoop&) = delete;
+  TimedLoop& operator=(const TimedLoop&) = delete;
+  void wait_until_due(std::uint64_t ms) {
+    wait_readable(wakeup_fd(), ms);
+    clear_wakeup();
   }
   void stop() {
     stop_ = true;
@@ -79,11 +79,11 @@ class TurnTaker {
   bool stopped() const { return stop_; }
 
  protected:
-  TurnTaker() = default;
-  ~TurnTaker() = default;
-  void wake() { bell_.wake(); }            // thread-safe
-  int bell() const { return bell_.fd(); }  // readable after wake()
-  void heard() { bell_.take(); }
+  TimedLoop() = default;
+  ~TimedLoop() = default;
+  void wake() { bell_.wake(); }                 // thread-safe
+  int wakeup_fd() const { return bell_.fd(); }  // readable after wake()
+  void clear_wakeup() { bell_.take_all(); }
 
  private:
   Mailbox<int> bell_;

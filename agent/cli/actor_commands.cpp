@@ -17,7 +17,7 @@ namespace {
 void show_actor(const Invocation& call, const Actor& actor) {
   if (call.json) return print(dump_json(to_json(actor), 2) + "\n");
   print(fmt::format("actor {}\n  key      {}\n", actor.id,
-                    actor.pubkey.empty() ? paint(Tone::faint, "none") : printable(actor.pubkey)));
+                    actor.pubkey.empty() ? paint(OutputStyle::faint, "none") : printable(actor.pubkey)));
   for (const std::string& each : actor.address) print("  address  " + printable(each) + "\n");
 }
 
@@ -39,18 +39,18 @@ Result<Actor> typed_actor(const Invocation& call, std::vector<std::string>& fiel
 
 Result<int> make_actor(Invocation& call) {
   std::vector<std::string> fields;
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(actor, typed_actor(call, fields));
   MJ_TRY(id, id_flag(call, "id", 0));
   actor.id = id;
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(made, as_typed(call, service::create_actor(by, *opened.store, actor)));
+  MJ_TRY(made, with_original_arguments(call, service::create_actor(by, *opened.store, actor)));
   show_actor(call, made);
   return 0;
 }
 
 Result<int> list_all_actors(Invocation& call) {
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(all, service::list_actors(by, *opened.store));
   nlohmann::json array = nlohmann::json::array();
@@ -70,7 +70,7 @@ Result<int> list_all_actors(Invocation& call) {
 
 Result<int> show_one_actor(Invocation& call) {
   MJ_TRY(id, typed_id("actor", call.arguments.at(0)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(actor, service::read_actor(by, *opened.store, id));
   show_actor(call, actor);
@@ -80,22 +80,22 @@ Result<int> show_one_actor(Invocation& call) {
 Result<int> change_actor(Invocation& call) {
   std::vector<std::string> fields;
   MJ_TRY(id, typed_id("actor", call.arguments.at(0)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(wanted, typed_actor(call, fields));
   wanted.id = id;
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(after, as_typed(call, service::update_actor(by, *opened.store, wanted, fields)));
+  MJ_TRY(after, with_original_arguments(call, service::update_actor(by, *opened.store, wanted, fields)));
   show_actor(call, after);
   return 0;
 }
 
 Result<int> remove_actor(Invocation& call) {
   MJ_TRY(id, typed_id("actor", call.arguments.at(0)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(contexts, contexts_of_store(call, *opened.store));
-  MJ_CHECK(as_typed(call, service::delete_actor(by, *opened.store, id, contexts)));
-  tell_deleted(call, fmt::format("actor:{}", id));
+  MJ_CHECK(with_original_arguments(call, service::delete_actor(by, *opened.store, id, contexts)));
+  print_deleted(call, fmt::format("actor:{}", id));
   return 0;
 }
 

@@ -33,7 +33,7 @@ Result<Networks> networks_of(const Settings& settings) {
 
 // anonymous: requests from loopback need no token. Returns null if `api.listen` is empty, or if its default address is
 // in use, which is logged.
-Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, const Settings& settings,
+Result<std::unique_ptr<ApiServer>> start_coordinator_api(const ProgramDependencies& parts, const Settings& settings,
                                                          StoreFactory& stores, const std::vector<Id>& contexts,
                                                          bool anonymous, Health health,
                                                          const LiveValue<Ceilings>& ceilings) {
@@ -55,9 +55,8 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
   MJ_TRY(key, coordinator_key(settings));
   if (key) api.coordinator_key = key->public_key();
   api.files = carried_files(settings, parts.clock);
-  api.check_code = [look = std::make_shared<workflow::CodeLook>(engine_options(settings))](const WorkflowManifest& of) {
-    return look->check(of);
-  };
+  api.check_code = [look = std::make_shared<workflow::CodeChecker>(engine_options(settings))](
+                       const WorkflowManifest& of) { return look->check(of); };
   auto server = start_api(stores, parts.clock, std::move(api));
   if (server) return std::move(*server);
   // A second coordinator on a host may run without an API, because flows do not depend on it.
@@ -69,7 +68,7 @@ Result<std::unique_ptr<ApiServer>> start_coordinator_api(const Parts& parts, con
 }
 
 // Returns null if `supervisor.listen` is empty.
-Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, const Settings& settings,
+Result<std::unique_ptr<ApiServer>> start_supervisor_api(const ProgramDependencies& parts, const Settings& settings,
                                                         StoreFactory& stores, Health health,
                                                         const LiveValue<Ceilings>& ceilings) {
   if (settings.supervisor_listen.empty()) return nullptr;
@@ -90,15 +89,15 @@ Result<std::unique_ptr<ApiServer>> start_supervisor_api(const Parts& parts, cons
 }
 
 // Servers for health and metrics of a process.
-struct OwnServers {
+struct StatusServers {
   std::unique_ptr<HealthServer> health, metrics;  // null: the setting is empty, or one server has both
 };
 
 // `measured`, which is updated before each reply, must outlive the servers.
 template <class Measured>
-Result<OwnServers> start_own_servers(const Parts& parts, const Settings& settings, const Health& health,
-                                     Measured& measured) {
-  OwnServers own;
+Result<StatusServers> start_own_servers(const ProgramDependencies& parts, const Settings& settings,
+                                        const Health& health, Measured& measured) {
+  StatusServers own;
   const CountRefusal refused = [metrics = parts.metrics](const char* why) {
     metrics->add(Metric::http_refused, {why});
   };
@@ -125,7 +124,7 @@ Result<void> check_api_address(const Settings& settings) {
   if (free || free.error().code != Code::conflict) return {};
   const std::string text = free.error().message + " with --api-listen ADDRESS:PORT";
   if (settings.api_listen_chosen) return fail(Code::conflict, "api.listen: " + text);
-  say("no JSON-RPC and no page here: " + text);
+  print_message("no JSON-RPC and no page here: " + text);
   return {};
 }
 
@@ -133,7 +132,8 @@ Result<void> check_api_address(const Settings& settings) {
 void name_redis(Settings& settings) {
   if (!settings.redis.empty()) return;
   settings.redis = "redis://127.0.0.1:6379";
-  say("no Redis is named: it is " + settings.redis + "; --redis URL names another, `mycojobs dev` has its own");
+  print_message("no Redis is named: it is " + settings.redis +
+                "; --redis URL names another, `mycojobs dev` has its own");
 }
 
 std::string describe(const Invocation& call) {
@@ -149,50 +149,50 @@ std::string describe(const Invocation& call) {
 int agent_command(Invocation& call) {
   name_redis(call.settings);
   auto stores = call.parts.stores(call.settings, call.settings.redis);
-  Vitals vitals;
-  AgentPlace place(*call.parts.metrics, vitals);
+  ProcessLiveness vitals;
+  AgentStatus place(*call.parts.metrics, vitals);
   const Health health = health_of(place, vitals);
   auto own = start_own_servers(call.parts, call.settings, health, place);
-  if (!own) return complain(own.error());
+  if (!own) return print_error(own.error());
   auto started =
       start_agent(call.parts, call.settings, *stores, [&place](const Error& why) { return place.wait(why); });
   if (!started && place.stopped()) return EXIT_SUCCESS;
-  if (!started) return complain(started.error());
-  Agent& agent = place.take(std::move(*started));
+  if (!started) return print_error(started.error());
+  Agent& agent = place.attach_agent(std::move(*started));
   LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
   auto api = start_supervisor_api(call.parts, call.settings, *stores, health, ceilings);
-  if (!api) return complain(api.error());
+  if (!api) return print_error(api.error());
   log(LogLevel::info, "worker", "{}", describe(call));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
     ceilings.replace(std::make_shared<const Ceilings>(settings.ceilings));
     agent.reload(settings.ceilings);
   });
-  if (place.reload_wanted()) reload.reload();
+  if (place.is_reload_requested()) reload.reload();
   return serve(agent, describe(call), vitals, reload);
 }
 
 int dev_command(Invocation& call) {
   if (!call.settings.redis.empty()) {
-    return complain(
+    return print_error(
         {Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
   }
-  if (auto free = check_api_address(call.settings); !free) return complain(free.error());
+  if (auto free = check_api_address(call.settings); !free) return print_error(free.error());
   auto session = open_session(call.parts, call.settings, true);
-  if (!session) return complain(session.error());
+  if (!session) return print_error(session.error());
   if (!session->agent) {
-    return complain({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
-                                         ": stop it, or give another --state-dir"});
+    return print_error({Code::conflict, "another mycojobs has the state folder " + call.settings.state_dir +
+                                            ": stop it, or give another --state-dir"});
   }
   log(LogLevel::info, "worker", "{}; Redis at {}", describe(call), call.parts.embedded_url(call.settings));
-  Vitals vitals;
+  ProcessLiveness vitals;
   const Health health = health_of(*session->agent, vitals);
   LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
   auto api = start_coordinator_api(call.parts, call.settings, *session->stores, call.settings.contexts, true, health,
                                    ceilings);
-  if (!api) return complain(api.error());
+  if (!api) return print_error(api.error());
   auto own = start_own_servers(call.parts, call.settings, health, *session->agent);
-  if (!own) return complain(own.error());
+  if (!own) return print_error(own.error());
   if (*api && (*api)->has_page()) print(fmt::format("the page is at {}/\n", (*api)->url()));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {
@@ -224,15 +224,15 @@ int coordinator_command(Invocation& call) {
   const std::vector<Id> contexts = call.settings.contexts_chosen ? call.settings.contexts : std::vector<Id>();
   auto stores = call.parts.stores(call.settings, call.settings.redis);
   auto coordinator = make_coordinator(call.parts, call.settings, *stores, contexts);
-  if (!coordinator) return complain(coordinator.error());
-  Vitals vitals;
+  if (!coordinator) return print_error(coordinator.error());
+  ProcessLiveness vitals;
   const Health health = health_of(**coordinator, vitals);
   LiveValue<Ceilings> ceilings = ceilings_of(call.settings);
   auto api = start_coordinator_api(call.parts, call.settings, *stores, contexts, false, health, ceilings);
-  if (!api) return complain(api.error());
+  if (!api) return print_error(api.error());
   auto own = start_own_servers(call.parts, call.settings, health, **coordinator);
-  if (!own) return complain(own.error());
-  if (auto begun = (*coordinator)->begin(); !begun) return complain(begun.error());
+  if (!own) return print_error(own.error());
+  if (auto begun = (*coordinator)->begin(); !begun) return print_error(begun.error());
   log(LogLevel::info, "coordinator", "{}", describe(contexts));
   Reload reload(call);
   reload.on_reload([&](const Settings& settings) {

@@ -50,7 +50,7 @@ Result<Fd> OutputFolder::parent_of(const std::string& name) const {
 }
 
 Result<Fd> OutputFolder::create(const std::string& name, bool executable) const {
-  if (!is_artifact_name(name)) return fail(Code::invalid, shown(name) + ": is no name of an artifact");
+  if (!is_artifact_name(name)) return fail(Code::invalid, excerpt(name) + ": is no name of an artifact");
   MJ_TRY(parent, parent_of(name));
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   Fd fd(::openat(parent.get(), last_part(name).c_str(), kNew, executable ? 0777 : 0666));
@@ -65,7 +65,7 @@ void OutputFolder::remove(const std::string& name) const {
   if (parent) (void)::unlinkat(parent->get(), last_part(name).c_str(), 0);
 }
 
-bool is_here(const StoredArtifact& artifact) {
+bool is_on_this_host(const StoredArtifact& artifact) {
   struct stat info {};
   return ::lstat(artifact.path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
@@ -95,7 +95,7 @@ Result<void> write_out(int fd, std::string_view bytes) {
 }
 
 Result<void> copy_artifact(const StoredArtifact& artifact, const OutputFolder& folder) {
-  if (!is_here(artifact)) return fail(Code::not_found, "is not on this host: " + artifact.path);
+  if (!is_on_this_host(artifact)) return fail(Code::not_found, "is not on this host: " + artifact.path);
   MJ_TRY(file, folder.create(artifact.name, artifact.executable));
   auto copied = read_artifact(artifact, [&file](std::string_view bytes) { return write_out(file.get(), bytes); });
   if (!copied) folder.remove(artifact.name);
@@ -103,9 +103,9 @@ Result<void> copy_artifact(const StoredArtifact& artifact, const OutputFolder& f
 }
 
 bool FolderSink::refuse(const std::string& why) {
-  constexpr std::size_t kMostNotes = 20;
+  constexpr std::size_t kMaxNotes = 20;
   drop();
-  if (notes_.size() < kMostNotes) notes_.push_back("artifact " + shown(coming_.name, 200) + ": not kept: " + why);
+  if (notes_.size() < kMaxNotes) notes_.push_back("artifact " + excerpt(coming_.name, 200) + ": not kept: " + why);
   return false;
 }
 
@@ -117,7 +117,7 @@ void FolderSink::drop() {
 bool FolderSink::open(const std::string& name, bool executable) {
   drop();
   coming_ = {name, 0};
-  if (++opened_ > kMostArtifacts) return refuse("a job may leave " + std::to_string(kMostArtifacts) + " files");
+  if (++opened_ > kMaxArtifacts) return refuse("a job may leave " + std::to_string(kMaxArtifacts) + " files");
   auto created = folder_.create(name, executable);
   if (!created) return refuse(created.error().message);
   fd_ = std::move(*created);
@@ -138,7 +138,7 @@ void FolderSink::write(std::string_view bytes) {
 void FolderSink::close() {
   if (!fd_) return;
   fd_.reset();
-  kept_.push_back(coming_);
+  stored_.push_back(coming_);
 }
 
 std::string size_text(std::uint64_t bytes) {
@@ -148,12 +148,12 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t most) {
+std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t max) {
   std::vector<std::string> lines;
   const auto all = read_artifact_list(record_field);
   for (const ListedArtifact& each : all) {
-    if (lines.size() == most) {
-      lines.push_back(fmt::format("{} more", all.size() - most));
+    if (lines.size() == max) {
+      lines.push_back(fmt::format("{} more", all.size() - max));
       break;
     }
     lines.push_back(fmt::format("{} ({})", one_line(each.name), size_text(each.bytes)));

@@ -36,7 +36,7 @@ class OutputFolder {
 // is not on this host), io (the file is damaged), and errors of `take`. After an error the passed bytes must not be
 // used.
 Result<void> read_artifact(const StoredArtifact&, const std::function<Result<void>(std::string_view)>& take);
-bool is_here(const StoredArtifact&);
+bool is_on_this_host(const StoredArtifact&);
 
 // Copies the whole artifact into the folder, or leaves no file.
 Result<void> copy_artifact(const StoredArtifact&, const OutputFolder&);
@@ -52,11 +52,11 @@ class FolderSink final : public ArtifactSink {
   void write(std::string_view bytes) override;
   void close() override;
 
-  struct Kept {
+  struct StoredFile {
     std::string name;
     std::uint64_t bytes = 0;
   };
-  const std::vector<Kept>& kept() const { return kept_; }
+  const std::vector<StoredFile>& kept() const { return stored_; }
   const std::vector<std::string>& notes() const { return notes_; }  // rejected artifacts with the reasons
 
  private:
@@ -65,16 +65,16 @@ class FolderSink final : public ArtifactSink {
 
   OutputFolder folder_;
   std::uint64_t left_;
-  Kept coming_;
+  StoredFile coming_;
   Fd fd_;
   std::size_t opened_ = 0;
-  std::vector<Kept> kept_;
+  std::vector<StoredFile> stored_;
   std::vector<std::string> notes_;
 };
 
 // Examples: "3 B", "1.2 MiB".
 std::string size_text(std::uint64_t bytes);
 // Returns one line for each artifact of a job, up to `most`, and one line with the number of further artifacts.
-std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t most);
+std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t max);
 
 }  // namespace mycojobs

@@ -29,7 +29,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatchChunk = 256, kBatchChunkBytes = 4U << 20;  // maximum of lines and bytes of one store call
-constexpr std::size_t kMostWrongLines = 10;                            // limit of reported lines
+constexpr std::size_t kMaxInvalidLines = 10;                           // limit of reported lines
 constexpr std::size_t kMaxBatchKey = 230;                              // leaves space for the line number
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
@@ -70,7 +70,7 @@ Result<BatchFile> BatchFile::open(const std::string& file) {
   if (::fstat(fd, &seen) != 0) return fail(Code::io, name + ": cannot be seen: " + errno_text(errno));
   if (S_ISDIR(seen.st_mode)) return fail(Code::invalid, name + ": is a folder; give a file with a job a line");
   if (!S_ISREG(seen.st_mode)) {
-    leave_at_stop_signals();
+    exit_on_stop_signals();
     auto copy = copied(name, opened.file_.get());
     block_stop_signals();
     if (!copy) return tl::unexpected<Error>(std::move(copy).error());
@@ -134,12 +134,12 @@ class BatchSubmission {
       : call_(call),
         file_(std::move(file)),
         caller_(caller),
-        by_(maker_at_its_word(call, caller)),
+        by_(requested_owner(call, caller)),
         key_(std::move(key)),
         progress_(call.parts.clock) {}
 
   Result<void> check();  // validates every line
-  Result<void> submit(Opened&);
+  Result<void> submit(OpenedStore&);
   const std::set<std::string>& types() const { return types_; }
   const std::set<std::string>& types_with_policy() const { return types_with_policy_; }
   std::uint64_t jobs() const { return jobs_; }
@@ -154,21 +154,21 @@ class BatchSubmission {
   Result<void> check_line(const BatchFile::Line&);
   Result<void> check_alone(const Job&, std::uint64_t line);
   Result<Chunk> next_chunk();
-  Result<void> hand_over(Opened&, Chunk&);
+  Result<void> hand_over(OpenedStore&, Chunk&);
   void answer(const NewJobs&, const Chunk&);
   tl::unexpected<Error> stopped(Error) const;
 
   const Invocation& call_;
   BatchFile file_;
   Id caller_;
-  service::Caller by_;
+  service::RequestContext by_;
   std::string key_;
   std::set<std::string> types_, types_with_policy_;
-  struct Seen {
+  struct FirstUse {
     std::uint64_t line = 0;
     std::size_t content = 0;  // hash of the job
   };
-  std::unordered_map<std::string, Seen> seen_;  // ids and keys of the lines
+  std::unordered_map<std::string, FirstUse> seen_;  // ids and keys of the lines
   std::uint64_t jobs_ = 0, written_ = 0, existed_ = 0, last_line_ = 0;
   ProgressLine progress_;
 };
@@ -177,9 +177,9 @@ class BatchSubmission {
 Result<void> BatchSubmission::check_alone(const Job& job, std::uint64_t line) {
   std::vector<std::string> names;
   if (job.id != 0) names.push_back("id: " + std::to_string(job.id));
-  if (!job.idempotency_key.empty()) names.push_back("idempotency_key: " + shown(job.idempotency_key));
+  if (!job.idempotency_key.empty()) names.push_back("idempotency_key: " + excerpt(job.idempotency_key));
   if (names.empty()) return {};
-  const Seen now{line, std::hash<std::string>{}(dump_json(to_json(job)))};
+  const FirstUse now{line, std::hash<std::string>{}(dump_json(to_json(job)))};
   for (const std::string& name : names) {
     const auto [seen, first] = seen_.emplace(name, now);
     if (!first && seen->second.content != now.content)
@@ -202,7 +202,7 @@ Result<void> BatchSubmission::check() {
   std::string wrong;
   Code code = Code::invalid;
   std::size_t count = 0;
-  while (count < kMostWrongLines) {
+  while (count < kMaxInvalidLines) {
     MJ_TRY(line, file_.next());
     if (!line) break;
     ++jobs_;
@@ -212,7 +212,7 @@ Result<void> BatchSubmission::check() {
     if (count++ == 0) code = checked.error().code;
     wrong += (wrong.empty() ? "" : "\n") + line_name(line->number) + ": " + checked.error().message;
   }
-  if (count == kMostWrongLines) wrong += "\nlines behind it were not looked at";
+  if (count == kMaxInvalidLines) wrong += "\nlines behind it were not looked at";
   if (count > 0) return fail(code, wrong + "\nno job was submitted");
   if (jobs_ == 0) return fail(Code::invalid, "no line has a job: there is nothing to submit");
   return {};
@@ -250,30 +250,31 @@ void BatchSubmission::answer(const NewJobs& made, const Chunk& chunk) {
 
 // Adds the progress of the batch to the error.
 tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
-  const std::string so_far =
-      last_line_ == 0 ? "no job is known to have been submitted"
-                      : "submitted so far: " + counted(written_, "job") + ", to line " + std::to_string(last_line_);
+  const std::string so_far = last_line_ == 0 ? "no job is known to have been submitted"
+                                             : "submitted so far: " + count_with_noun(written_, "job") + ", to line " +
+                                                   std::to_string(last_line_);
   // A rejected line would be rejected again. It must be kept as an empty line, because line numbers are part of the
   // keys.
-  const bool mend = error.code == Code::invalid || error.code == Code::denied;
+  const bool can_fix = error.code == Code::invalid || error.code == Code::denied;
   error.message +=
       fmt::format("; {}. {} the same file again with --idempotency-key {} submits the others, and none twice", so_far,
-                  mend ? "Put that line right, or leave it empty: then" : "Later", key_);
+                  can_fix ? "Put that line right, or leave it empty: then" : "Later", key_);
   return tl::unexpected<Error>(std::move(error));
 }
 
-Result<void> BatchSubmission::hand_over(Opened& opened, Chunk& chunk) {
+Result<void> BatchSubmission::hand_over(OpenedStore& opened, Chunk& chunk) {
   NewJobs made;
-  MJ_CHECK(while_away(call_, opened, false, [&](Store& store) -> Result<void> {
+  MJ_CHECK(describe_missing_agents(call_, opened, false, [&](Store& store) -> Result<void> {
     made = {};
     return service::add_jobs(by_, store, std::nullopt, chunk.jobs, true, made);
   }));
   answer(made, chunk);
-  if (made.refused) return fail(as_typed(call_, made.refused->error), line_name(chunk.lines.at(made.refused->index)));
+  if (made.refused)
+    return fail(with_original_arguments(call_, made.refused->error), line_name(chunk.lines.at(made.refused->index)));
   return {};
 }
 
-Result<void> BatchSubmission::submit(Opened& opened) {
+Result<void> BatchSubmission::submit(OpenedStore& opened) {
   file_.rewind();
   auto chunk = next_chunk();
   while (true) {
@@ -281,7 +282,7 @@ Result<void> BatchSubmission::submit(Opened& opened) {
     if (chunk->jobs.empty()) return {};
     // Reads the next lines while Redis processes this chunk, or afterwards if no thread is available. An early return
     // waits for the thread.
-    auto next = run_beside([this] { return next_chunk(); });
+    auto next = run_in_parallel([this] { return next_chunk(); });
     if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
     progress_.show("submitting jobs", written_, jobs_);
     if (next_stop_signal(0) != 0) return stopped({Code::conflict, "stopped by a signal"});
@@ -319,13 +320,15 @@ Result<int> submit_batch(const Invocation& call) {
   MJ_CHECK(warn_without_agents(call, *opened.store, batch.types_with_policy()));
   // Printed in advance, because a killed process cannot print it.
   if (own_key && batch.jobs() > kBatchChunk)
-    say(fmt::format("if this is cut short: the same file with --idempotency-key {} submits what is missing", key));
+    print_message(
+        fmt::format("if this is cut short: the same file with --idempotency-key {} submits what is missing", key));
   MJ_CHECK(batch.submit(opened));
   const std::string before =
       batch.existed() == 0 ? "" : fmt::format("; {} of them had been submitted before", batch.existed());
-  say(counted(batch.jobs(), "job") + before);
+  print_message(count_with_noun(batch.jobs(), "job") + before);
   if (opened.session.embedded)
-    say(fmt::format("they wait in {}: `mycojobs dev` or any `mycojobs run` there runs them", call.settings.state_dir));
+    print_message(
+        fmt::format("they wait in {}: `mycojobs dev` or any `mycojobs run` there runs them", call.settings.state_dir));
   return 0;
 }
 

@@ -176,7 +176,7 @@ std::string unknown_command(int argc, const char* const* argv) {
       const std::vector<std::string_view> candidates(known.begin(), known.end());
       std::string meant = did_you_mean(word, candidates);
       if (meant.empty()) meant = before.empty() ? nouns_of(word) : verb_meant(word, known);
-      return fmt::format("there is no command {}{}", shown(before + std::string(word), 80),
+      return fmt::format("there is no command {}{}", excerpt(before + std::string(word), 80),
                          meant.empty() ? fmt::format("; `mycojobs {}--help` lists them", before) : meant);
     }
     before += word;
@@ -204,7 +204,7 @@ std::string unknown_flag(const CLI::App& command, std::string_view name, int arg
     const bool may_be = flag.starts_with("--") && flag.size() > 2;
     if (may_be && std::find(known.begin(), known.end(), flag) == known.end()) {
       const std::string meant = did_you_mean(flag, known);
-      return fmt::format("`mycojobs {}` takes no {}{}", name, shown(flag, 80),
+      return fmt::format("`mycojobs {}` takes no {}{}", name, excerpt(flag, 80),
                          meant.empty() ? "; its --help lists those there are" : meant);
     }
   }
@@ -212,7 +212,7 @@ std::string unknown_flag(const CLI::App& command, std::string_view name, int arg
 }
 
 // Values that CLI11 sets for one command; must exist until the end of the parse.
-struct Slot {
+struct ParsedValues {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::deque<std::pair<std::string, CLI::Option*>> arguments;
@@ -223,7 +223,7 @@ struct Slot {
   bool json = false;
 };
 
-void build(Slot& slot) {
+void build(ParsedValues& slot) {
   const Command& row = *slot.row;
   CLI::App& app = *slot.app;
   for (std::string_view left = row.arguments; !left.empty();) {
@@ -279,7 +279,7 @@ CLI::App* find_or_add(CLI::App& root, const Command& row) {
 
 CommandLine refused(const std::string& problem, int exit = EX_USAGE) {
   CommandLine line;
-  line.exit_code = complain({Code::invalid, problem}, exit);
+  line.exit_code = print_error({Code::invalid, problem}, exit);
   return line;
 }
 
@@ -290,7 +290,7 @@ std::string unknown_choice(const CommandLine& line) {
     if (flag.choices.empty() || given == line.flags.end()) continue;
     for (const std::string& word : given->second) {
       if (!names(flag.choices, word))
-        return fmt::format("--{}: {} is none of: {}", flag.name, shown(word, 80), flag.choices);
+        return fmt::format("--{}: {} is none of: {}", flag.name, excerpt(word, 80), flag.choices);
     }
   }
   return "";
@@ -330,12 +330,13 @@ std::string word_too_many(const CLI::App& command, const Command& row) {
   const auto more = command.remaining(true);
   if (more.empty()) return "";
   return fmt::format("{} is one word too many: `mycojobs {}` takes {}; its --help says what each is",
-                     shown(more.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
+                     excerpt(more.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
 }
 
 // Returns an error message for words that the command does not accept; empty: use the parser's message.
-std::string untaken(const std::deque<Slot>& slots, int argc, const char* const* argv) {
-  const auto slot = std::find_if(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+std::string untaken(const std::deque<ParsedValues>& slots, int argc, const char* const* argv) {
+  const auto slot =
+      std::find_if(slots.begin(), slots.end(), [](const ParsedValues& each) { return each.app->parsed(); });
   if (slot == slots.end()) return "";
   const std::string flag = unknown_flag(*slot->app, slot->row->name, argc, argv);
   return flag.empty() ? word_too_many(*slot->app, *slot->row) : flag;
@@ -347,10 +348,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
   const std::vector<std::string> words = settings_last(argc, argv);
-  std::deque<Slot> slots;
+  std::deque<ParsedValues> slots;
   for (const auto* table : {&commands(), &hidden_commands()}) {
     for (const Command& row : *table) {
-      Slot& slot = slots.emplace_back();
+      ParsedValues& slot = slots.emplace_back();
       slot.row = &row;
       slot.app = find_or_add(root, row);
       // Only the selected command is built: building all takes twice as long as the rest of the start.
@@ -372,18 +373,19 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const std::string wrong = untaken(slots, argc, argv);
     return refused(wrong.empty() ? error.what() : wrong);
   } catch (const CLI::RequiredError& error) {
-    const bool any = std::any_of(slots.begin(), slots.end(), [](const Slot& each) { return each.app->parsed(); });
+    const bool any =
+        std::any_of(slots.begin(), slots.end(), [](const ParsedValues& each) { return each.app->parsed(); });
     return refused(any ? error.what() : no_command(words));
   } catch (const CLI::ParseError& error) {
     const bool wrong = error.get_exit_code() != 0;
-    if (wrong && complains_in_json()) {
-      line.exit_code = complain({Code::invalid, error.what()}, EX_USAGE);
+    if (wrong && prints_errors_as_json()) {
+      line.exit_code = print_error({Code::invalid, error.what()}, EX_USAGE);
     } else {
       line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
     }
     return line;
   }
-  for (Slot& slot : slots) {
+  for (ParsedValues& slot : slots) {
     if (!slot.app->parsed()) continue;
     line.command = slot.row;
     line.json = slot.json;

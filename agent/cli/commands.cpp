@@ -28,7 +28,7 @@ std::vector<FlagRow> submit_flags() {
 std::string_view flow_states() {
   static const std::string all = [] {
     std::string words;
-    for (const FlowWord& row : flow_words()) words += std::string(row.word) + ' ';
+    for (const FlowStateText& row : flow_words()) words += std::string(row.word) + ' ';
     return words + "dispatched error finished";
   }();
   return all;

@@ -35,7 +35,7 @@ struct LayerCheck {
 };
 
 // Dependencies of the commands. main.cpp creates them and is the only file that names the implementations.
-struct Parts {
+struct ProgramDependencies {
   std::function<std::unique_ptr<StoreFactory>(const Settings&, const std::string& url)> stores;
   // Error conflict: another process runs a server for this state folder, with the url embedded_url().
   std::function<Result<std::unique_ptr<EmbeddedServer>>(const Settings&)> embedded;
@@ -60,7 +60,7 @@ struct Parts {
 
 // A parsed command with its effective settings.
 struct Invocation {
-  const Parts& parts;
+  const ProgramDependencies& parts;
   FlagValues options;  // options of the command line
   Settings settings;   // effective settings; not set for `config`
   bool json = false;

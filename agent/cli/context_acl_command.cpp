@@ -34,22 +34,26 @@ bool is_wanted(const Invocation& call, std::string_view role) {
 // leaves the default user open after a restart of Redis.
 void explain(const Invocation& call) {
   if (!call.has("passwords"))
-    say(fmt::format(
+    print_message(fmt::format(
         "put > and a password in the place of {}, or ask for --passwords: Redis refuses the lines as they are",
         kNoPassword));
-  say("type these in this order; in an aclfile a line begins with `user` instead of `ACL SETUSER`:");
-  say("1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
+  print_message("type these in this order; in an aclfile a line begins with `user` instead of `ACL SETUSER`:");
+  print_message(
+      "1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
       "&* +@all");
-  say("2. the lines above; then let each program name its user: redis://NAME:PASSWORD@HOST");
-  say("3. redis-cli --user admin ACL SETUSER default off");
-  say("4. redis-cli --user admin ACL SAVE (with an aclfile), or CONFIG REWRITE: otherwise a restart opens it again");
-  say("5. check: `redis-cli ACL WHOAMI` without a password answers NOAUTH, and `mycojobs doctor` has no warning of it");
-  say("a database is no wall: contexts that distrust each other need Redis servers of their own (docs/operations.md)");
+  print_message("2. the lines above; then let each program name its user: redis://NAME:PASSWORD@HOST");
+  print_message("3. redis-cli --user admin ACL SETUSER default off");
+  print_message(
+      "4. redis-cli --user admin ACL SAVE (with an aclfile), or CONFIG REWRITE: otherwise a restart opens it again");
+  print_message(
+      "5. check: `redis-cli ACL WHOAMI` without a password answers NOAUTH, and `mycojobs doctor` has no warning of it");
+  print_message(
+      "a database is no wall: contexts that distrust each other need Redis servers of their own (docs/operations.md)");
 }
 
 Result<int> print_users(Invocation& call) {
   MJ_TRY(contexts, contexts_named(call));
-  MJ_TRY(databases, databases_of(contexts, call.settings.context_redis));
+  MJ_TRY(databases, databases_of_role(contexts, call.settings.context_redis));
   MJ_TRY(caller, id_flag(call, "caller", 0));
   nlohmann::json users = nlohmann::json::array();
   for (const RedisRole& role : redis_roles()) {

@@ -24,15 +24,15 @@ Result<Id> context_argument(const Invocation& call) {
 }
 
 // Returns the caller for changes of the named context.
-Result<service::Caller> who_changes(const Invocation& call) {
+Result<service::RequestContext> changing_actor(const Invocation& call) {
   MJ_TRY(id, context_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   by.context = id;
   return by;
 }
 
 std::string listed(const std::vector<Id>& ids) {
-  return ids.empty() ? paint(Tone::faint, "none") : fmt::format("{}", fmt::join(ids, ", "));
+  return ids.empty() ? paint(OutputStyle::faint, "none") : fmt::format("{}", fmt::join(ids, ", "));
 }
 
 // exists: the context has a record.
@@ -52,11 +52,11 @@ void show(const Invocation& call, const Context& context, bool exists, const std
     }
     return print(dump_json(object, 2) + "\n");
   }
-  print(fmt::format(
-      "context {}{}\n", context.id,
-      exists
-          ? ""
-          : paint(Tone::warn, " has no record: it is closed to RPC and scripts, open to those who reach its Redis")));
+  print(fmt::format("context {}{}\n", context.id,
+                    exists
+                        ? ""
+                        : paint(OutputStyle::warn,
+                                " has no record: it is closed to RPC and scripts, open to those who reach its Redis")));
   for (const service::Role& role : service::roles())
     print(fmt::format("  {:<11}{}\n", role.field, listed(context.*role.ids)));
   if (kinds.empty()) return;
@@ -89,7 +89,7 @@ Result<Id> named_actor(const Invocation& call, Store& store, const std::string& 
   if (!file) return fail(file.error(), flag);
   auto key = SigningKey::load(*file);
   if (!key) return fail(key.error(), flag + ": " + text + " is no id, and no key that says whose it is");
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(actors, service::list_actors(by, store));
   std::vector<Id> found;
   for (const Actor& each : actors) {
@@ -118,7 +118,7 @@ Result<std::vector<service::RoleChange>> named_roles(const Invocation& call, Sto
 }
 
 Result<int> make_context(Invocation& call) {
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(id, typed_id("context", call.arguments.at(0)));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(named, named_roles(call, *opened.store));
@@ -131,7 +131,7 @@ Result<int> make_context(Invocation& call) {
 }
 
 Result<int> list_all_contexts(Invocation& call) {
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(known, contexts_of_store(call, *opened.store));
   MJ_TRY(found, service::list_contexts(by, *opened.store, known));
@@ -147,20 +147,21 @@ Result<int> list_all_contexts(Invocation& call) {
     return 0;
   }
   print_table(rows);
-  if (!found.without.empty()) say(fmt::format("without a record, closed to RPC: {}", fmt::join(found.without, ", ")));
+  if (!found.without.empty())
+    print_message(fmt::format("without a record, closed to RPC: {}", fmt::join(found.without, ", ")));
   return 0;
 }
 
 Result<int> remove_context(Invocation& call) {
-  MJ_TRY(by, who_changes(call));
+  MJ_TRY(by, changing_actor(call));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_CHECK(as_typed(call, service::delete_context(by, open.stores())));
-  tell_deleted(call, fmt::format("context:{}", by.context));
+  MJ_CHECK(with_original_arguments(call, service::delete_context(by, open.stores())));
+  print_deleted(call, fmt::format("context:{}", by.context));
   return 0;
 }
 
 Result<int> show_refusals(Invocation& call) {
-  MJ_TRY(by, who_changes(call));
+  MJ_TRY(by, changing_actor(call));
   MJ_TRY(limit, id_flag(call, "limit", 50));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(notes, service::list_refusals(by, *opened.store, limit));
@@ -185,7 +186,7 @@ Result<int> show_refusals(Invocation& call) {
 }
 
 Result<int> change(Invocation& call, bool grant) {
-  MJ_TRY(by, who_changes(call));
+  MJ_TRY(by, changing_actor(call));
   const auto roles = service::roles();
   if (std::none_of(roles.begin(), roles.end(), [&](const service::Role& role) { return call.has(role.name); })) {
     return fail(Code::invalid,
@@ -196,7 +197,8 @@ Result<int> change(Invocation& call, bool grant) {
   MJ_TRY(after, service::change_roles(by, *opened.store, grant, named));
   show(call, after, true, {});
   if (after.admins.empty()) {
-    say(paint(Tone::warn, "warning: ", true) +
+    print_message(
+        paint(OutputStyle::warn, "warning: ", true) +
         fmt::format("context {} has no admin: nobody but an operator can change it or write its objects; mycojobs "
                     "context grant {} --admin ID",
                     by.context, by.context));
@@ -219,7 +221,7 @@ void show_notify(const Invocation& call, const Context& context) {
 }
 
 Result<int> notify(Invocation& call) {
-  MJ_TRY(by, who_changes(call));
+  MJ_TRY(by, changing_actor(call));
   if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: give one of them");
   std::string wanted;
   const auto targets = call.flags.find("target");

@@ -21,7 +21,7 @@ constexpr const char* kMarker = "agents-own-secret-5b1f";  // in the environment
 constexpr const char* kToken = "token-of-the-job-77aa";
 
 // Result of a run of a sample.
-struct Seen {
+struct SampleResult {
   JobEnd end;
   Outcome outcome;
   std::string out, err, notes;
@@ -38,9 +38,9 @@ struct Seen {
   }
 };
 
-class Kept final : public ArtifactSink {
+class CollectedArtifacts final : public ArtifactSink {
  public:
-  explicit Kept(std::map<std::string, std::string>& files) : files_(files) {}
+  explicit CollectedArtifacts(std::map<std::string, std::string>& files) : files_(files) {}
   bool open(const std::string& name, bool /*executable*/) override {
     name_ = name;
     return true;
@@ -53,7 +53,7 @@ class Kept final : public ArtifactSink {
   std::string name_, bytes_;
 };
 
-struct Trial {
+struct ContractTrial {
   JobFacts facts;
   PolicyRequest asked;
   std::uint64_t timeout_ms = 60000;
@@ -65,7 +65,7 @@ std::string expect(bool holds, const std::string& otherwise) { return holds ? ""
 std::string differs(const std::string& what, const std::string& is, const std::string& should) {
   return is == should ? "" : what + " is " + is.substr(0, 200) + ", not " + should;
 }
-std::string finished(const Seen& seen) {
+std::string finished(const SampleResult& seen) {
   return differs("the end", seen.end.detail + (seen.end.error.empty() ? "" : " (" + seen.end.error + ")"), "ok");
 }
 template <class... More>
@@ -77,13 +77,13 @@ std::string first_of(std::string problem, More... more) {
   }
 }
 
-std::string judge_order(const Seen& seen) {
+std::string verify_order(const SampleResult& seen) {
   std::string wanted;
   for (int i = 1; i <= 200; ++i) wanted += "line " + std::to_string(i) + "\n";
   return first_of(finished(seen), expect(seen.out == wanted, "stdout is not the 200 lines in their order"));
 }
 
-std::string judge_result(const Seen& seen) {
+std::string verify_result(const SampleResult& seen) {
   const auto list = parse_json(seen.value("list"));
   return first_of(finished(seen), differs("result.text", seen.value("text"), "grüße & more"),
                   differs("result.number", seen.value("number"), "42"),
@@ -91,7 +91,7 @@ std::string judge_result(const Seen& seen) {
                          "result.list is " + seen.value("list") + ", not the JSON [1,\"two\",null]"));
 }
 
-std::string judge_failure(const Seen& seen) {
+std::string check_failure(const SampleResult& seen) {
   const bool kind = seen.end.detail == "exit" || seen.end.detail == "exception";
   return first_of(
       expect(seen.end.status == JobStatus::error && kind, "the end is " + seen.end.detail + ", not exit or exception"),
@@ -100,18 +100,18 @@ std::string judge_failure(const Seen& seen) {
       expect(parse_json(seen.end.error_info).has_value(), "error_info is not JSON"));
 }
 
-std::string judge_binary(const Seen& seen) {
+std::string check_binary(const SampleResult& seen) {
   return first_of(finished(seen), expect(seen.out.find(std::string("\xff\xfe\x00\x01", 4)) != std::string::npos,
                                          "stdout does not hold the bytes ff fe 00 01"));
 }
 
-std::string judge_secrets(const Seen& seen) {
+std::string verify_secrets(const SampleResult& seen) {
   return first_of(finished(seen), differs("result.token", seen.value("token"), kToken),
                   expect(seen.all().find(kMarker) == std::string::npos,
                          "the environment of whoever started the sandbox was to be seen"));
 }
 
-std::string judge_hostile(const Seen& seen) {
+std::string check_hostile(const SampleResult& seen) {
   const std::size_t got = seen.out.find("GOT ");
   return first_of(
       expect(got == std::string::npos, "the script says: " + seen.out.substr(std::min(got, seen.out.size()), 100)),
@@ -120,67 +120,67 @@ std::string judge_hostile(const Seen& seen) {
 
 struct Row {
   ContractCase about;
-  void (*prepare)(Trial&);
-  std::string (*judge)(const Seen&);
+  void (*prepare)(ContractTrial&);
+  std::string (*judge)(const SampleResult&);
 };
 
-void nothing(Trial&) {}
+void nothing(ContractTrial&) {}
 
 const std::vector<Row>& rows() {  // NOLINT(*-function-size)
   static const std::vector<Row> kRows = {
       {{"environment", "puts the variables GREETING and MYCOJOBS_JOB_ID into result.greeting and result.job"},
-       [](Trial& trial) { trial.facts.job.env_vars["GREETING"] = "hellö = world"; },
-       [](const Seen& seen) {
+       [](ContractTrial& trial) { trial.facts.job.env_vars["GREETING"] = "hellö = world"; },
+       [](const SampleResult& seen) {
          return first_of(finished(seen), differs("result.greeting", seen.value("greeting"), "hellö = world"),
                          differs("result.job", seen.value("job"), "2001"));
        }},
       {{"inputs", "puts the value `size` of the input `build` into result.size"},
-       [](Trial& trial) {
+       [](ContractTrial& trial) {
          trial.facts.inputs["build"] = {.id = 1, .result = {{"size", "42 \"MiB\""}}};
        },
-       [](const Seen& seen) {
+       [](const SampleResult& seen) {
          return first_of(finished(seen), differs("result.size", seen.value("size"), "42 \"MiB\""));
        }},
       {{"result",
         "sets result.text to \"grüße & more\", result.number to 42, result.list to the list 1, \"two\", null"},
        nothing,
-       judge_result},
-      {{"log_order", "prints \"line 1\" to \"line 200\" on stdout"}, nothing, judge_order},
-      {{"failure", "fails as scripts of its language do, saying \"it broke\""}, nothing, judge_failure},
+       verify_result},
+      {{"log_order", "prints \"line 1\" to \"line 200\" on stdout"}, nothing, verify_order},
+      {{"failure", "fails as scripts of its language do, saying \"it broke\""}, nothing, check_failure},
       {{"syntax", "is no program of its language at all"},
        nothing,
-       [](const Seen& seen) {
+       [](const SampleResult& seen) {
          return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
                          expect(!seen.end.error.empty(), "the error says nothing"));
        }},
       {{"timeout", "never ends"},
-       [](Trial& trial) { trial.timeout_ms = 1500; },
-       [](const Seen& seen) { return differs("the end", seen.end.detail, "timeout"); }},
+       [](ContractTrial& trial) { trial.timeout_ms = 1500; },
+       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "timeout"); }},
       {{"cancel", "prints \"ready\" and never ends"},
-       [](Trial& trial) { trial.hooks.cancel_at = "ready"; },
-       [](const Seen& seen) { return differs("the end", seen.end.detail, "cancelled"); }},
+       [](ContractTrial& trial) { trial.hooks.cancel_at = "ready"; },
+       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "cancelled"); }},
       {{"output", "writes at least 4 MiB to stdout"},
-       [](Trial& trial) { trial.hooks.output_bytes = 1U << 20; },
-       [](const Seen& seen) { return differs("the end", seen.end.detail, "output_limit"); }},
-      {{"binary", "writes the bytes ff fe 00 01 to stdout"}, nothing, judge_binary},
+       [](ContractTrial& trial) { trial.hooks.output_bytes = 1U << 20; },
+       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "output_limit"); }},
+      {{"binary", "writes the bytes ff fe 00 01 to stdout"}, nothing, check_binary},
       {{"oversize", "sets result.big to a text of 100,000 letters"},
-       [](Trial& trial) { trial.facts.max_result_bytes = 1000; },
-       [](const Seen& seen) { return differs("the end", seen.end.detail, "result_too_large"); }},
+       [](ContractTrial& trial) { trial.facts.max_result_bytes = 1000; },
+       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "result_too_large"); }},
       {{"wrong_result", "hands back a result of the wrong shape"},
        nothing,
-       [](const Seen& seen) {
+       [](const SampleResult& seen) {
          return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
                          expect(!seen.end.error.empty(), "the error says nothing"));
        }},
       {{"progress", "says that it is at 0.5, with the text \"half\""},
        nothing,
-       [](const Seen& seen) {
+       [](const SampleResult& seen) {
          return first_of(finished(seen), expect(seen.notes.find("progress 50 %: half") != std::string::npos,
                                                 "its notes are: " + seen.notes));
        }},
       {{"artifacts", "leaves dir/report.txt in its artifacts, with the text \"a report\\n\""},
        nothing,
-       [](const Seen& seen) {
+       [](const SampleResult& seen) {
          const auto found = seen.artifacts.find("dir/report.txt");
          return first_of(finished(seen), expect(found != seen.artifacts.end(), "there is no artifact dir/report.txt"),
                          expect(found == seen.artifacts.end() || found->second == "a report\n",
@@ -189,18 +189,18 @@ const std::vector<Row>& rows() {  // NOLINT(*-function-size)
       {{"secrets",
         "puts the secret `token` into result.token, and prints what it can see: its environment, /proc/*/environ, "
         "/proc/*/cmdline, the files below /job"},
-       [](Trial& trial) {
+       [](ContractTrial& trial) {
          trial.facts.secrets = {{"token", kToken}};
          trial.asked.values.secrets = {"token"};
          trial.asked.named.set(static_cast<std::size_t>(PolicyField::secrets));
        },
-       judge_secrets},
+       verify_secrets},
       {{"hostile",
         "tries to read /etc/shadow, to write below /usr, to signal process 1 and to connect to 1.1.1.1:53; prints "
         "\"GOT "
         "...\" for each that worked, and \"TRIED\" before it ends"},
        nothing,
-       judge_hostile},
+       check_hostile},
   };
   return kRows;
 }
@@ -214,13 +214,13 @@ std::string sample_of(const std::string& folder, std::string_view name) {
   return {};
 }
 
-Result<Seen> run_sample(const Executor& executor, Sandbox& sandbox, Trial& trial) {
+Result<SampleResult> run_sample(const Executor& executor, Sandbox& sandbox, ContractTrial& trial) {
   static std::uint64_t next_run = std::uint64_t{1} << 40;  // does not overlap with other runs of the sandbox
   MJ_TRY(staged, stage_runs(executor, {}, trial.asked, nullptr, trial.timeout_ms));
   for (RunSpec& spec : staged.specs) spec.context = 1;
   trial.facts.granted = staged.policy;
-  Seen seen;
-  Kept kept(seen.artifacts);
+  SampleResult seen;
+  CollectedArtifacts kept(seen.artifacts);
   MJ_TRY(conversation, executor.begin(trial.facts, &kept));
   trial.hooks.on_output = [&seen](bool is_err, std::string_view bytes) { (is_err ? seen.err : seen.out) += bytes; };
   trial.hooks.on_note = [&seen](const std::string& note) { seen.notes += note + "\n"; };
@@ -238,7 +238,7 @@ ContractResult try_row(const Row& row, const Executor& executor, const std::stri
   const std::string path = sample_of(folder, row.about.name);
   if (path.empty()) return result;
   auto script = read_text_file(path);
-  Trial trial;
+  ContractTrial trial;
   Job& job = trial.facts.job;
   job.id = 2001;
   job.caller_id = 12;
@@ -251,10 +251,10 @@ ContractResult try_row(const Row& row, const Executor& executor, const std::stri
           .count() +
       60000);
   row.prepare(trial);
-  auto seen = script ? run_sample(executor, sandbox, trial) : Result<Seen>(fail(script.error(), path));
+  auto seen = script ? run_sample(executor, sandbox, trial) : Result<SampleResult>(fail(script.error(), path));
   // A script that is rejected before its run is judged by the end that its job would have.
   if (!seen && seen.error().code == Code::invalid) {
-    Seen refused;
+    SampleResult refused;
     refused.end.detail = "dead_letter";
     refused.end.error = seen.error().message;
     seen = std::move(refused);

@@ -140,7 +140,7 @@ std::vector<std::string> in_delegated_scope(std::vector<std::string> words, bool
 std::string typed_in_delegated_scope(const std::vector<std::string>& words, bool is_root) {
   std::string out;
   for (const std::string& word : in_delegated_scope(words, is_root)) {
-    if (word != "--quiet") out += (out.empty() ? "" : " ") + shell_word(word);
+    if (word != "--quiet") out += (out.empty() ? "" : " ") + quote_for_shell(word);
   }
   return out;
 }

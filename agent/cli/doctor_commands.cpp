@@ -30,7 +30,7 @@ namespace {
 
 using Checks = std::vector<Check>;
 
-constexpr Tone kTones[] = {Tone::good, Tone::warn, Tone::bad};
+constexpr OutputStyle kTones[] = {OutputStyle::good, OutputStyle::warn, OutputStyle::bad};
 
 void add_error(Checks& checks, std::string area, std::string name, const Error& error) {
   checks.push_back({std::move(area), std::move(name), Verdict::missing, error.message, ""});
@@ -159,9 +159,9 @@ int examine(const Invocation& call) {
   for (const Check& check : checks) {
     good = good && check.verdict != Verdict::missing;
     array.push_back(to_json(check));
-    const Tone tone = kTones[static_cast<std::size_t>(check.verdict)];
-    rows.push_back({check.area, check.name, paint(tone, word(check.verdict)), check.detail});
-    if (!check.remedy.empty()) rows.push_back({"", "", "", paint(Tone::strong, "remedy: ") + check.remedy});
+    const OutputStyle tone = kTones[static_cast<std::size_t>(check.verdict)];
+    rows.push_back({check.area, check.name, paint(tone, to_string(check.verdict)), check.detail});
+    if (!check.remedy.empty()) rows.push_back({"", "", "", paint(OutputStyle::strong, "remedy: ") + check.remedy});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -175,7 +175,7 @@ int examine(const Invocation& call) {
 
 int doctor_command(Invocation& call) {
   if (call.has("rebuild")) return doctor_rebuild(call);
-  if (call.has("dry-run")) return complain({Code::invalid, "--dry-run: belongs to --rebuild"});
+  if (call.has("dry-run")) return print_error({Code::invalid, "--dry-run: belongs to --rebuild"});
   return examine(call);
 }
 
@@ -183,14 +183,14 @@ int doctor_command(Invocation& call) {
 
 namespace {
 
-Progress shown_by(ProgressLine& line) {
+ProgressCallback shown_by(ProgressLine& line) {
   return [&line](std::string_view phase, std::uint64_t done, std::uint64_t total) { line.show(phase, done, total); };
 }
 
 constexpr std::size_t kShownOfEach = 3;
 
 std::string kind_of(const Finding& finding) {
-  return finding.violation ? paint(Tone::bad, "violation") : paint(Tone::faint, "note");
+  return finding.violation ? paint(OutputStyle::bad, "violation") : paint(OutputStyle::faint, "note");
 }
 
 // Prints the number of findings per rule, violations first, and then the first findings of each rule.
@@ -230,7 +230,7 @@ Result<int> verify_all(const Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(objects, opened.session.stores->open_objects());
   MJ_TRY(flows, opened.session.stores->open_flows());
-  MJ_TRY(worlds, opened.session.stores->open_workflows());
+  MJ_TRY(deployments, opened.session.stores->open_workflows());
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t violations = 0;
   std::size_t notes = 0;
@@ -246,7 +246,7 @@ Result<int> verify_all(const Invocation& call) {
     Result<VerifyReport> report;
     {
       ProgressLine line(call.parts.clock);
-      report = verify_context({*opened.store, *objects, *flows, *worlds}, context, shown_by(line));
+      report = verify_context({*opened.store, *objects, *flows, *deployments}, context, shown_by(line));
     }
     if (!report) return fail(report.error(), fmt::format("context {}", context));
     contexts.push_back({{"context", context},
@@ -267,17 +267,19 @@ Result<int> verify_all(const Invocation& call) {
           "\n");
   } else {
     print_findings(of_actors, call.has("all"));
-    print(violations == 0 ? paint(Tone::good, "clean") : paint(Tone::bad, counted(violations, "violation")));
-    print(notes == 0 ? "\n" : ", " + counted(notes, "note") + "\n");
+    print(violations == 0 ? paint(OutputStyle::good, "clean")
+                          : paint(OutputStyle::bad, count_with_noun(violations, "violation")));
+    print(notes == 0 ? "\n" : ", " + count_with_noun(notes, "note") + "\n");
   }
-  if (violations > 0) say("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
+  if (violations > 0)
+    print_message("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
   return violations == 0 ? 0 : 1;
 }
 
 struct ContextStores {
   std::unique_ptr<ObjectStore> objects;
   std::unique_ptr<FlowStore> flows;
-  std::unique_ptr<WorkflowStore> worlds;
+  std::unique_ptr<WorkflowStore> deployments;
 };
 struct ContextRebuild {
   RebuildReport report;
@@ -286,7 +288,7 @@ struct ContextRebuild {
 };
 
 Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& in, Id context, bool dry_run,
-                                       const Progress& progress) {
+                                       const ProgressCallback& progress) {
   ContextRebuild out;
   const auto add = [&](std::vector<std::string>& lines) {
     std::move(lines.begin(), lines.end(), std::back_inserter(out.report.differences));
@@ -298,10 +300,10 @@ Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& in, 
   MJ_TRY(of_flows, rebuild_flows(*in.flows, records, context, dry_run));
   add(of_flows.differences);
   out.is_complete = of_flows.is_complete;
-  MJ_TRY(of_worlds, rebuild_worlds(*in.worlds, records, context, dry_run));
-  add(of_worlds);
+  MJ_TRY(of_deployments, rebuild_deployments(*in.deployments, records, context, dry_run));
+  add(of_deployments);
   if (dry_run) return out;
-  MJ_TRY(after, verify_context({records, *in.objects, *in.flows, *in.worlds}, context, progress));
+  MJ_TRY(after, verify_context({records, *in.objects, *in.flows, *in.deployments}, context, progress));
   std::copy_if(after.findings.begin(), after.findings.end(), std::back_inserter(out.left),
                [](const Finding& each) { return each.violation; });
   out.is_complete = out.is_complete && out.left.empty();
@@ -314,8 +316,8 @@ void print_rebuild(Id context, const ContextRebuild& done, bool dry_run) {
                      : dry_run          ? ", not mended"
                      : done.is_complete ? ", mended"
                                         : ", not all mended";
-  print(fmt::format("context {}: {}, {}{}\n", context, counted(done.report.jobs, "job"),
-                    counted(differences, "difference"), word));
+  print(fmt::format("context {}: {}, {}{}\n", context, count_with_noun(done.report.jobs, "job"),
+                    count_with_noun(differences, "difference"), word));
   for (const std::string& line : done.report.differences) print("  " + one_line(line) + "\n");
   if (!done.left.empty()) print("  left:\n");
   for (const Finding& each : done.left) print("  " + each.rule + "  " + one_line(printable(each.text)) + "\n");
@@ -327,8 +329,8 @@ Result<int> rebuild_all(const Invocation& call) {
   ContextStores in;
   MJ_TRY(objects, opened.session.stores->open_objects());
   MJ_TRY(flows, opened.session.stores->open_flows());
-  MJ_TRY(worlds, opened.session.stores->open_workflows());
-  in = {std::move(objects), std::move(flows), std::move(worlds)};
+  MJ_TRY(deployments, opened.session.stores->open_workflows());
+  in = {std::move(objects), std::move(flows), std::move(deployments)};
   nlohmann::json contexts = nlohmann::json::array();
   std::size_t differences = 0;
   bool is_complete = true;
@@ -361,7 +363,8 @@ Result<int> rebuild_all(const Invocation& call) {
   } else {
     for (const std::string& line : of_actors) print("actors: " + one_line(line) + "\n");
   }
-  if (!is_complete && !dry_run) say("some violations cannot be mended: docs/protocol.md says what each lost key means");
+  if (!is_complete && !dry_run)
+    print_message("some violations cannot be mended: docs/protocol.md says what each lost key means");
   return (dry_run && differences > 0) || !is_complete ? 1 : 0;
 }
 

@@ -23,7 +23,7 @@ std::string nothing_runs(std::string_view named, const std::vector<std::string>&
   std::string list;
   for (const auto& each : types) list += (list.empty() ? "" : ", ") + each;
   const std::string meant = did_you_mean(named, known);
-  return "no executor here runs " + shown(named, 80) + "; there is: " + list +
+  return "no executor here runs " + excerpt(named, 80) + "; there is: " + list +
          (meant.empty()
               ? "; [executors.<name>] in the configuration adds one for any program (docs/executors/command.md)"
               : meant);
@@ -62,7 +62,7 @@ namespace {
 
 using ContractVerdict = ContractResult::Verdict;
 
-std::string_view word(ContractVerdict verdict) {
+std::string_view to_string(ContractVerdict verdict) {
   return verdict == ContractVerdict::held ? "held" : verdict == ContractVerdict::failed ? "failed" : "no sample";
 }
 
@@ -78,7 +78,7 @@ int report_cases(const Invocation& call) {
     print(dump_json(cases, 2) + "\n");
   } else {
     print_table(rows);
-    say("give --samples FOLDER: one script for each case, named after it");
+    print_message("give --samples FOLDER: one script for each case, named after it");
   }
   return 0;
 }
@@ -88,24 +88,25 @@ Result<int> report_contract(const Invocation& call, const Executor& executor, co
                             Sandbox& sandbox, const std::string& samples) {
   const auto tell = [&call](const ContractResult& result) {
     if (call.json) return;
-    const Tone tone = result.verdict == ContractVerdict::held     ? Tone::good
-                      : result.verdict == ContractVerdict::failed ? Tone::bad
-                                                                  : Tone::faint;
-    print(paint(tone, std::string(word(result.verdict)), false) + "  " + result.name +
+    const OutputStyle tone = result.verdict == ContractVerdict::held     ? OutputStyle::good
+                             : result.verdict == ContractVerdict::failed ? OutputStyle::bad
+                                                                         : OutputStyle::faint;
+    print(paint(tone, std::string(to_string(result.verdict)), false) + "  " + result.name +
           (result.detail.empty() ? "" : ": " + printable(result.detail)) + "\n");
   };
   MJ_TRY(results, check_contract(executor, script_type, sandbox, samples, tell));
   if (call.json) {
     auto rows = nlohmann::json::array();
     for (const auto& each : results)
-      rows.push_back({{"case", each.name}, {"verdict", word(each.verdict)}, {"detail", each.detail}});
+      rows.push_back({{"case", each.name}, {"verdict", to_string(each.verdict)}, {"detail", each.detail}});
     print(dump_json(rows, 2) + "\n");
   }
   const auto count = [&results](ContractVerdict verdict) {
     return std::count_if(results.begin(), results.end(), [&](const auto& each) { return each.verdict == verdict; });
   };
-  say(std::to_string(count(ContractVerdict::held)) + " held, " + std::to_string(count(ContractVerdict::failed)) +
-      " failed, " + std::to_string(count(ContractVerdict::no_sample)) + " without a sample");
+  print_message(std::to_string(count(ContractVerdict::held)) + " held, " +
+                std::to_string(count(ContractVerdict::failed)) + " failed, " +
+                std::to_string(count(ContractVerdict::no_sample)) + " without a sample");
   return count(ContractVerdict::failed) > 0 ? 1 : 0;
 }
 
@@ -150,7 +151,7 @@ Result<int> check_executor(const Invocation& call) {
   MJ_TRY(found, find_executor(call, call.arguments.at(0), ""));
   if (!call.has("samples")) return report_cases(call);
   MJ_TRY(about, found.executor->probe());
-  say(about);
+  print_message(about);
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
   return report_contract(call, *found.executor, found.type, *sandbox, call.get("samples"));
 }
@@ -180,7 +181,7 @@ json to_json(const PluginReport& report) {
           {"version", report.version},
           {"abi", report.abi},
           {"script_types", report.script_types},
-          {"state", plugin::word(report.state)},
+          {"state", plugin::to_string(report.state)},
           {"reason", report.reason}};
 }
 
@@ -194,7 +195,7 @@ int list(const Invocation& call) {
   }
   if (reports.empty()) {
     const std::string& folder = call.settings.plugins_dir;
-    say("no plugins in " + (folder.empty() ? call.settings.libexec_dir + "/plugins" : folder));
+    print_message("no plugins in " + (folder.empty() ? call.settings.libexec_dir + "/plugins" : folder));
     return 0;
   }
   std::vector<std::vector<std::string>> rows{{"FILE", "NAME", "VERSION", "ABI", "SCRIPT TYPES", "STATE", "REASON"}};
@@ -202,7 +203,8 @@ int list(const Invocation& call) {
     const bool known = !report.name.empty();
     rows.push_back({std::filesystem::path(report.file).filename().string(), known ? report.name : "-",
                     known ? report.version : "-", known ? std::to_string(report.abi) : "-",
-                    known ? joined(report.script_types) : "-", std::string(plugin::word(report.state)), report.reason});
+                    known ? joined(report.script_types) : "-", std::string(plugin::to_string(report.state)),
+                    report.reason});
   }
   print_table(rows);
   return 0;

@@ -31,7 +31,7 @@
 namespace mycojobs {
 namespace {
 
-Result<OpenedFlows> with_flows(Opened opened) {
+Result<OpenedFlows> with_flows(OpenedStore opened) {
   OpenedFlows out;
   out.opened = std::move(opened);
   MJ_TRY(flows, out.opened.session.stores->open_flows());
@@ -72,7 +72,7 @@ std::optional<Id> flow_id(std::string_view text) {
 Result<Id> flow_argument(const Invocation& call) {
   const std::string& text = call.arguments.at(0);
   if (const auto id = flow_id(text)) return *id;
-  return fail(Code::invalid, shown(text) + " is no flow: give its id, as in 12; `mycojobs flow list` shows them");
+  return fail(Code::invalid, excerpt(text) + " is no flow: give its id, as in 12; `mycojobs flow list` shows them");
 }
 
 std::string context_words(const Invocation& call) {
@@ -80,28 +80,28 @@ std::string context_words(const Invocation& call) {
   return context == 1 ? "" : fmt::format(" --context {}", context);
 }
 
-void warn_if_nobody_leads(const Invocation& call, OpenedFlows& open) {
+void warn_if_no_leader(const Invocation& call, OpenedFlows& open) {
   const auto leader = open.flows->leader(context_of(call));
   if (!leader || !leader->first.empty()) return;
-  say(paint(Tone::warn, "no coordinator leads context " + std::to_string(context_of(call)), true) +
-      ": flows go on when one starts (`mycojobs coordinator`, or `mycojobs dev`)");
+  print_message(paint(OutputStyle::warn, "no coordinator leads context " + std::to_string(context_of(call)), true) +
+                ": flows go on when one starts (`mycojobs coordinator`, or `mycojobs dev`)");
 }
 
 namespace {
 
-constexpr std::uint64_t kAwayMs = 30000;   // maximum time for which an unavailable store is retried
-constexpr std::uint64_t kRedrawMs = 1000;  // interval for updating displayed times without a hint
+constexpr std::uint64_t kUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kRedrawMs = 1000;        // interval for updating displayed times without a hint
 // Minimum interval of queries. The interval is also at least ten times the duration of a query.
 constexpr std::uint64_t kSoonestMs = 100;
-constexpr std::uint64_t kPatienceMs = 3000;  // delay before the reason why nothing runs is displayed
-constexpr std::uint32_t kSliceMs = 100;      // maximum delay of the reaction to Ctrl-C
-constexpr std::size_t kShownBytes = 1000;    // maximum of displayed bytes of a result value
+constexpr std::uint64_t kTimeoutMs = 3000;  // delay before the reason why nothing runs is displayed
+constexpr std::uint32_t kSliceMs = 100;     // maximum delay of the reaction to Ctrl-C
+constexpr std::size_t kShownBytes = 1000;   // maximum of displayed bytes of a result value
 
 bool is_over(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
-class Live {
+class LiveFlowDisplay {
  public:
-  Live(const Invocation& call, OpenedFlows& open, Id flow, const LiveStyle& style)
+  LiveFlowDisplay(const Invocation& call, OpenedFlows& open, Id flow, const LiveStyle& style)
       : call_(call),
         open_(open),
         flow_(flow),
@@ -110,17 +110,17 @@ class Live {
         terminal_(terminal_of(to_)),
         redraws_(terminal_.lines > 0 && !style.json) {}
 
-  Result<Followed> follow() {
+  Result<FollowResult> follow() {
     quiet_since_ms_ = now();
     for (;;) {
       auto looked = look();
       if (!looked) {
         MJ_CHECK(outlive(looked.error()));
       } else {
-        away_since_ms_ = 0;
-        if (is_over(view_)) return Followed{std::move(view_), 0};
+        unavailable_since_ms_ = 0;
+        if (is_over(view_)) return FollowResult{std::move(view_), 0};
       }
-      if (const int signal = wait(); signal != 0) return Followed{std::move(view_), signal};
+      if (const int signal = wait(); signal != 0) return FollowResult{std::move(view_), signal};
     }
   }
 
@@ -129,7 +129,7 @@ class Live {
 
   Result<void> look() {
     const std::uint64_t before = now();
-    MJ_TRY(view, look_at_flow(*open_.flows, open_.store(), context_of(call_), flow_));
+    MJ_TRY(view, inspect_flow(*open_.flows, open_.store(), context_of(call_), flow_));
     const bool moved = seen_ == 0 || view.revision != view_.revision || view.detail != view_.detail;
     view_ = std::move(view);
     ++seen_;
@@ -137,15 +137,15 @@ class Live {
       quiet_since_ms_ = now();
       reason_.clear();
     }
-    MJ_CHECK(say_why());
-    redraws_ ? redraw() : tell_changes();
-    next_look_ms_ = now() + std::max(kSoonestMs, 10 * (now() - before));
+    MJ_CHECK(print_reason());
+    redraws_ ? redraw() : report_changes();
+    next_check_ms_ = now() + std::max(kSoonestMs, 10 * (now() - before));
     return {};
   }
 
   // After a pause without running nodes, determines the most important reason.
-  Result<void> say_why() {
-    if (now() - quiet_since_ms_ < kPatienceMs || is_over(view_)) return {};
+  Result<void> print_reason() {
+    if (now() - quiet_since_ms_ < kTimeoutMs || is_over(view_)) return {};
     quiet_since_ms_ = now();
     auto reasons = explain_flow(*open_.flows, open_.store(), context_of(call_), flow_);
     if (!reasons && reasons.error().code == Code::unavailable) return tl::unexpected(reasons.error());
@@ -153,7 +153,7 @@ class Live {
     const FlowReason& first = reasons->front();
     reason_ = one_line(first.reason) + (first.next.empty() ? "" : "; next: " + one_line(first.next));
     const std::string cause = first.cause + " " + first.node;
-    if (!redraws_ && cause != shown_cause_ && !style_.json) say("waits: " + reason_);
+    if (!redraws_ && cause != shown_cause_ && !style_.json) print_message("waits: " + reason_);
     shown_cause_ = cause;
     return {};
   }
@@ -169,7 +169,7 @@ class Live {
     std::string text = draw_text(view_, {std::max<std::size_t>(terminal_.columns, 2) - 1, terminal_.colour,
                                          terminal_.ascii, 2000, is_over(view_) ? 0 : room - reason_rows()});
     // Commands in the reason are not cut; their line may occupy several rows of the terminal.
-    if (!reason_.empty()) text += paint_note(shortened_talk(reason_, terminal_.columns - 1)) + "\n";
+    if (!reason_.empty()) text += paint_note(shorten_message(reason_, terminal_.columns - 1)) + "\n";
     // The cursor cannot move up beyond the terminal, so only the beginning of a taller text is drawn.
     std::string out = drawn_ > 0 ? fmt::format("\r\033[{}A", drawn_) : "";
     drawn_ = 0;
@@ -190,16 +190,16 @@ class Live {
   }
   // Number of rows for the reason, which may include a command.
   std::size_t reason_rows() const {
-    const std::size_t rows = reason_.empty() ? 1 : rows_of(shortened_talk(reason_, terminal_.columns - 1));
+    const std::size_t rows = reason_.empty() ? 1 : rows_of(shorten_message(reason_, terminal_.columns - 1));
     return std::min(rows, std::max<std::size_t>(terminal_.lines, 6) / 2);
   }
   std::string paint_note(const std::string& text) const {
     return terminal_.colour ? "\033[33m" + text + "\033[0m" : text;
   }
 
-  void tell_changes() {
+  void report_changes() {
     for (const NodeView& node : view_.nodes) {
-      const std::pair<std::string, std::string> state{word(node.status), node.detail};
+      const std::pair<std::string, std::string> state{to_string(node.status), node.detail};
       auto& before = states_[node.name];
       const bool first = before.first.empty();
       if (before == state) continue;
@@ -231,7 +231,7 @@ class Live {
     }
     const std::string runner =
         node.status == NodeStatus::running && node.runner != 0 ? fmt::format("  runner {}", node.runner) : "";
-    const std::string error = node.error.empty() ? "" : "  " + shortened_talk(one_line(node.error), 160);
+    const std::string error = node.error.empty() ? "" : "  " + shorten_message(one_line(node.error), 160);
     write(fmt::format("{}  {}  {}{}{}\n", clock(), one_line(node.name), state_text(node, view_.now_ms), runner, error));
   }
   std::string clock() const {
@@ -240,11 +240,11 @@ class Live {
 
   // Returns a received stop signal, or 0 when the flow has changed or the next query is due.
   int wait() {
-    const std::uint64_t until = std::max(now() + kRedrawMs, next_look_ms_);
+    const std::uint64_t until = std::max(now() + kRedrawMs, next_check_ms_);
     bool moved = false;
     for (;;) {
       if (const int signal = next_follower_signal(0); signal != 0) return signal;
-      if (now() >= until || (moved && now() >= next_look_ms_)) return 0;
+      if (now() >= until || (moved && now() >= next_check_ms_)) return 0;
       moved = listen() || moved;
     }
   }
@@ -266,8 +266,8 @@ class Live {
 
   Result<void> outlive(const Error& error) {
     if (error.code != Code::unavailable || seen_ == 0) return tl::unexpected(error);
-    if (away_since_ms_ == 0) away_since_ms_ = now();
-    if (now() - away_since_ms_ > kAwayMs) {
+    if (unavailable_since_ms_ == 0) unavailable_since_ms_ = now();
+    if (now() - unavailable_since_ms_ > kUnavailableMs) {
       return fail(Code::unavailable,
                   fmt::format("{}; flow {} goes on without us: `mycojobs flow watch {}{}` shows it again",
                               error.message, flow_, flow_, context_words(call_)));
@@ -285,7 +285,7 @@ class Live {
   Terminal terminal_;
   bool redraws_;
   FlowView view_;
-  std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_look_ms_ = 0, away_since_ms_ = 0;
+  std::uint64_t seen_ = 0, quiet_since_ms_ = 0, next_check_ms_ = 0, unavailable_since_ms_ = 0;
   std::size_t drawn_ = 0;
   std::string reason_, shown_cause_, detail_;
   std::map<std::string, std::pair<std::string, std::string>> states_;  // by node name, because nodes may be added
@@ -294,8 +294,8 @@ class Live {
 
 }  // namespace
 
-Result<Followed> follow_flow(const Invocation& call, OpenedFlows& open, Id flow, const LiveStyle& style) {
-  return Live(call, open, flow, style).follow();
+Result<FollowResult> follow_flow(const Invocation& call, OpenedFlows& open, Id flow, const LiveStyle& style) {
+  return LiveFlowDisplay(call, open, flow, style).follow();
 }
 
 void print_flow_end(const Invocation& call, const FlowView& view) {
@@ -308,13 +308,15 @@ void print_flow_end(const Invocation& call, const FlowView& view) {
   for (const auto& [key, value] : view.record.result) {
     const std::string more =
         value.size() > kShownBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(whole_characters(value, kShownBytes)) + more);
+    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " +
+                  printable(whole_characters(value, kShownBytes)) + more);
   }
-  if (!view.record.error.empty()) say(paint(Tone::bad, "error: ", true) + one_line(view.record.error));
+  if (!view.record.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + one_line(view.record.error));
   const bool good = view.status == "finished";
   const std::size_t skipped = count_skipped(view);
-  say(paint(good ? Tone::good : Tone::bad, fmt::format("flow {}", view.record.id), true) + " " + one_line(view.detail) +
-      (skipped == 0 ? "" : fmt::format(", {} skipped", counted(skipped, "node"))));
+  print_message(paint(good ? OutputStyle::good : OutputStyle::bad, fmt::format("flow {}", view.record.id), true) + " " +
+                one_line(view.detail) +
+                (skipped == 0 ? "" : fmt::format(", {} skipped", count_with_noun(skipped, "node"))));
 }
 
 int exit_code(const FlowView& view) {
@@ -327,7 +329,7 @@ int exit_code(const FlowView& view) {
 namespace {
 
 constexpr std::uint32_t kPage = 200;
-constexpr std::size_t kLooked = 100000;  // maximum of scanned catalog rows if a filter is set
+constexpr std::size_t kCheckedFields = 100000;  // maximum of scanned catalog rows if a filter is set
 
 struct FlowLine {
   Id flow = 0;
@@ -341,14 +343,14 @@ bool is_retired(const FlowLine& row) { return row.word == "retired"; }
 
 // wanted: a status of the record, or a word of flow_words().
 bool is(const FlowLine& row, std::string_view wanted) {
-  return !is_retired(row) && (word(row.record.status) == wanted || row.word == wanted);
+  return !is_retired(row) && (to_string(row.record.status) == wanted || row.word == wanted);
 }
 
 Result<FlowLine> line_of(OpenedFlows& open, Id context, const FlowSummary& summary) {
   FlowLine row{summary.flow, summary.at_ms, summary.name, decode<Flow>(summary.record).record, "retired"};
   row.record.id = summary.flow;
   if (summary.record.empty()) return row;
-  MJ_TRY(word, look_at_word(*open.flows, open.store(), context, row.record));
+  MJ_TRY(word, flow_state_text(*open.flows, open.store(), context, row.record));
   row.word = std::move(word);
   return row;
 }
@@ -362,7 +364,7 @@ struct FlowLines {
 Result<FlowLines> find(OpenedFlows& open, const Invocation& call, std::uint64_t limit, Id after) {
   const std::string status = call.get("status");
   FlowLines found{{}, after, {}};
-  for (std::size_t looked = 0; looked < kLooked;) {
+  for (std::size_t looked = 0; looked < kCheckedFields;) {
     MJ_TRY(page, open.flows->list(context_of(call), call.get("name"), found.after, kPage, &found.malformed));
     for (const FlowSummary& summary : page) {
       if (found.rows.size() == limit) return found;  // at least one more flow exists
@@ -388,9 +390,9 @@ nlohmann::json json_of(const FlowLine& row) {
   return out;
 }
 
-Tone tone_of(const Flow& flow) {
-  if (flow.status == FlowStatus::finished) return Tone::good;
-  return flow.status == FlowStatus::error ? Tone::bad : Tone::plain;
+OutputStyle tone_of(const Flow& flow) {
+  if (flow.status == FlowStatus::finished) return OutputStyle::good;
+  return flow.status == FlowStatus::error ? OutputStyle::bad : OutputStyle::plain;
 }
 
 Result<int> list_flows(const Invocation& call) {
@@ -399,12 +401,12 @@ Result<int> list_flows(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(found, find(open, call, limit, after));
   const std::vector<FlowLine>& rows = found.rows;
-  if (found.after != 0) say(fmt::format("there are more: --after {} goes on", found.after));
+  if (found.after != 0) print_message(fmt::format("there are more: --after {} goes on", found.after));
   if (!found.malformed.empty()) {
-    say(fmt::format(
+    print_message(fmt::format(
         "mj:catalog: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
         "removes them",
-        counted(found.malformed.size(), "entry names", "entries name"), printable(found.malformed[0])));
+        count_with_noun(found.malformed.size(), "entry names", "entries name"), printable(found.malformed[0])));
   }
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
@@ -416,7 +418,7 @@ Result<int> list_flows(const Invocation& call) {
   for (const FlowLine& row : rows) {
     table.push_back({std::to_string(row.flow), shortened(one_line(to_utf8(row.name)), 40),
                      is_retired(row) ? row.word : paint(tone_of(row.record), row.word), local_time(row.at_ms),
-                     local_time(row.record.ended_ms), shortened_talk(one_line(to_utf8(row.record.error)), 80)});
+                     local_time(row.record.ended_ms), shorten_message(one_line(to_utf8(row.record.error)), 80)});
   }
   print_list(table);
   return 0;
@@ -430,26 +432,26 @@ int flow_list_command(Invocation& call) { return finish(list_flows(call)); }
 
 namespace {
 
-Tone tone_of(NodeStatus status) {
+OutputStyle tone_of(NodeStatus status) {
   switch (status) {
     case NodeStatus::completed:
-      return Tone::good;
+      return OutputStyle::good;
     case NodeStatus::failed:
-      return Tone::bad;
+      return OutputStyle::bad;
     case NodeStatus::running:
-      return Tone::strong;
+      return OutputStyle::strong;
     case NodeStatus::dispatched:
     case NodeStatus::ready:
-      return Tone::warn;
+      return OutputStyle::warn;
     default:
-      return Tone::faint;
+      return OutputStyle::faint;
   }
 }
 
-std::string names(const FlowView& view, const std::vector<std::uint32_t>& indexes, std::size_t most) {
+std::string names(const FlowView& view, const std::vector<std::uint32_t>& indexes, std::size_t max) {
   std::string out;
   for (std::size_t i = 0; i < indexes.size(); ++i) {
-    if (i == most) return out + fmt::format(" and {} more", indexes.size() - most);
+    if (i == max) return out + fmt::format(" and {} more", indexes.size() - max);
     out += (i == 0 ? "" : ", ") + one_line(to_utf8(view.nodes.at(indexes[i]).name));
   }
   return out;
@@ -464,11 +466,12 @@ std::vector<std::uint32_t> in_order(const FlowView& view) {
 
 Result<FlowView> look(const Invocation& call, OpenedFlows& open) {
   MJ_TRY(flow, flow_argument(call));
-  return look_at_flow(*open.flows, open.store(), context_of(call), flow);
+  return inspect_flow(*open.flows, open.store(), context_of(call), flow);
 }
 
 void print_anomalies(const FlowView& view) {
-  for (const std::string& line : view.anomalies) say(paint(Tone::bad, "anomaly: ", true) + one_line(line));
+  for (const std::string& line : view.anomalies)
+    print_message(paint(OutputStyle::bad, "anomaly: ", true) + one_line(line));
 }
 
 void print_nodes(const FlowView& view) {
@@ -486,7 +489,7 @@ void print_nodes(const FlowView& view) {
                     node.job_key.empty() ? "-" : node.job_key.substr(4),
                     paint(tone_of(node.status), state_text(node, view.now_ms)),
                     node.runner == 0 ? "" : std::to_string(node.runner), names(view, needs, 3),
-                    shortened_talk(one_line(to_utf8(node.error)), 80)});
+                    shorten_message(one_line(to_utf8(node.error)), 80)});
     if (children)
       rows.back().insert(rows.back().begin() + 3, node.child == 0 ? "" : fmt::format("flow:{}", node.child));
   }
@@ -497,7 +500,7 @@ void print_nodes(const FlowView& view) {
 void print_words(const FlowView& view) {
   for (std::uint32_t index : in_order(view)) {
     const NodeView& node = view.nodes[index];
-    const std::string name = paint(Tone::strong, one_line(to_utf8(node.name)));
+    const std::string name = paint(OutputStyle::strong, one_line(to_utf8(node.name)));
     if (!node.asks.empty()) print(name + " asks: " + one_line(to_utf8(node.asks)) + "\n");
     for (const FlowAnswer& answer : node.answers) {
       print(fmt::format("{} {}, {:%Y-%m-%d %H:%M:%S}\n", name, one_line(to_utf8(describe(answer))),
@@ -515,7 +518,7 @@ Result<int> show_flow(const Invocation& call) {
     print(dump_json(out, 2) + "\n");
     return 0;
   }
-  print(paint(Tone::strong, headline(view)) + "\n");
+  print(paint(OutputStyle::strong, headline(view)) + "\n");
   if (!view.record.parent.empty()) print("parent   " + one_line(view.record.parent) + "\n");
   if (const auto inputs = inputs_of(view.record); !inputs.is_null())
     print("inputs   " + shortened(one_line(to_utf8(dump_json(inputs))), 1000) + "\n");
@@ -534,21 +537,23 @@ Result<int> inspect(const Invocation& call) {
     print(dump_json(to_json(view), 2) + "\n");
     return 0;
   }
-  print(paint(Tone::strong, headline(view)) + "\n");
+  print(paint(OutputStyle::strong, headline(view)) + "\n");
   const std::pair<const char*, const std::vector<std::uint32_t>*> kLists[] = {
       {"planned", &view.planned},     {"visible", &view.visible}, {"claimed", &view.claimed},
       {"expired", &view.expired},     {"waiting", &view.waiting}, {"manual", &view.manual},
       {"unapplied", &view.unapplied}, {"applied", &view.applied}};
   std::vector<std::vector<std::string>> rows;
   for (const auto& [what, list] : kLists)
-    rows.push_back({paint(Tone::strong, what), std::to_string(list->size()), names(view, *list, 8)});
-  rows.push_back({paint(Tone::strong, "terminal"), view.status == "finished" || view.status == "error" ? "yes" : "no"});
-  rows.push_back({paint(Tone::strong, "revision"), std::to_string(view.revision),
+    rows.push_back({paint(OutputStyle::strong, what), std::to_string(list->size()), names(view, *list, 8)});
+  rows.push_back(
+      {paint(OutputStyle::strong, "terminal"), view.status == "finished" || view.status == "error" ? "yes" : "no"});
+  rows.push_back({paint(OutputStyle::strong, "revision"), std::to_string(view.revision),
                   fmt::format("checkpoint at {}", view.checkpoint_at)});
-  rows.push_back({paint(Tone::strong, "events"), std::to_string(view.events_waiting), "that wait to be applied"});
-  rows.push_back({paint(Tone::strong, "definition"), view.has_plan ? "there" : "missing",
+  rows.push_back(
+      {paint(OutputStyle::strong, "events"), std::to_string(view.events_waiting), "that wait to be applied"});
+  rows.push_back({paint(OutputStyle::strong, "definition"), view.has_plan ? "there" : "missing",
                   one_line(to_utf8(view.record.definition_hash))});
-  rows.push_back({paint(Tone::strong, "anomalies"), std::to_string(view.anomalies.size())});
+  rows.push_back({paint(OutputStyle::strong, "anomalies"), std::to_string(view.anomalies.size())});
   print_table(rows);
   print_anomalies(view);
   return 0;
@@ -564,14 +569,14 @@ nlohmann::json json_of(const FlowReason& reason) {
   return out;
 }
 
-Tone tone_of(std::string_view cause) {
+OutputStyle tone_of(std::string_view cause) {
   for (std::string_view good : {"finished", "running", "queued", "ready", "unapplied", "timer", "compensating"}) {
-    if (cause == good) return Tone::good;
+    if (cause == good) return OutputStyle::good;
   }
   for (std::string_view bad : {"failed", "node_failed", "definition_missing", "job_lost", "anomaly", "timeout"}) {
-    if (cause == bad) return Tone::bad;
+    if (cause == bad) return OutputStyle::bad;
   }
-  return Tone::warn;
+  return OutputStyle::warn;
 }
 
 Result<int> explain_it(const Invocation& call) {
@@ -587,10 +592,10 @@ Result<int> explain_it(const Invocation& call) {
   for (const FlowReason& reason : reasons) {
     const std::string node = reason.node.empty() ? "" : " " + one_line(to_utf8(reason.node));
     print(fmt::format("flow:{}{}  {}\n", flow, node, paint(tone_of(reason.cause), reason.cause)));
-    print(fmt::format("  {}   {}\n", paint(Tone::strong, "reason"), one_line(to_utf8(reason.reason))));
+    print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), one_line(to_utf8(reason.reason))));
     for (const std::string& line : reason.evidence)
-      print(fmt::format("  {} {}\n", paint(Tone::faint, "evidence"), one_line(to_utf8(line))));
-    print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), one_line(to_utf8(reason.next))));
+      print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), one_line(to_utf8(line))));
+    print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), one_line(to_utf8(reason.next))));
   }
   return 0;
 }
@@ -612,8 +617,9 @@ Result<int> result(const Invocation& call) {
           "\n");
   } else {
     for (const auto& [key, value] : view.record.result)
-      print(paint(Tone::strong, one_line(key)) + " = " + printable(value) + "\n");
-    if (!view.record.error.empty()) say(paint(Tone::bad, "error: ", true) + one_line(view.record.error));
+      print(paint(OutputStyle::strong, one_line(key)) + " = " + printable(value) + "\n");
+    if (!view.record.error.empty())
+      print_message(paint(OutputStyle::bad, "error: ", true) + one_line(view.record.error));
   }
   return exit_code(view);
 }
@@ -629,9 +635,9 @@ int flow_result_command(Invocation& call) { return finish(result(call)); }
 
 namespace {
 
-constexpr std::size_t kMaxNodes = 200;     // maximum of nodes that are drawn as boxes; larger flows are folded
-constexpr std::size_t kLongest = 400;      // maximum columns for the data of a fact
-constexpr std::uint32_t kJournalMs = 250;  // interval of reading a followed journal
+constexpr std::size_t kMaxNodes = 200;        // maximum of nodes that are drawn as boxes; larger flows are folded
+constexpr std::size_t kMaxDataColumns = 400;  // maximum columns for the data of a fact
+constexpr std::uint32_t kJournalMs = 250;     // interval of reading a followed journal
 
 std::string time_of_day(std::uint64_t unix_ms) {
   return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)), unix_ms % 1000);
@@ -642,9 +648,9 @@ Result<GraphFormat> format_of(const Invocation& call, const Terminal& terminal) 
   if (text.empty()) return terminal.ascii ? GraphFormat::ascii : GraphFormat::text;
   for (GraphFormat format :
        {GraphFormat::text, GraphFormat::ascii, GraphFormat::mermaid, GraphFormat::dot, GraphFormat::json}) {
-    if (text == word(format)) return format;
+    if (text == to_string(format)) return format;
   }
-  return fail(Code::invalid, "--format: " + shown(text) + " is none of text, ascii, mermaid, dot, json");
+  return fail(Code::invalid, "--format: " + excerpt(text) + " is none of text, ascii, mermaid, dot, json");
 }
 
 Result<FlowView> view_to_draw(const Invocation& call) {
@@ -655,13 +661,13 @@ Result<FlowView> view_to_draw(const Invocation& call) {
     return view_of_plan(plan);
   }
   MJ_TRY(open, open_flows_to_answer(call));
-  return look_at_flow(*open.flows, open.store(), context_of(call), *flow);
+  return inspect_flow(*open.flows, open.store(), context_of(call), *flow);
 }
 
 Result<int> graph(const Invocation& call) {
   const Terminal terminal = terminal_of(stdout);
   MJ_TRY(format, format_of(call, terminal));
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   MJ_TRY(view, view_to_draw(call));
   print(draw_flow(view, format, terminal.columns, terminal.colour, kMaxNodes));
   return 0;
@@ -684,7 +690,7 @@ Result<int> timeline(const Invocation& call) {
   for (const TimelineRow& row : rows) {
     table.push_back(
         {row.at_ms == 0 ? "-" : time_of_day(row.at_ms), row.at_ms < begin ? "-" : "+" + short_span(row.at_ms - begin),
-         shortened(one_line(to_utf8(row.node)), 40), shortened_talk(one_line(to_utf8(row.what)), kLongest)});
+         shortened(one_line(to_utf8(row.node)), 40), shorten_message(one_line(to_utf8(row.what)), kMaxDataColumns)});
   }
   print_table(table);
   return 0;
@@ -713,7 +719,7 @@ void print_fact(const Invocation& call, const RunFact& fact) {
   }
   print(fmt::format("{:>6}  {}  {}{}{}\n", fact.revision, time_of_day(fact.at_ms), one_line(to_utf8(fact.kind)),
                     fact.node ? fmt::format("  node {}", *fact.node) : "",
-                    more.empty() ? "" : "  " + shortened(one_line(to_utf8(more)), kLongest)));
+                    more.empty() ? "" : "  " + shortened(one_line(to_utf8(more)), kMaxDataColumns)));
 }
 
 Result<int> journal(const Invocation& call) {
@@ -729,7 +735,8 @@ Result<int> journal(const Invocation& call) {
       print_fact(call, fact);
       after = std::max(after, fact.revision);
     }
-    for (const std::string& line : page.anomalies) say(paint(Tone::bad, "anomaly: ", true) + one_line(to_utf8(line)));
+    for (const std::string& line : page.anomalies)
+      print_message(paint(OutputStyle::bad, "anomaly: ", true) + one_line(to_utf8(line)));
     if (page.more && !page.facts.empty()) {
       if (const int signal = next_follower_signal(0); signal != 0) return exit_of_signal(signal);
       continue;
@@ -781,7 +788,7 @@ Result<void> check(const FlowView& view, const Nodes& wanted) {
   for (const NodeView& node : view.nodes) known.push_back(node.name);
   for (const std::string& name : wanted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return fail(Code::not_found, fmt::format("--node: flow {} has no node {}{}", view.record.id, shown(name),
+    return fail(Code::not_found, fmt::format("--node: flow {} has no node {}{}", view.record.id, excerpt(name),
                                              did_you_mean(name, known)));
   }
   return {};
@@ -798,16 +805,16 @@ void print_line(const Invocation& call, const FlowLogLine& each, std::size_t wid
   const std::string name = one_line(to_utf8(each.node));
   const std::string gap(width - std::min(width, columns(name)), ' ');
   const bool err = each.line.stream == LogStream::err;
-  print(paint(err ? Tone::warn : Tone::faint, name + gap + " | ") + printable(each.line.text) + "\n");
+  print(paint(err ? OutputStyle::warn : OutputStyle::faint, name + gap + " | ") + printable(each.line.text) + "\n");
 }
 
 std::size_t widest(const FlowView& view, const Nodes& wanted) {
-  constexpr std::size_t kMost = 24;  // longer names are not aligned
+  constexpr std::size_t kMaxColumns = 24;  // longer names are not aligned
   std::size_t width = 0;
   for (const NodeView& node : view.nodes) {
     const bool writes = node.kind.empty() || node.kind == "job" || node.kind == "log";
     const bool counts = wanted.empty() || std::find(wanted.begin(), wanted.end(), node.name) != wanted.end();
-    if (writes && counts) width = std::max(width, std::min(kMost, columns(one_line(to_utf8(node.name)))));
+    if (writes && counts) width = std::max(width, std::min(kMaxColumns, columns(one_line(to_utf8(node.name)))));
   }
   return width;
 }
@@ -819,7 +826,7 @@ Result<int> logs(const Invocation& call) {
   FlowLogs reader(open.store(), context_of(call));
   const Nodes wanted = chosen(call);
   for (;;) {
-    MJ_TRY(view, look_at_flow(*open.flows, open.store(), context_of(call), flow));
+    MJ_TRY(view, inspect_flow(*open.flows, open.store(), context_of(call), flow));
     MJ_CHECK(check(view, wanted));
     const bool over = view.status == "finished" || view.status == "error";
     const std::size_t width = widest(view, wanted);
@@ -852,7 +859,7 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
   const std::string_view done = now.facts > 0 ? what : "is as it was: this had been asked for before";
   if (call.json) {
     print(dump_json({{"flow", flow},
-                     {"status", word(now.status)},
+                     {"status", to_string(now.status)},
                      {"detail", detail},
                      {"revision", now.revision},
                      {"changed", now.facts > 0},
@@ -865,48 +872,48 @@ void answer(const Invocation& call, const FlowProgress& now, Id flow, std::strin
 
 Result<int> control(const Invocation& call, FlowControl::Verb verb, std::string_view what) {
   MJ_TRY(flow, flow_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   service::ControlFlow request{
       .flow = flow, .verb = verb, .comment = call.get("comment"), .payload = call.get("payload")};
   if (call.arguments.size() > 1) request.target = call.arguments.at(1);
   if (call.has("key")) request.key = call.get("key");
   request.allow_irreversible = call.has("allow-irreversible");
-  MJ_CHECK(as_typed(call, service::check(request)));
+  MJ_CHECK(with_original_arguments(call, service::check(request)));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_TRY(done, as_typed(call, service::control_flow(by, open.stores(), request)));
+  MJ_TRY(done, with_original_arguments(call, service::control_flow(by, open.stores(), request)));
   Flow after;
   after.id = flow;
   after.status = done.status;
   after.detail = done.detail;
   // The control has succeeded, so a failed query of the state is not an error of the command.
-  answer(
-      call, done, flow, what,
-      look_at_word(*open.flows, open.store(), context_of(call), after).value_or(flow_word(done.status, done.detail)));
-  if (done.status == FlowStatus::started) warn_if_nobody_leads(call, open);
+  answer(call, done, flow, what,
+         flow_state_text(*open.flows, open.store(), context_of(call), after)
+             .value_or(flow_word(done.status, done.detail)));
+  if (done.status == FlowStatus::started) warn_if_no_leader(call, open);
   return 0;
 }
 
 Result<int> replay(const Invocation& call) {
   MJ_TRY(of, flow_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(open, open_flows_to_answer(call));
   const service::ReplayFlow request{.flow = of, .allow_irreversible = call.has("allow-irreversible")};
-  MJ_TRY(flow, as_typed(call, service::replay_flow(by, open.stores(), request)));
+  MJ_TRY(flow, with_original_arguments(call, service::replay_flow(by, open.stores(), request)));
   MJ_TRY(began, service::start_flow(by, open.stores(), {flow.id, fmt::format("replay:{}", of)}));
   if (call.json) {
-    print(dump_json({{"flow", flow.id}, {"replay_of", of}, {"status", word(began.status)}}) + "\n");
+    print(dump_json({{"flow", flow.id}, {"replay_of", of}, {"status", to_string(began.status)}}) + "\n");
   } else {
     print(fmt::format("flow:{}\n", flow.id));
   }
-  warn_if_nobody_leads(call, open);
+  warn_if_no_leader(call, open);
   return 0;
 }
 
 Result<int> remove(const Invocation& call) {
   MJ_TRY(flow, flow_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(open, open_flows_to_answer(call));
-  MJ_CHECK(as_typed(call, service::delete_flow(by, open.stores(), flow)));
+  MJ_CHECK(with_original_arguments(call, service::delete_flow(by, open.stores(), flow)));
   if (call.json) {
     print(dump_json({{"flow", flow}, {"answer", "is deleted"}}) + "\n");
   } else {

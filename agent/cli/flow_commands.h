@@ -18,7 +18,7 @@ namespace mycojobs {
 
 // The open stores of a flow command.
 struct OpenedFlows {
-  Opened opened;
+  OpenedStore opened;
   std::unique_ptr<FlowStore> flows;  // destroyed before its session
   RunCache cache;
   Store& store() { return *opened.store; }
@@ -35,7 +35,7 @@ Result<Id> flow_argument(const Invocation&);  // the first argument
 std::string context_words(const Invocation&);
 
 // Prints a warning on stderr if the flow needs a coordinator and the context has no leader.
-void warn_if_nobody_leads(const Invocation&, OpenedFlows&);
+void warn_if_no_leader(const Invocation&, OpenedFlows&);
 
 // Display of a running flow: redrawn in place on a terminal, otherwise one line for each change.
 struct LiveStyle {
@@ -45,13 +45,13 @@ struct LiveStyle {
 };
 
 // Result of follow_flow().
-struct Followed {
+struct FollowResult {
   FlowView view;   // latest state
   int signal = 0;  // stop signal that was received before the end of the flow
 };
 // Displays a flow until its end or a stop signal, which does not affect the flow. Prints the reason if the flow waits.
 // Retries while the store is unavailable for a short time.
-Result<Followed> follow_flow(const Invocation&, OpenedFlows&, Id flow, const LiveStyle&);
+Result<FollowResult> follow_flow(const Invocation&, OpenedFlows&, Id flow, const LiveStyle&);
 
 // Prints the result and the kind of the end on stderr, or with --json one document with both on stdout.
 void print_flow_end(const Invocation&, const FlowView&);

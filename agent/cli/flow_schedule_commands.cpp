@@ -22,17 +22,17 @@ namespace {
 constexpr int kMomentsShown = 5;
 constexpr int kTries = 5;  // attempts in case of concurrent changes
 
-struct Moment {
+struct ScheduledTime {
   std::uint64_t ms = 0;
   std::string text;
 };
-Result<std::vector<Moment>> next_moments(const Schedule& schedule, std::uint64_t after_ms) {
+Result<std::vector<ScheduledTime>> next_moments(const Schedule& schedule, std::uint64_t after_ms) {
   MJ_TRY(cron, parse_cron(schedule.cron));
-  std::vector<Moment> moments;
+  std::vector<ScheduledTime> moments;
   for (int i = 0; i < kMomentsShown; ++i) {
-    MJ_TRY(next, next_moment(cron, schedule.zone, after_ms));
+    MJ_TRY(next, next_time(cron, schedule.zone, after_ms));
     if (next == 0) break;
-    moments.push_back({next, moment_text(next, schedule.zone)});
+    moments.push_back({next, time_to_string(next, schedule.zone)});
     after_ms = next;
   }
   return moments;
@@ -43,9 +43,9 @@ std::string state_of(const Schedule& schedule) {
   return schedule.next_ms == 0 ? "ended" : "active";
 }
 
-nlohmann::json to_json(const Schedule& schedule, const std::vector<Moment>& moments) {
+nlohmann::json to_json(const Schedule& schedule, const std::vector<ScheduledTime>& moments) {
   nlohmann::json next = nlohmann::json::array();
-  for (const Moment& each : moments) next.push_back({{"ms", each.ms}, {"text", each.text}});
+  for (const ScheduledTime& each : moments) next.push_back({{"ms", each.ms}, {"text", each.text}});
   return {{"name", schedule.name},           {"state", state_of(schedule)},
           {"caller_id", schedule.caller},    {"cron", schedule.cron},
           {"zone", schedule.zone},           {"overlap", schedule.overlap},
@@ -60,20 +60,20 @@ std::string in_words(const Schedule& schedule) {
   const auto cron = parse_cron(schedule.cron);
   return cron ? describe(*cron) : "unreadable: " + cron.error().message;
 }
-std::vector<Moment> moments_of(const Schedule& schedule, std::uint64_t now_ms) {
+std::vector<ScheduledTime> moments_of(const Schedule& schedule, std::uint64_t now_ms) {
   if (schedule.paused || schedule.next_ms == 0) return {};
-  return next_moments(schedule, std::min(now_ms, schedule.next_ms - 1)).value_or(std::vector<Moment>());
+  return next_moments(schedule, std::min(now_ms, schedule.next_ms - 1)).value_or(std::vector<ScheduledTime>());
 }
 
 void print_schedule(const Invocation& call, const Schedule& schedule, std::uint64_t now_ms) {
-  const std::vector<Moment> moments = moments_of(schedule, now_ms);
+  const std::vector<ScheduledTime> moments = moments_of(schedule, now_ms);
   if (call.json) return print(dump_json(to_json(schedule, moments), 2) + "\n");
   print(fmt::format("{} ({}): {}, {}; overlap {}, missed {}\n", printable(schedule.name), state_of(schedule),
                     one_line(in_words(schedule)), one_line(schedule.zone), one_line(schedule.overlap),
                     one_line(schedule.missed)));
   print(fmt::format("definition {}, of actor {}\n", one_line(schedule.definition_hash), schedule.caller));
   if (schedule.last_flow != 0) {
-    print(fmt::format("last: {} as flow {}\n", moment_text(schedule.last_ms, schedule.zone), schedule.last_flow));
+    print(fmt::format("last: {} as flow {}\n", time_to_string(schedule.last_ms, schedule.zone), schedule.last_flow));
   }
   if (!schedule.note.empty()) print("note: " + one_line(schedule.note) + "\n");
   for (std::size_t i = 0; i < moments.size(); ++i) print((i == 0 ? "next: " : "      ") + moments[i].text + "\n");
@@ -99,17 +99,17 @@ Result<Schedule> find_named(const Invocation& call, OpenedFlows& open) {
   return fail(Code::not_found,
               fmt::format("schedule {}: there is none in context {}{}; `mycojobs flow schedule "
                           "list{}` shows them",
-                          shown(name), context_of(call), did_you_mean(name, names), context_words(call)));
+                          excerpt(name), context_of(call), did_you_mean(name, names), context_words(call)));
 }
 
 // The flows are created as the schedule's caller, whose right to do so is checked at each scheduled time too.
 Result<void> check_caller(const Invocation& call, OpenedFlows& open, const Schedule& schedule) {
-  const service::Caller caller{context_of(call), schedule.caller, WayIn::command, false};
-  auto allowed = service::may(caller, open.store(), Action::create, {.name = "flows"});
+  const service::RequestContext caller{context_of(call), schedule.caller, EntryPoint::command, false};
+  auto allowed = service::check_permission(caller, open.store(), Action::create, {.name = "flows"});
   return allowed ? allowed : fail(allowed.error(), "--caller");
 }
 
-Thing thing_of(const Schedule& schedule) { return {.name = "schedule " + schedule.name, .maker = schedule.caller}; }
+Resource thing_of(const Schedule& schedule) { return {.name = "schedule " + schedule.name, .maker = schedule.caller}; }
 
 // Returns the schedule of the command line, with validated cron expression and policies.
 Result<Schedule> wanted(const Invocation& call) {
@@ -137,9 +137,9 @@ Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedul
   MJ_CHECK(check_caller(call, open, schedule));
   if (before) {
     // Scheduled times that are due belong to the old definition, and are started with it.
-    MJ_TRY(limits, service::limits_of(maker_at_its_word(call, before->caller), open.store()));
+    MJ_TRY(limits, service::limits_of(requested_owner(call, before->caller), open.store()));
     const auto may_start = [&limits](Id, const FlowPlan& due) { return check_jobs(due, limits); };
-    MJ_CHECK(settle_schedule(*open.flows, open.cache, context, *before, may_start));
+    MJ_CHECK(complete_schedule(*open.flows, open.cache, context, *before, may_start));
     MJ_TRY(settled, find(open, context, schedule.name));
     if (!settled) return fail(Code::conflict, "schedule " + schedule.name + " was removed meanwhile");
     schedule.last_ms = settled->last_ms;
@@ -149,9 +149,9 @@ Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedul
   }
   MJ_TRY(now, open.flows->now_ms(context));
   MJ_TRY(cron, parse_cron(schedule.cron));
-  MJ_TRY(next, next_moment(cron, schedule.zone, std::max(now, schedule.last_ms)));
+  MJ_TRY(next, next_time(cron, schedule.zone, std::max(now, schedule.last_ms)));
   if (next == 0) {
-    return fail(Code::invalid, "--cron: " + shown(schedule.cron) + " does not come within the next ten years");
+    return fail(Code::invalid, "--cron: " + excerpt(schedule.cron) + " does not come within the next ten years");
   }
   schedule.next_ms = next;
   schedule.definition_hash = plan.hash;
@@ -178,7 +178,7 @@ Result<int> add(const Invocation& call) {
   MJ_TRY(stored, against_others([&] { return put(call, open, schedule, *read.plan); }));
   MJ_TRY(now, open.flows->now_ms(context_of(call)));
   print_schedule(call, stored, now);
-  warn_if_nobody_leads(call, open);
+  warn_if_no_leader(call, open);
   return 0;
 }
 
@@ -191,9 +191,9 @@ Result<int> list_schedules(const Invocation& call) {
   for (const Schedule& each : schedules) {
     array.push_back(to_json(each, moments_of(each, now)));
     const bool comes = !each.paused && each.next_ms != 0;
-    rows.push_back({one_line(each.name), each.paused ? paint(Tone::warn, "paused") : state_of(each),
-                    one_line(each.cron), one_line(each.zone), comes ? moment_text(each.next_ms, each.zone) : "",
-                    each.last_ms == 0 ? "" : moment_text(each.last_ms, each.zone),
+    rows.push_back({one_line(each.name), each.paused ? paint(OutputStyle::warn, "paused") : state_of(each),
+                    one_line(each.cron), one_line(each.zone), comes ? time_to_string(each.next_ms, each.zone) : "",
+                    each.last_ms == 0 ? "" : time_to_string(each.last_ms, each.zone),
                     each.last_flow == 0 ? "" : std::to_string(each.last_flow), one_line(each.note)});
   }
   if (call.json) {
@@ -215,15 +215,15 @@ Result<int> show_schedule(const Invocation& call) {
 // Scheduled times during the pause are not missed: the schedule continues with the first time after now.
 Result<Schedule> set_paused(const Invocation& call, OpenedFlows& open, bool paused) {
   MJ_TRY(schedule, find_named(call, open));
-  MJ_TRY(by, who_asks(call));
-  MJ_CHECK(service::may(by, open.store(), Action::steer, thing_of(schedule)));
+  MJ_TRY(by, request_context(call));
+  MJ_CHECK(service::check_permission(by, open.store(), Action::steer, thing_of(schedule)));
   if (schedule.paused == paused) return std::move(schedule);
   schedule.paused = paused;
   schedule.note.clear();
   if (!paused) {
     MJ_TRY(now, open.flows->now_ms(context_of(call)));
     MJ_TRY(cron, parse_cron(schedule.cron));
-    MJ_TRY(next, next_moment(cron, schedule.zone, std::max(now, schedule.last_ms)));
+    MJ_TRY(next, next_time(cron, schedule.zone, std::max(now, schedule.last_ms)));
     schedule.next_ms = next;
   }
   MJ_CHECK(open.flows->put_schedule(context_of(call), schedule, "", schedule.revision));
@@ -242,8 +242,8 @@ Result<int> pause(const Invocation& call, bool paused) {
 Result<int> remove_schedule(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(schedule, find_named(call, open));
-  MJ_TRY(by, who_asks(call));
-  MJ_CHECK(service::may(by, open.store(), Action::administer, thing_of(schedule)));
+  MJ_TRY(by, request_context(call));
+  MJ_CHECK(service::check_permission(by, open.store(), Action::administer, thing_of(schedule)));
   MJ_CHECK(open.flows->remove_schedule(context_of(call), schedule.name));
   print(call.json ? dump_json({{"name", schedule.name}, {"removed", true}}) + "\n"
                   : schedule.name + " is removed; its flows stay\n");

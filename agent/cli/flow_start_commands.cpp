@@ -105,7 +105,7 @@ bool is_json(const std::string& file, const std::string& text) {
 }
 
 void check_policies(Source& source, const FlowPlan& plan) {
-  const service::Caller by = maker_at_its_word(source.call, kDefaultCaller);
+  const service::RequestContext by = requested_owner(source.call, kDefaultCaller);
   for (const PlanNode& node : plan.nodes) {
     if (auto allowed = service::check_node_policy(by, node); !allowed)
       source.problems.push_back({"jobs." + node.name + ".policy", allowed.error().message});
@@ -131,7 +131,7 @@ Result<json> inputs_of(const Invocation& call, const json& definition) {
     }
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      return fail(Code::invalid, "--input: " + shown(text) + " is not NAME=VALUE, and not @FILE");
+      return fail(Code::invalid, "--input: " + excerpt(text) + " is not NAME=VALUE, and not @FILE");
     const std::string name = text.substr(0, equals);
     auto value = input_of_text(definition, name, text.substr(equals + 1));
     if (!value) return fail(Code::invalid, "--input: " + value.error().message);
@@ -152,7 +152,7 @@ void check_types(Source& source, const FlowPlan& plan) {
     const bool runs = std::find(known.begin(), known.end(), type) != known.end();
     if ((node.kind != NodeKind::job && node.kind != NodeKind::each) || runs || nearest(type, known).empty()) continue;
     source.problems.push_back({"jobs." + node.name + ".type",
-                               "no executor here runs " + shown(type) + did_you_mean(type, known) +
+                               "no executor here runs " + excerpt(type) + did_you_mean(type, known) +
                                    " If another host serves it, name it in script_types of the configuration"});
   }
 }
@@ -161,7 +161,7 @@ void check_types(Source& source, const FlowPlan& plan) {
 
 namespace {
 
-void add_warnings(const std::string& text, const json& definition, YamlText& places, FlowFileRead& read) {
+void add_warnings(const std::string& text, const json& definition, YamlText& places, ParsedFlowFile& read) {
   if (!read.plan) return;
   read.warnings = warnings_of(*read.plan, definition);
   if (read.warnings.empty()) return;
@@ -171,9 +171,9 @@ void add_warnings(const std::string& text, const json& definition, YamlText& pla
 
 }  // namespace
 
-Result<FlowFileRead> read_flow_file(const Invocation& call, const std::string& file, bool types) {
+Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string& file, bool types) {
   MJ_TRY(text, read_script(file, kMaxDefinitionBytes));
-  FlowFileRead read;
+  ParsedFlowFile read;
   YamlText places;
   auto parsed = is_json(file, text) ? parse_exact_json(text, kMaxDefinitionBytes) : flow_yaml_to_json(text, places);
   if (!parsed) {
@@ -183,8 +183,8 @@ Result<FlowFileRead> read_flow_file(const Invocation& call, const std::string& f
   Source source{call, file == "-" ? fs::path() : fs::path(file).parent_path(), {}};
   embed_all(source, "", *parsed, 0);
   MJ_TRY(inputs, inputs_of(call, *parsed));
-  MJ_CHECK(give_inputs(*parsed, inputs));
-  static_cast<PlanRead&>(read) = read_plan(*parsed);
+  MJ_CHECK(apply_inputs(*parsed, inputs));
+  static_cast<ParsedPlan&>(read) = read_plan(*parsed);
   if (read.plan) check_policies(source, *read.plan);
   if (read.plan && types) check_types(source, *read.plan);
   if (!source.problems.empty()) {
@@ -233,13 +233,13 @@ std::string join_at(const std::string& file, std::vector<PlanProblem> problems) 
 
 namespace {
 
-constexpr std::uint64_t kStartAwayMs = 10000;  // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kStartUnavailableMs = 10000;  // maximum time for which an unavailable store is retried
 constexpr int kStartAgainMs = 100;
 
 // Returns the caller of --caller, which owns the flow, without authentication.
-Result<service::Caller> maker(const Invocation& call) {
+Result<service::RequestContext> maker(const Invocation& call) {
   MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
-  return maker_at_its_word(call, caller);
+  return requested_owner(call, caller);
 }
 
 Result<service::CreateFlow> new_flow(const Invocation& call) {
@@ -248,30 +248,30 @@ Result<service::CreateFlow> new_flow(const Invocation& call) {
   for (const std::string& pair : env == call.flags.end() ? std::vector<std::string>() : env->second) {
     const std::size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0)
-      return fail(Code::invalid, "--env: " + shown(pair) + " is not NAME=VALUE");
+      return fail(Code::invalid, "--env: " + excerpt(pair) + " is not NAME=VALUE");
     wanted.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
   }
   MJ_CHECK(read_notify_flag(call, wanted.notify));
   wanted.traceparent = call.get("traceparent");
   // A generated key permits a retry after the loss of the server without creating a second flow.
   wanted.idempotency_key = call.has("key") ? call.get("key") : "cli-" + random_hex(16);
-  MJ_CHECK(as_typed(call, service::check(wanted)));
+  MJ_CHECK(with_original_arguments(call, service::check(wanted)));
   return wanted;
 }
 
 // Repeats an idempotent call while the store is unavailable.
 template <class Do>
 auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const Do& act) -> decltype(act()) {
-  std::uint64_t away_since_ms = 0;
+  std::uint64_t unavailable_since_ms = 0;
   for (;;) {
     auto done = act();
     if (done || done.error().code != Code::unavailable) return done;
     const std::uint64_t now = call.parts.clock.boot_ms();
-    if (away_since_ms == 0) {
-      away_since_ms = now;
-      say("the store is away; trying again: " + done.error().message);
+    if (unavailable_since_ms == 0) {
+      unavailable_since_ms = now;
+      print_message("the store is away; trying again: " + done.error().message);
     }
-    if (now - away_since_ms > kStartAwayMs) return done;
+    if (now - unavailable_since_ms > kStartUnavailableMs) return done;
     ::poll(nullptr, 0, kStartAgainMs);
     reopen_flows(call, open, with_agent);
   }
@@ -288,7 +288,7 @@ Result<Flow> create(const Invocation& call, OpenedFlows& open, const FlowPlan& p
                                        "command with --key " +
                                        *wanted.idempotency_key + " creates it once");
   }
-  return as_typed(call, std::move(created));
+  return with_original_arguments(call, std::move(created));
 }
 
 void print_created(const Invocation& call, const Flow& flow, std::string_view what) {
@@ -304,17 +304,18 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
   Agent* ours = open.opened.session.agent.get();
   if (followed.signal != 0) {
     const std::string again = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, context_words(call));
-    say(ours != nullptr
-            ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
-                          "(`mycojobs dev`); {}",
-                          flow, again)
-            : fmt::format("flow {} goes on; {}", flow, again));
-    // Without a reader the command ends at once, like by SIGPIPE, because the output of let_finish() cannot be seen.
-    if (ours != nullptr && followed.signal != SIGPIPE) let_finish(*ours);
+    print_message(ours != nullptr
+                      ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
+                                    "(`mycojobs dev`); {}",
+                                    flow, again)
+                      : fmt::format("flow {} goes on; {}", flow, again));
+    // Without a reader the command ends at once, like by SIGPIPE, because the output of wait_for_drain() cannot be
+    // seen.
+    if (ours != nullptr && followed.signal != SIGPIPE) wait_for_drain(*ours);
     return exit_of_signal(followed.signal);
   }
   print_flow_end(call, followed.view);
-  if (ours != nullptr) let_finish(*ours);
+  if (ours != nullptr) wait_for_drain(*ours);
   return exit_code(followed.view);
 }
 
@@ -326,10 +327,10 @@ bool wants_to_follow(const Invocation& call) {
 
 // Returns the definition of an existing flow.
 Result<FlowPlan> plan_of(const Invocation& call, OpenedFlows& open, Id flow) {
-  MJ_TRY(view, look_at_flow(*open.flows, open.store(), context_of(call), flow));
+  MJ_TRY(view, inspect_flow(*open.flows, open.store(), context_of(call), flow));
   MJ_TRY(text, open.flows->definition(context_of(call), view.record.definition_hash));
   MJ_TRY(parsed, parse_json(text, kMaxDefinitionBytes));
-  PlanRead read = read_plan(parsed);
+  ParsedPlan read = read_plan(parsed);
   if (!read.plan) return fail(Code::invalid, join(read.problems));
   return std::move(*read.plan);
 }
@@ -370,14 +371,14 @@ Result<int> start(const Invocation& call) {
   MJ_TRY(flow, flow_to_start(call, open, plan, follow));
   MJ_TRY(began, persist(call, open, follow, [&] { return service::start_flow(by, open.stores(), {flow, "manual"}); }));
   if (follow) {
-    say(paint(Tone::faint, fmt::format("flow {} is started; Ctrl-C leaves it running", flow), true));
+    print_message(paint(OutputStyle::faint, fmt::format("flow {} is started; Ctrl-C leaves it running", flow), true));
     return follow_started(call, open, flow);
   }
   Flow record;
   record.id = flow;
   record.name = plan ? plan->name : "";
   print_created(call, record, began.facts > 0 ? "is started" : "had been started before");
-  warn_if_nobody_leads(call, open);
+  warn_if_no_leader(call, open);
   return 0;
 }
 
@@ -402,18 +403,19 @@ nlohmann::json to_json(const std::vector<PlanProblem>& problems) {
 }
 
 Result<int> check_file(const Invocation& call) {
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   MJ_TRY(read, read_flow_file(call, call.arguments.at(0), true));
   if (call.json) {
     nlohmann::json out{
         {"ok", read.plan.has_value()}, {"problems", to_json(read.problems)}, {"warnings", to_json(read.warnings)}};
-    if (read.plan) out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->written()}});
+    if (read.plan)
+      out.update({{"name", read.plan->name}, {"hash", read.plan->hash}, {"nodes", read.plan->static_node_count()}});
     print(dump_json(out, 2) + "\n");
   } else if (read.plan) {
-    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name), counted(read.plan->written(), "node"),
-                      read.plan->hash));
+    print(fmt::format("{}: {}, definition {}\n", one_line(read.plan->name),
+                      count_with_noun(read.plan->static_node_count(), "node"), read.plan->hash));
     for (const PlanProblem& warning : read.warnings)
-      say(paint(Tone::warn, "warning: ", true) + join_at(call.arguments.at(0), {warning}));
+      print_message(paint(OutputStyle::warn, "warning: ", true) + join_at(call.arguments.at(0), {warning}));
   } else {
     print(printable(join_at(call.arguments.at(0), read.problems)) + "\n");
   }

@@ -14,10 +14,10 @@ namespace mycojobs {
 // and checks the policies of its jobs against the context's ceiling. Errors: not_found, io, too_large. `problems` lists
 // errors of the definition with their lines. types: also report script types that no executor of this host runs and
 // that look like a misspelling, unless the setting script_types contains them.
-struct FlowFileRead : PlanRead {
+struct ParsedFlowFile : ParsedPlan {
   std::vector<PlanProblem> warnings;  // of a valid plan (domain/flow_warnings.h), with lines
 };
-Result<FlowFileRead> read_flow_file(const Invocation&, const std::string& file, bool types = false);
+Result<ParsedFlowFile> read_flow_file(const Invocation&, const std::string& file, bool types = false);
 // Like read_flow_file(), but problems are returned as an error `invalid` with a line for each.
 Result<FlowPlan> flow_file_argument(const Invocation&);
 // Error invalid: required inputs are missing; the message names them.

@@ -14,7 +14,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMostNames = 200;
+constexpr std::uint32_t kMaxNames = 200;
 constexpr suseconds_t kPatienceUs = 800'000;  // acceptable delay for a user who presses Tab
 
 // Exits without a message; names that were printed already are used.
@@ -28,12 +28,12 @@ void be_done_soon() {
   (void)::setitimer(ITIMER_REAL, &once, nullptr);
 }
 
-using Names = Result<std::vector<std::string>>;
+using NameList = Result<std::vector<std::string>>;
 
-Names jobs_of(StoreFactory& stores, Id context) {
+NameList jobs_of(StoreFactory& stores, Id context) {
   MJ_TRY(store, stores.open());
-  JobsWanted wanted;
-  wanted.max_looks = kMostNames;
+  JobFilter wanted;
+  wanted.max_scanned = kMaxNames;
   MJ_TRY(page, store->jobs(context, wanted));
   std::vector<std::string> names;
   for (const auto* jobs : {&page.unseen, &page.jobs}) {
@@ -44,15 +44,15 @@ Names jobs_of(StoreFactory& stores, Id context) {
   return names;
 }
 
-Names flows_of(StoreFactory& stores, Id context) {
+NameList flows_of(StoreFactory& stores, Id context) {
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(rows, flows->list(context, "", 0, kMostNames));
+  MJ_TRY(rows, flows->list(context, "", 0, kMaxNames));
   std::vector<std::string> names;
   for (const FlowSummary& each : rows) names.push_back(std::to_string(each.flow));
   return names;
 }
 
-Names queues_of(StoreFactory& stores, Id context) {
+NameList queues_of(StoreFactory& stores, Id context) {
   MJ_TRY(store, stores.open());
   MJ_TRY(queues, store->queues(context));
   std::vector<std::string> names;
@@ -60,7 +60,7 @@ Names queues_of(StoreFactory& stores, Id context) {
   return names;
 }
 
-Names schedules_of(StoreFactory& stores, Id context) {
+NameList schedules_of(StoreFactory& stores, Id context) {
   MJ_TRY(flows, stores.open_flows());
   MJ_TRY(schedules, flows->schedules(context));
   std::vector<std::string> names;
@@ -68,11 +68,12 @@ Names schedules_of(StoreFactory& stores, Id context) {
   return names;
 }
 
-struct Kind {
+struct NameKind {
   std::string_view name;
-  Names (*list)(StoreFactory&, Id context);
+  NameList (*list)(StoreFactory&, Id context);
 };
-constexpr Kind kKinds[] = {{"jobs", jobs_of}, {"flows", flows_of}, {"queues", queues_of}, {"schedules", schedules_of}};
+constexpr NameKind kKinds[] = {
+    {"jobs", jobs_of}, {"flows", flows_of}, {"queues", queues_of}, {"schedules", schedules_of}};
 
 // Shells expand candidates, so names from other clients are restricted to plain characters.
 bool is_plain(std::string_view name) {
@@ -85,13 +86,13 @@ bool is_plain(std::string_view name) {
 // If the store is unavailable, slow or denies access, prints neither names nor errors, because the user is typing.
 int complete_command(Invocation& call) {
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                  [&](const Kind& each) { return each.name == call.arguments[0]; });
-  if (kind == std::end(kKinds)) return complain({Code::invalid, "complete: jobs, flows, queues or schedules"});
+                                  [&](const NameKind& each) { return each.name == call.arguments[0]; });
+  if (kind == std::end(kKinds)) return print_error({Code::invalid, "complete: jobs, flows, queues or schedules"});
   be_done_soon();
   // Unlike open_session(), this does not start a server.
   const std::string url = call.settings.redis.empty() ? call.parts.embedded_url(call.settings) : call.settings.redis;
   const auto stores = call.parts.stores(call.settings, url);
-  const Names names = kind->list(*stores, context_of(call));
+  const NameList names = kind->list(*stores, context_of(call));
   if (!names) return 0;
   std::string lines;
   for (const std::string& name : *names) lines += is_plain(name) ? name + "\n" : "";
@@ -101,7 +102,7 @@ int complete_command(Invocation& call) {
 
 int man_page_command(Invocation& call) {
   const std::string page = man_page(call.arguments[0]);
-  if (page.empty()) return complain({Code::not_found, "there is no man page " + call.arguments[0]});
+  if (page.empty()) return print_error({Code::not_found, "there is no man page " + call.arguments[0]});
   print(page);
   return 0;
 }

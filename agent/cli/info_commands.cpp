@@ -26,7 +26,7 @@ int version_command(Invocation& call) {
 
 int config_print_command(Invocation& call) {
   auto config = load_config(system_sources(call.options));
-  if (!config) return complain(config.error());
+  if (!config) return print_error(config.error());
   print(print_config(*config, call.json));
   return 0;
 }
@@ -34,7 +34,7 @@ int config_print_command(Invocation& call) {
 namespace {
 
 // Returns the error in the format of load_config(): "FILE:LINE:COLUMN: redis: ...".
-std::string refusal_text(const Config& config, const RefusedSetting& refused) {
+std::string refusal_text(const Config& config, const RejectedSetting& refused) {
   const std::string& why = refused.error.message;
   const std::string text = why.starts_with(refused.name + ": ") ? why : refused.name + ": " + why;
   for (const ConfigValue& value : config.values) {
@@ -82,8 +82,8 @@ Result<void> check_venv(const std::string& path) {
 
 // Returns configured folders that are missing. Services start without them, but jobs that need them fail. The default
 // folder of secrets may be missing, because it was not configured.
-std::vector<RefusedSetting> missing_folders(const Config& config, const HostFacts& host) {
-  std::vector<RefusedSetting> missing;
+std::vector<RejectedSetting> missing_folders(const Config& config, const HostFacts& host) {
+  std::vector<RejectedSetting> missing;
   const std::string& secrets = config.settings.secrets_dir;
   if (!secrets.empty() && secrets != find_option("secrets_dir")->computed(host)) {
     if (auto there = check_configured_folder(secrets); !there) missing.push_back({"secrets_dir", there.error()});
@@ -101,14 +101,15 @@ std::vector<RefusedSetting> missing_folders(const Config& config, const HostFact
 int config_check_command(Invocation& call) {
   const Sources sources = system_sources(call.options);
   auto config = call.arguments.empty() ? load_config(sources) : check_config_file(call.arguments.front(), sources.host);
-  if (!config) return complain(config.error());
+  if (!config) return print_error(config.error());
   std::string wrong;
-  std::vector<RefusedSetting> refused = refused_settings(config->settings);
-  for (RefusedSetting& each : missing_folders(*config, sources.host)) refused.push_back(std::move(each));
-  for (const RefusedSetting& each : refused) wrong += (wrong.empty() ? "" : "\n") + refusal_text(*config, each);
-  if (!refused.empty()) return complain({refused.front().error.code, wrong});
+  std::vector<RejectedSetting> refused = refused_settings(config->settings);
+  for (RejectedSetting& each : missing_folders(*config, sources.host)) refused.push_back(std::move(each));
+  for (const RejectedSetting& each : refused) wrong += (wrong.empty() ? "" : "\n") + refusal_text(*config, each);
+  if (!refused.empty()) return print_error({refused.front().error.code, wrong});
   warn_of_executors(call, *config);
-  for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
+  for (const std::string& warning : config->warnings)
+    print_message(paint(OutputStyle::warn, "warning: ", true) + warning);
   const std::string file = config->file.empty() ? "no file; environment and defaults" : config->file;
   if (call.json) {
     print(nlohmann::json{{"ok", true}, {"file", config->file}, {"warnings", config->warnings}}.dump() + "\n");
@@ -153,7 +154,7 @@ std::string methods_of_rpc(const Invocation& call) {
 int completion_command(Invocation& call) {
   const std::string& shell = call.arguments.front();
   if (shell != "bash" && shell != "zsh") {
-    return complain({Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh"});
+    return print_error({Code::invalid, "\"" + shell + "\": there are completion scripts for bash and zsh"});
   }
   Commands rows;
   const std::string types = script_types(call), methods = methods_of_rpc(call);

@@ -36,12 +36,12 @@ namespace {
 
 // Follows a job to its end.
 
-constexpr std::uint32_t kFollowMs = 200;     // maximum delay of the reaction to Ctrl-C
-constexpr std::uint64_t kJobAwayMs = 30000;  // maximum time for which an unavailable store is retried
-constexpr int kLookAgainMs = 100;
+constexpr std::uint32_t kFollowMs = 200;            // maximum delay of the reaction to Ctrl-C
+constexpr std::uint64_t kJobUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
+constexpr int kCheckAgainMs = 100;
 constexpr std::size_t kShownValueBytes = 1000;  // maximum of displayed bytes of a result value; not for JSON
 constexpr std::size_t kShownArtifacts = 20;     // maximum of displayed artifacts; not for JSON
-constexpr std::uint64_t kJobPatienceMs = 3000;  // delay before the reason why a job waits is displayed
+constexpr std::uint64_t kJobTimeoutMs = 3000;   // delay before the reason why a job waits is displayed
 
 class JobFollower {
  public:
@@ -55,7 +55,7 @@ class JobFollower {
       MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowMs));
       for (const Log& line : page.lines) show(line);
       ended = page.ended;
-      if (!ended && page.lines.empty()) MJ_CHECK(say_why_it_waits(store));
+      if (!ended && page.lines.empty()) MJ_CHECK(print_wait_reason(store));
     }
     return {};
   }
@@ -71,12 +71,12 @@ class JobFollower {
     // A lost reader counts as the first Ctrl-C only, because a Ctrl-C in a terminal also ends the reader of the pipe.
     const bool stop = signal == SIGPIPE ? stops_ == 0 : signal != 0;
     if (stop && ++stops_ > 1) {
-      leave_at_stop_signals();
+      exit_on_stop_signals();
       return fail(Code::conflict,
                   "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
     }
     if (stops_ == 0 || cancel_asked_) return {};
-    if (!cancel_shown_) say("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
+    if (!cancel_shown_) print_message("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
     cancel_shown_ = true;
     MJ_CHECK(store.cancel(context_, key_));
     cancel_asked_ = true;
@@ -92,17 +92,17 @@ class JobFollower {
     print_log(line);
   }
   // Prints each cause once, and nothing for a running job.
-  Result<void> say_why_it_waits(Store& store) {
+  Result<void> print_wait_reason(Store& store) {
     const std::uint64_t now = call_.parts.clock.boot_ms();
-    if (now - quiet_since_ms_ < kJobPatienceMs) return {};
+    if (now - quiet_since_ms_ < kJobTimeoutMs) return {};
     quiet_since_ms_ = now;
     auto why = explain(store, context_, key_);
     if (!why && why.error().code == Code::unavailable) return tl::unexpected(why.error());
     const std::string cause = why ? why->cause : "unknown";
     if (cause == shown_cause_ || cause == "running" || cause == "next" || (why && why->state == "ended")) return {};
     shown_cause_ = cause;
-    say(why ? fmt::format("{} waits: {}; {}", key_, one_line(why->reason), one_line(why->next))
-            : fmt::format("{} waits; why is unknown: {}", key_, one_line(why.error().message)));
+    print_message(why ? fmt::format("{} waits: {}; {}", key_, one_line(why->reason), one_line(why->next))
+                      : fmt::format("{} waits; why is unknown: {}", key_, one_line(why.error().message)));
     return {};
   }
 
@@ -117,7 +117,7 @@ class JobFollower {
   nlohmann::json lines_ = nlohmann::json::array();
 };
 
-// Breaks a receipt longer than 80 columns between its parts; say() indents the further lines.
+// Breaks a receipt longer than 80 columns between its parts; print_message() indents the further lines.
 std::string receipt_of(const JobView& view) {
   constexpr std::size_t kColumns = 78;
   constexpr std::string_view kBetween = " · ";
@@ -147,37 +147,38 @@ void print_end(const JobView& view, bool as_json, const nlohmann::json& lines) {
   for (const auto& [key, value] : job.result) {
     const std::string more =
         value.size() > kShownValueBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(whole_characters(value, kShownValueBytes)) + more);
+    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " +
+                  printable(whole_characters(value, kShownValueBytes)) + more);
   }
   for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
-    say(paint(Tone::strong, "artifact ", true) + line);
+    print_message(paint(OutputStyle::strong, "artifact ", true) + line);
   for (const auto& line : dropped_lines(job.artifacts_dropped))
-    say(paint(Tone::warn, "artifact ", true) + printable(line));
-  if (!job.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(job.error));
+    print_message(paint(OutputStyle::warn, "artifact ", true) + printable(line));
+  if (!job.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + printable(job.error));
   const bool good = job.status == JobStatus::finished;
   const std::string receipt = receipt_of(view);
-  say(paint(good ? Tone::good : Tone::bad, view.key, true) +
-      paint(Tone::faint, std::string_view(receipt).substr(view.key.size()), true));
+  print_message(paint(good ? OutputStyle::good : OutputStyle::bad, view.key, true) +
+                paint(OutputStyle::faint, std::string_view(receipt).substr(view.key.size()), true));
 }
 
 // Follows the job; retries while the store is unavailable for a short time.
-Result<JobView> end_of(const Invocation& call, Opened& opened, JobFollower& follower, const std::string& key,
+Result<JobView> end_of(const Invocation& call, OpenedStore& opened, JobFollower& follower, const std::string& key,
                        bool with_agent) {
   const Id context = context_of(call);
-  std::uint64_t away_since_ms = 0;
+  std::uint64_t unavailable_since_ms = 0;
   for (;;) {
     const std::uint64_t seen = follower.lines_seen();
     auto followed = follower.follow(*opened.store);
     if (followed) return load_job(*opened.store, context, key);
     if (followed.error().code != Code::unavailable || follower.left()) return tl::unexpected(followed.error());
     const std::uint64_t now = call.parts.clock.boot_ms();
-    if (away_since_ms == 0 || follower.lines_seen() > seen) away_since_ms = now;
-    if (now - away_since_ms > kJobAwayMs) {
+    if (unavailable_since_ms == 0 || follower.lines_seen() > seen) unavailable_since_ms = now;
+    if (now - unavailable_since_ms > kJobUnavailableMs) {
       return fail(Code::unavailable, followed.error().message + "; " + key +
                                          " goes on without us: `mycojobs job show " + key.substr(4) +
                                          "` tells how it ends");
     }
-    ::poll(nullptr, 0, kLookAgainMs);
+    ::poll(nullptr, 0, kCheckAgainMs);
     reopen(call, opened, with_agent);
   }
 }
@@ -197,12 +198,14 @@ bool only_defines_main(const Job& job) {
 // Follows a job: prints its log, prints the reason if the job waits, requests cancellation at the first Ctrl-C and
 // exits at the second, and retries while the store is unavailable for a short time. Then prints result and receipt, or
 // one document with --json. Returns the ended job.
-Result<Job> follow_to_the_end(const Invocation& call, Opened& opened, const std::string& job_key, bool with_agent) {
+Result<Job> follow_to_the_end(const Invocation& call, OpenedStore& opened, const std::string& job_key,
+                              bool with_agent) {
   JobFollower follower(call, context_of(call), job_key);
   MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
   print_end(view, call.json, follower.lines());
   if (!call.json && view.job.result.empty() && only_defines_main(view.job))
-    say("the script defines main(job), which nothing has called: only that of a warm script is; see docs/warm.md");
+    print_message(
+        "the script defines main(job), which nothing has called: only that of a warm script is; see docs/warm.md");
   return view.job;
 }
 
@@ -219,7 +222,7 @@ Result<int> run(const Invocation& call) {
   MJ_TRY(submitted, submit(call, opened, std::move(submission), true));
   MJ_TRY(ended, follow_to_the_end(call, opened, redis_key(submitted), true));
   // Other clients may have sent jobs to the private server. Jobs that are still queued are left to its next user.
-  if (opened.session.agent) let_finish(*opened.session.agent);
+  if (opened.session.agent) wait_for_drain(*opened.session.agent);
   return exit_code(ended);
 }
 
@@ -243,8 +246,8 @@ Result<int> submit_only(const Invocation& call) {
     print(key + "\n");
   }
   if (opened.session.embedded) {
-    say(fmt::format("{} waits in {}: `mycojobs dev` or any `mycojobs run` there runs it", key,
-                    call.settings.state_dir));
+    print_message(fmt::format("{} waits in {}: `mycojobs dev` or any `mycojobs run` there runs it", key,
+                              call.settings.state_dir));
   }
   return 0;
 }
@@ -262,9 +265,9 @@ namespace {
 
 constexpr std::size_t kArtifactsOfShow = 20;  // limit of `job show`; `job artifacts` lists all
 
-Tone tone_of(const Job& job) {
-  if (job.status == JobStatus::finished) return Tone::good;
-  return job.status == JobStatus::error ? Tone::bad : Tone::plain;
+OutputStyle tone_of(const Job& job) {
+  if (job.status == JobStatus::finished) return OutputStyle::good;
+  return job.status == JobStatus::error ? OutputStyle::bad : OutputStyle::plain;
 }
 
 std::string took(std::optional<std::uint64_t> ms) { return ms ? short_span(*ms) : "-"; }
@@ -274,15 +277,15 @@ Result<std::uint64_t> since_ms(const Invocation& call) {
   const std::string text = call.get("since");
   const std::uint64_t now = call.parts.clock.unix_ms();
   if (const auto ago = parse_duration_ms(text)) return now - std::min(now, *ago);
-  if (auto moment = parse_moment_ms(text)) return *moment;
-  return fail(Code::invalid,
-              "--since: " + shown(text) + " is neither a time ago (30m, 2h, 1d) nor a moment " + "(2030-01-31 12:00)");
+  if (auto moment = parse_time_ms(text)) return *moment;
+  return fail(Code::invalid, "--since: " + excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a moment " +
+                                 "(2030-01-31 12:00)");
 }
 
 Result<service::ListJobs> query_of(const Invocation& call) {
   service::ListJobs query;
   if (call.has("status")) {
-    MJ_TRY(status, as_typed(call, service::read_job_status(call.get("status"))));
+    MJ_TRY(status, with_original_arguments(call, service::read_job_status(call.get("status"))));
     query.wanted.status = status;
   }
   for (const char* flag : {"state", "name", "type"}) {
@@ -292,7 +295,7 @@ Result<service::ListJobs> query_of(const Invocation& call) {
   query.wanted.name = call.get("name");
   query.wanted.script_type = call.get("type");
   if (call.has("type") && !is_script_type(query.wanted.script_type))
-    return fail(Code::invalid, "--type: " + shown(query.wanted.script_type) + " is no script type, as python is");
+    return fail(Code::invalid, "--type: " + excerpt(query.wanted.script_type) + " is no script type, as python is");
   std::uint64_t caller = 0;
   if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
     return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
@@ -300,13 +303,13 @@ Result<service::ListJobs> query_of(const Invocation& call) {
   MJ_TRY(since, since_ms(call));
   query.wanted.since_ms = since;
   MJ_TRY(limit, count_flag(call, "limit", 50));
-  query.limit = std::min<std::uint64_t>(limit, service::kMaxJobLooks);
+  query.limit = std::min<std::uint64_t>(limit, service::kMaxJobChecks);
   return query;
 }
 
 Result<int> list_all_jobs(Invocation& call) {
   MJ_TRY(query, query_of(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   ProgressLine progress(call.parts.clock);
   MJ_TRY(found, service::list_jobs(by, *opened.store, query, [&](std::uint64_t done, std::uint64_t of) {
@@ -329,13 +332,14 @@ Result<int> list_all_jobs(Invocation& call) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
     rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
-                    paint(tone_of(job), word(job.status)), printable(job.detail), local_time(view.changed_ms),
+                    paint(tone_of(job), to_string(job.status)), printable(job.detail), local_time(view.changed_ms),
                     took(waited_ms(job, now)), took(ran_ms(job, now)), printable(whole_characters(problem, 80))});
   }
   print_list(rows);
-  if (found.more) say("there are more; --limit shows them");
+  if (found.more) print_message("there are more; --limit shows them");
   if (found.truncated)
-    say(fmt::format("only the latest {} jobs were looked at; --since looks at fewer", service::kMaxJobLooks));
+    print_message(
+        fmt::format("only the latest {} jobs were looked at; --since looks at fewer", service::kMaxJobChecks));
   return 0;
 }
 
@@ -359,10 +363,11 @@ Result<int> show_job(Invocation& call) {
       text.clear();
       for (const auto& line : dropped_lines(value)) text += (text.empty() ? "" : "; ") + printable(line);
     }
-    rows.push_back({paint(Tone::strong, printable(name)), text});
+    rows.push_back({paint(OutputStyle::strong, printable(name)), text});
   }
   print_table(rows);
-  for (const std::string& problem : view.problems) say(paint(Tone::bad, "unreadable: ", true) + problem);
+  for (const std::string& problem : view.problems)
+    print_message(paint(OutputStyle::bad, "unreadable: ", true) + problem);
   auto info = parse_json(view.job.error_info.empty() ? "{}" : view.job.error_info);
   if (info && info->is_object() && info->contains("traceback") && (*info)["traceback"].is_string()) {
     print("\n" + printable((*info)["traceback"].get<std::string>()));
@@ -408,21 +413,21 @@ void answer(const Invocation& call, const std::string& key, const Job& job, cons
     print(key + " " + text + "\n");
     return;
   }
-  print(dump_json({{"key", key}, {"status", word(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
+  print(dump_json({{"key", key}, {"status", to_string(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
 }
 
 Result<int> remove_job(Invocation& call) {
   MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_CHECK(as_typed(call, service::delete_job(by, *opened.store, key)));
-  tell_deleted(call, key);
+  MJ_CHECK(with_original_arguments(call, service::delete_job(by, *opened.store, key)));
+  print_deleted(call, key);
   return 0;
 }
 
 Result<int> cancel(Invocation& call) {
   MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(job, service::cancel_job(by, *opened.store, key));
   if (job.status == JobStatus::started) {
@@ -430,27 +435,27 @@ Result<int> cancel(Invocation& call) {
   } else if (job.status == JobStatus::error && job.detail == "cancelled") {
     answer(call, key, job, "is cancelled");
   } else {
-    answer(call, key, job, fmt::format("had ended before as {} {}", word(job.status), printable(job.detail)));
+    answer(call, key, job, fmt::format("had ended before as {} {}", to_string(job.status), printable(job.detail)));
   }
   return 0;
 }
 
 Result<int> retry(Invocation& call) {
   MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, as_typed(call, service::retry_job(by, *opened.store, key)));
+  MJ_TRY(job, with_original_arguments(call, service::retry_job(by, *opened.store, key)));
   answer(call, key, job, "is queued again, as its next attempt");
   return 0;
 }
 
 Result<int> restart(Invocation& call) {
   MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, as_typed(call, service::restart_job(by, *opened.store, key, std::nullopt)));
+  MJ_TRY(job, with_original_arguments(call, service::restart_job(by, *opened.store, key, std::nullopt)));
   if (call.json) {
-    print(dump_json({{"key", redis_key(job)}, {"restart_of", key}, {"status", word(job.status)}}) + "\n");
+    print(dump_json({{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}}) + "\n");
   } else {
     print(redis_key(job) + "\n");
   }
@@ -459,11 +464,11 @@ Result<int> restart(Invocation& call) {
 
 Result<int> answer_approval(const Invocation& call, bool approved) {
   MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   service::AnswerJob request{key, call.arguments.at(1), approved, call.get("comment")};
   if (request.name.starts_with("approval:")) request.name.erase(0, 9);
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(answered, as_typed(call, service::answer_job(by, *opened.store, request)));
+  MJ_TRY(answered, with_original_arguments(call, service::answer_job(by, *opened.store, request)));
   answer(call, key, answered.job,
          !answered.changed ? "is as it was: that approval had been given before"
          : approved        ? "has the approval"
@@ -471,20 +476,21 @@ Result<int> answer_approval(const Invocation& call, bool approved) {
   return 0;
 }
 
-Tone tone_of(const Explanation& why) {
-  if (why.cause == "finished" || why.cause == "running" || why.cause == "next") return Tone::good;
-  return why.state == "ended" || why.state == "unknown" || why.cause == "place_lost" ? Tone::bad : Tone::warn;
+OutputStyle tone_of(const Explanation& why) {
+  if (why.cause == "finished" || why.cause == "running" || why.cause == "next") return OutputStyle::good;
+  return why.state == "ended" || why.state == "unknown" || why.cause == "place_lost" ? OutputStyle::bad
+                                                                                     : OutputStyle::warn;
 }
 
 Result<int> explain_job(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(about, look_at(*opened.store, context_of(call), key));
+  MJ_TRY(about, inspect_job(*opened.store, context_of(call), key));
   // The store detects the death of the owner only when the lease expires, but on the host of a killed `run` it is known
   // now.
   const ClaimView& claim = about.job.claim;
-  about.owner_gone =
-      claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).is_gone(claim.instance);
+  about.owner_ended =
+      claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
   const Explanation why = explain(about);
   if (call.json) {
     print(dump_json({{"key", why.job_key},
@@ -497,11 +503,11 @@ Result<int> explain_job(Invocation& call) {
           "\n");
   } else {
     print(fmt::format("{}  {} {}\n", why.job_key, paint(tone_of(why), why.state), why.cause));
-    print(fmt::format("  {}   {}\n", paint(Tone::strong, "reason"), one_line(why.reason)));
+    print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), one_line(why.reason)));
     for (const std::string& line : why.evidence) {
-      print(fmt::format("  {} {}\n", paint(Tone::faint, "evidence"), one_line(line)));
+      print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), one_line(line)));
     }
-    print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), one_line(why.next)));
+    print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), one_line(why.next)));
   }
   return why.cause == "no_such_job" || why.cause == "in_database_0" ? EX_NOINPUT : 0;
 }
@@ -520,7 +526,7 @@ int job_reject_command(Invocation& call) { return finish(answer_approval(call, f
 
 namespace {
 
-constexpr std::size_t kMostOnTerminal = 1U << 20;
+constexpr std::size_t kMaxOnTerminal = 1U << 20;
 
 struct FoundArtifacts {
   std::string key;
@@ -550,7 +556,7 @@ Result<FoundArtifacts> find(const Invocation& call) {
   }
   const auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
   FoundArtifacts found{key, read_artifacts(view.job.artifacts, folders), {}};
-  if (!std::all_of(found.all.begin(), found.all.end(), is_here))
+  if (!std::all_of(found.all.begin(), found.all.end(), is_on_this_host))
     found.where = runner_of(*opened.store, context, view.job.runner_id);
   return found;
 }
@@ -561,14 +567,17 @@ Error explained(const FoundArtifacts& found, const StoredArtifact& artifact, Err
     error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
                                  found.where.empty() ? "another host" : found.where);
   }
-  error.message.insert(0, found.key + ": artifact " + shown(artifact.name, 200) + ": ");
+  error.message.insert(0, found.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
   return error;
 }
 
 nlohmann::json to_json(const StoredArtifact& artifact) {
-  return {{"name", artifact.name},     {"bytes", artifact.bytes},
-          {"sha256", artifact.sha256}, {"executable", artifact.executable},
-          {"here", is_here(artifact)}, {"path", artifact.path}};
+  return {{"name", artifact.name},
+          {"bytes", artifact.bytes},
+          {"sha256", artifact.sha256},
+          {"executable", artifact.executable},
+          {"here", is_on_this_host(artifact)},
+          {"path", artifact.path}};
 }
 
 void list(const Invocation& call, const FoundArtifacts& found) {
@@ -578,12 +587,13 @@ void list(const Invocation& call, const FoundArtifacts& found) {
     print(dump_json(array, 2) + "\n");
     return;
   }
-  if (found.all.empty()) return say(found.key + " stored no artifacts");
+  if (found.all.empty()) return print_message(found.key + " stored no artifacts");
   std::vector<std::vector<std::string>> rows{{"NAME", "BYTES", "HERE", "SHA256"}};
   for (const auto& each : found.all)
-    rows.push_back({one_line(each.name), std::to_string(each.bytes), is_here(each) ? "yes" : "no", each.sha256});
+    rows.push_back(
+        {one_line(each.name), std::to_string(each.bytes), is_on_this_host(each) ? "yes" : "no", each.sha256});
   print_table(rows);
-  if (!found.where.empty()) say("what is not here lies at " + found.where);
+  if (!found.where.empty()) print_message("what is not here lies at " + found.where);
 }
 
 // Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.
@@ -592,10 +602,10 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
     return read_artifact(artifact, [](std::string_view bytes) { return write_out(STDOUT_FILENO, bytes); });
   std::string text;
   MJ_CHECK(read_artifact(artifact, [&text](std::string_view bytes) -> Result<void> {
-    text.append(bytes.substr(0, kMostOnTerminal + 1 - std::min(text.size(), kMostOnTerminal + 1)));
+    text.append(bytes.substr(0, kMaxOnTerminal + 1 - std::min(text.size(), kMaxOnTerminal + 1)));
     return {};
   }));
-  if (text.size() > kMostOnTerminal || !is_utf8(text) || text.find('\0') != std::string::npos)
+  if (text.size() > kMaxOnTerminal || !is_utf8(text) || text.find('\0') != std::string::npos)
     return fail(Code::invalid, "is nothing for a terminal: give --output FILE");
   print(printable(text));
   return {};
@@ -624,7 +634,7 @@ Result<int> artifacts(const Invocation& call) {
     std::erase_if(wanted, [&](const auto& each) { return each.name != call.arguments[1]; });
     if (wanted.empty()) {
       return fail(Code::not_found, fmt::format("{} stored no artifact {}: `mycojobs job artifacts {}` lists them",
-                                               found.key, shown(call.arguments[1], 200), found.key.substr(4)));
+                                               found.key, excerpt(call.arguments[1], 200), found.key.substr(4)));
     }
   }
   if (!call.has("output") && (call.json || !one)) {
@@ -643,7 +653,7 @@ Result<int> artifacts(const Invocation& call) {
       done = copy_artifact(each, folder);
     }
     if (!done) return tl::unexpected<Error>(explained(found, each, std::move(done).error()));
-    if (call.has("output")) say("wrote " + one_line(each.name) + " (" + size_text(each.bytes) + ")");
+    if (call.has("output")) print_message("wrote " + one_line(each.name) + " (" + size_text(each.bytes) + ")");
   }
   return 0;
 }

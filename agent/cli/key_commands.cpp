@@ -25,7 +25,7 @@ Result<int> make_key(Invocation& call) {
   if (call.json) {
     print(dump_json({{"file", file}, {"public_key", key.public_key()}}) + "\n");
   } else {
-    say("the secret half is in " + file + ", readable by you alone; this is the public key:");
+    print_message("the secret half is in " + file + ", readable by you alone; this is the public key:");
     print(key.public_key() + "\n");
   }
   return 0;
@@ -67,7 +67,7 @@ Result<int> verify_receipt(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   const std::string pubkey = call.get("key");
   if (call.has("key") && !is_public_key(pubkey))
-    return fail(Code::invalid, "--key: " + shown(pubkey, 80) + " is no public key: 64 characters of lower-case hex");
+    return fail(Code::invalid, "--key: " + excerpt(pubkey, 80) + " is no public key: 64 characters of lower-case hex");
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(checks, check_receipt_of(*opened.store, context_of(call), key, pubkey));
   bool all = true;

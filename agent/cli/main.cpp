@@ -30,8 +30,8 @@
 namespace mycojobs {
 namespace {
 
-struct OwnRedis final : EmbeddedServer {
-  explicit OwnRedis(std::unique_ptr<EmbeddedRedis> started) : redis(std::move(started)) {}
+struct PrivateRedis final : EmbeddedServer {
+  explicit PrivateRedis(std::unique_ptr<EmbeddedRedis> started) : redis(std::move(started)) {}
   std::unique_ptr<EmbeddedRedis> redis;
 };
 
@@ -70,7 +70,7 @@ Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_
   if (url.empty()) return no_traces();
   if (auto fits = check_trace_endpoint(url); !fits) return fail(fits.error(), "trace.endpoint");
   const bool named = command == "agent" || command == "coordinator" || command == "dev";
-  const TraceSource source{named ? "mycojobs-" + std::string(command) : "mycojobs", describe_self().host};
+  const TraceSource source{named ? "mycojobs-" + std::string(command) : "mycojobs", current_instance().host};
   auto send = [url, client = std::make_shared<HttpClient>()](const std::string& body,
                                                              const std::atomic<bool>& stop) -> Result<void> {
     constexpr std::uint32_t kTimeoutMs = 5000;
@@ -89,21 +89,21 @@ Result<std::shared_ptr<Traces>> open_traces(const std::string& url, std::string_
 }
 
 // typed: the words of the command line, for a remedy that repeats them.
-Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const std::shared_ptr<Traces>& traces,
-           std::vector<std::string> typed) {
-  return Parts{
+ProgramDependencies wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics,
+                         const std::shared_ptr<Traces>& traces, std::vector<std::string> typed) {
+  return ProgramDependencies{
       .stores = [&metrics, &traces](const Settings& settings, const std::string& url) -> std::unique_ptr<StoreFactory> {
         RedisStoreConfig config;
         config.default_url = url;
         config.context_urls = settings.context_redis;
         config.observed = {metrics, traces, {settings.quota_caller_bytes, settings.quota_context_bytes}};
-        config.comes_and_goes = url == EmbeddedRedis::url(settings.state_dir);
+        config.is_intermittent = url == EmbeddedRedis::url(settings.state_dir);
         config.wait_replicas = settings.redis_wait_replicas;
         return make_redis_stores(std::move(config));
       },
       .embedded = [](const Settings& settings) -> Result<std::unique_ptr<EmbeddedServer>> {
         MJ_TRY(redis, EmbeddedRedis::start(settings.state_dir, {.again = true}));
-        return std::make_unique<OwnRedis>(std::move(redis));
+        return std::make_unique<PrivateRedis>(std::move(redis));
       },
       .embedded_url = [](const Settings& settings) { return EmbeddedRedis::url(settings.state_dir); },
       .sandbox = [typed = std::move(typed)](const Settings& settings, const std::vector<Id>& warm,
@@ -139,32 +139,33 @@ Parts wire(const Clock& clock, const std::shared_ptr<Metrics>& metrics, const st
 
 int run(int argc, char** argv) {
   if (std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; }))
-    complain_in_json();
+    print_errors_as_json();
   CommandLine line = parse_command_line(argc, argv);
   if (line.command == nullptr) return line.exit_code;
   const SystemClock clock;
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
-  const Parts parts = wire(clock, metrics, traces, std::vector<std::string>(argv, argv + argc));
+  const ProgramDependencies parts = wire(clock, metrics, traces, std::vector<std::string>(argv, argv + argc));
   Invocation call{parts, line.options, {}, line.json, std::move(line.arguments), std::move(line.flags)};
   const std::string_view name = line.command->name;
   if (!name.starts_with("config") && name != "completion" && name != "man-page") {
     auto config = load_config(system_sources(line.options));
-    if (!config) return complain(config.error());
+    if (!config) return print_error(config.error());
     call.settings = std::move(config->settings);
     call.values = config->values;
     enter_delegated_scope(name, call, argv);
-    for (const std::string& warning : config->warnings) say(paint(Tone::warn, "warning: ", true) + warning);
+    for (const std::string& warning : config->warnings)
+      print_message(paint(OutputStyle::warn, "warning: ", true) + warning);
     if (line.command->serves && !call.settings.metrics_listen.empty()) metrics = Metrics::make();
     auto opened = open_traces(call.settings.trace_endpoint, name, metrics);
-    if (!opened) return complain(opened.error());
+    if (!opened) return print_error(opened.error());
     traces = std::move(*opened);
     const auto level = std::find_if(config->values.begin(), config->values.end(),
                                     [](const ConfigValue& value) { return value.name == "log.level"; });
     const bool chosen = level != config->values.end() && level->source != "default";
     init_log(chosen || line.command->serves ? call.settings.log_level : LogLevel::warn, call.settings.log_format);
   }
-  return leave(line.command->run(call));
+  return exit_process(line.command->run(call));
 }
 
 }  // namespace
@@ -180,7 +181,7 @@ static void keep_standard_descriptors() {
 
 int main(int argc, char** argv) try {
   keep_standard_descriptors();
-  mycojobs::leave_first_process_behind();
+  mycojobs::start_as_container_init();
   // A job needs three descriptors in this process, so the limit is raised to its maximum.
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -189,8 +190,8 @@ int main(int argc, char** argv) try {
   }
   mycojobs::block_stop_signals();
   // Handles exceptions on other threads. Child processes then detect the end of this process.
-  std::set_terminate([] { mycojobs::leave_with_last_words("mycojobs"); });
+  std::set_terminate([] { mycojobs::exit_with_report("mycojobs"); });
   return mycojobs::run(argc, argv);
 } catch (...) {
-  return mycojobs::say_last_words("mycojobs");
+  return mycojobs::report_uncaught_exception("mycojobs");
 }

@@ -63,7 +63,7 @@ const std::string kCommonFlags =
 std::string settings_of(std::string_view command) {
   std::string out;
   for (const Option& option : options()) {
-    if (takes_flag(option, command)) out += definition_of(option);
+    if (accepts_flag(option, command)) out += definition_of(option);
   }
   return out;
 }

@@ -27,9 +27,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kErrorColumns = 60;    // limit in lists; `message show` prints the whole error
-constexpr std::uint64_t kAwayMs = 30000;     // maximum time for which an unavailable store is retried
-constexpr std::uint64_t kPatienceMs = 2000;  // delay before the delivery state of a message is displayed
+constexpr std::size_t kErrorColumns = 60;        // limit in lists; `message show` prints the whole error
+constexpr std::uint64_t kUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kTimeoutMs = 2000;       // delay before the delivery state of a message is displayed
 
 bool has_ended(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
@@ -46,29 +46,29 @@ Result<MessageName> message_argument(const Invocation& call) {
   const bool read = (colon == std::string::npos || parse_u64(text.substr(0, colon), caller)) &&
                     parse_u64(text.substr(colon == std::string::npos ? 0 : colon + 1), id);
   if (!read || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX)
-    return fail(Code::invalid, "MESSAGE: " + shown(call.arguments.at(0)) + " is no message: CALLER:ID, as in 12:101");
+    return fail(Code::invalid, "MESSAGE: " + excerpt(call.arguments.at(0)) + " is no message: CALLER:ID, as in 12:101");
   return MessageName{static_cast<Id>(caller), static_cast<Id>(id)};
 }
 
 Result<Message> load_message(const Invocation& call, Store& store) {
   MJ_TRY(name, message_argument(call));
-  MJ_TRY(who, who_asks(call));
+  MJ_TRY(who, request_context(call));
   return service::read_message(who, store, name.caller, name.id);
 }
 
 Result<int> list(Invocation& call) {
   MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(who, who_asks(call));
+  MJ_TRY(who, request_context(call));
   MJ_TRY(messages, service::list_messages(who, *opened.store, limit));
   nlohmann::json array = nlohmann::json::array();
   std::vector<std::vector<std::string>> rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
   for (const Message& message : messages) {
     array.push_back(to_json(message));
     array.back()["state"] = service::message_word(message);
-    rows.push_back({redis_key(message).substr(8), std::string(word(message.message_type)),
+    rows.push_back({redis_key(message).substr(8), std::string(to_string(message.message_type)),
                     std::string(service::message_word(message)), printable(message.topic),
-                    shortened_talk(printable(message.error), kErrorColumns)});
+                    shorten_message(printable(message.error), kErrorColumns)});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -142,16 +142,16 @@ Result<int> sign_one(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(message, load_message(call, *opened.store));
   // Read access to a message does not permit signing it.
-  MJ_TRY(by, who_asks(call));
-  MJ_CHECK(service::may(by, *opened.store, Action::steer,
-                        {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
+  MJ_TRY(by, request_context(call));
+  MJ_CHECK(service::check_permission(by, *opened.store, Action::steer,
+                                     {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
   MJ_TRY(name, message_argument(call));
   MJ_TRY(stored, opened.store->load(context_of(call), "message:" + call.arguments.at(0)));
   message = decode<Message>(stored).record;
   if (message.id != name.id || message.caller_id != name.caller)
     return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
   if (has_ended(message.status))
-    return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(word(message.status)));
+    return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(to_string(message.status)));
   if (call.has("to")) {
     MJ_TRY(target, id_flag(call, "to", 0));
     message.target_context = target;
@@ -162,8 +162,8 @@ Result<int> sign_one(Invocation& call) {
     print(dump_json({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}}) +
           "\n");
   } else {
-    say(redis_key(message) + " is signed; it counts for " +
-        span_text(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
+    print_message(redis_key(message) + " is signed; it counts for " +
+                  span_text(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
   }
   return 0;
 }
@@ -233,7 +233,7 @@ Result<Message> read_message(const Invocation& call) {
 }
 
 // Describes the delivery state of a message, with the reason of a delay, for users who wait.
-std::string where_it_is(const Invocation& call, Opened& opened, const Message& message) {
+std::string where_it_is(const Invocation& call, OpenedStore& opened, const Message& message) {
   auto flows = opened.session.stores->open_flows();
   const auto leader = flows ? (*flows)->leader(context_of(call)) : fail(Code::unavailable, "");
   if (leader && leader->first.empty()) {
@@ -252,23 +252,24 @@ std::string where_it_is(const Invocation& call, Opened& opened, const Message& m
 // Waits for the end of a message.
 class MessageFollower {
  public:
-  MessageFollower(const Invocation& call, Opened& opened, Message message)
+  MessageFollower(const Invocation& call, OpenedStore& opened, Message message)
       : call_(call), opened_(opened), message_(std::move(message)), quiet_since_ms_(now()) {}
 
   // Follows the message to its end and prints log lines of its jobs. The first Ctrl-C exits without an effect on the
   // message. Retries while the store is unavailable for a short time.
   Result<Message> follow() {
-    for (std::uint64_t away_since_ms = 0;;) {
+    for (std::uint64_t unavailable_since_ms = 0;;) {
       const auto over = look();
       if (over && *over) return message_;
       if (!over && over.error().code != Code::unavailable) return tl::unexpected(over.error());
       if (!over) {
-        if (away_since_ms == 0) away_since_ms = now();
-        if (now() - away_since_ms > kAwayMs) return fail(Code::unavailable, over.error().message + "; " + goes_on());
+        if (unavailable_since_ms == 0) unavailable_since_ms = now();
+        if (now() - unavailable_since_ms > kUnavailableMs)
+          return fail(Code::unavailable, over.error().message + "; " + goes_on());
         reopen(call_, opened_, false);
       } else {
-        away_since_ms = 0;
-        say_where();
+        unavailable_since_ms = 0;
+        print_location();
       }
       if (next_follower_signal(200) != 0) return fail(Code::conflict, goes_on());
     }
@@ -298,15 +299,15 @@ class MessageFollower {
     }
     return has_ended(message_.status);
   }
-  void say_where() {
-    if (now() - quiet_since_ms_ < kPatienceMs) return;
+  void print_location() {
+    if (now() - quiet_since_ms_ < kTimeoutMs) return;
     quiet_since_ms_ = now();
     const std::string where = where_it_is(call_, opened_, message_);
-    if (where != std::exchange(shown_, where)) say(redis_key(message_) + ": " + where);
+    if (where != std::exchange(shown_, where)) print_message(redis_key(message_) + ": " + where);
   }
 
   const Invocation& call_;
-  Opened& opened_;
+  OpenedStore& opened_;
   Message message_;
   std::uint64_t quiet_since_ms_;
   std::string shown_;
@@ -321,7 +322,8 @@ Result<int> print_message_end(const Invocation& call, Store& store, const Messag
     const Job job = decode<Job>(*record).record;
     jobs.push_back(to_json(job));
     if (call.json) continue;
-    say(redis_key(job) + ": " + std::string(word(job.status)) + (job.error.empty() ? "" : ", " + job.error));
+    print_message(redis_key(job) + ": " + std::string(to_string(job.status)) +
+                  (job.error.empty() ? "" : ", " + job.error));
     for (const auto& [name, value] : job.result) print(printable(name) + " = " + printable(value) + "\n");
   }
   const bool good = message.status == MessageStatus::processed;
@@ -330,8 +332,8 @@ Result<int> print_message_end(const Invocation& call, Store& store, const Messag
     all["jobs"] = std::move(jobs);
     print(dump_json(all, 2) + "\n");
   } else {
-    say(redis_key(message) + " is " + std::string(word(message.status)) +
-        (message.error.empty() ? "" : ": " + message.error));
+    print_message(redis_key(message) + " is " + std::string(to_string(message.status)) +
+                  (message.error.empty() ? "" : ": " + message.error));
     const auto flow = good ? service::flow_result(message) : std::nullopt;
     if (flow) {
       for (const auto& [name, value] : flow->result) print(printable(name) + " = " + printable(value) + "\n");
@@ -344,7 +346,7 @@ Result<int> send_one(Invocation& call) {
   MJ_TRY(key, senders_key(call));
   MJ_TRY(wanted, read_message(call));
   MJ_TRY(opened, open_to_answer(call));
-  const service::Caller who = maker_at_its_word(call, wanted.caller_id);
+  const service::RequestContext who = requested_owner(call, wanted.caller_id);
   MJ_CHECK(check_senders_key(*opened.store, wanted, key));
   MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
   MJ_CHECK(sign_stored(call, *opened.store, {}, message, key));
@@ -354,7 +356,8 @@ Result<int> send_one(Invocation& call) {
       print(dump_json(to_json(posted), 2) + "\n");
     } else {
       print(redis_key(posted).substr(8) + "\n");
-      say("mycojobs message follow " + redis_key(posted).substr(8) + context_words(call) + " waits for its end");
+      print_message("mycojobs message follow " + redis_key(posted).substr(8) + context_words(call) +
+                    " waits for its end");
     }
     return 0;
   }
@@ -374,7 +377,7 @@ Result<int> follow_one(Invocation& call) {
 // Returns the public key of the message's caller: the given key, or the key of the actor's record.
 Result<std::string> key_of_sender(const Invocation& call, Store& store, const Message& message) {
   if (call.has("key")) return typed_public_key(call, call.get("key"));
-  MJ_TRY(who, who_asks(call));
+  MJ_TRY(who, request_context(call));
   auto actor = service::read_actor(who, store, message.caller_id);
   if (!actor) return fail(actor.error(), "actor:" + std::to_string(message.caller_id));
   return actor->pubkey;
@@ -398,13 +401,13 @@ Result<int> verify_one(Invocation& call) {
 Result<int> cancel_one(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(before, load_message(call, *opened.store));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(after, service::cancel_message(by, *opened.store, before.caller_id, before.id));
   if (call.json) {
     print(dump_json(to_json(after), 2) + "\n");
     return 0;
   }
-  const std::string word_after(word(after.status));
+  const std::string word_after(to_string(after.status));
   if (has_ended(before.status)) {
     print(redis_key(after) + " had ended before: it is " + word_after + "\n");
   } else if (has_ended(after.status)) {

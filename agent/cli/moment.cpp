@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-Result<std::uint64_t> parse_moment_ms(std::string_view text) {
+Result<std::uint64_t> parse_time_ms(std::string_view text) {
   static constexpr const char* kForms[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
                                            "%Y-%m-%d %H:%M"};
   const std::string written(text);
@@ -29,11 +29,11 @@ Result<std::uint64_t> parse_moment_ms(std::string_view text) {
       seconds = ::timegm(&parts) - zone.tm_gmtoff;
     }
     if (parts.tm_mday != asked.tm_mday || parts.tm_mon != asked.tm_mon || seconds < 0) {
-      return fail(Code::invalid, shown(text) + " is no day of the calendar");
+      return fail(Code::invalid, excerpt(text) + " is no day of the calendar");
     }
     return static_cast<std::uint64_t>(seconds) * 1000;
   }
-  return fail(Code::invalid, shown(text) +
+  return fail(Code::invalid, excerpt(text) +
                                  " is no moment: write 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's "
                                  "time zone");
 }

@@ -26,7 +26,7 @@ Result<std::vector<Stage>> stages_of(const Invocation& call, const std::string& 
   const auto named =
       std::find_if(stages.begin(), stages.end(), [&](const Stage& each) { return each.profile == type; });
   if (named != stages.end()) stages = {Stage(*named)};
-  for (Stage& each : stages) each.policy = applied(each.policy, operator_defaults(call.settings));
+  for (Stage& each : stages) each.policy = apply_request(each.policy, operator_defaults(call.settings));
   return stages;
 }
 
@@ -44,12 +44,14 @@ Result<int> show_policy(const Invocation& call) {
   const std::string type = type_of(call);
   MJ_TRY(stages, stages_of(call, type));
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  const auto effective = [&](const Stage& each) { return weigh(each.policy, {}, ceiling_of(each, ceiling)).policy; };
+  const auto effective = [&](const Stage& each) {
+    return apply_ceiling(each.policy, {}, ceiling_of(each, ceiling)).policy;
+  };
   if (call.json) {
     json out = {{"type", type},
                 {"context", ceiling.context},
                 {"profile", to_json(stages.back().policy)},
-                {"ceiling", to_json(ceiling.most)},
+                {"ceiling", to_json(ceiling.max)},
                 {"policy", to_json(effective(stages.back()))}};
     if (stages.size() > 1) out["compile"] = to_json(effective(stages.front()));
     print(dump_json(out, 2) + "\n");
@@ -66,9 +68,9 @@ Result<int> show_policy(const Invocation& call) {
   std::vector<std::vector<std::string>> rows{std::move(head)};
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    std::vector<std::string> row{std::string(word(field))};
+    std::vector<std::string> row{std::string(to_string(field))};
     for (const Policy& each : runs) row.push_back(bare(value_text(field, each)));
-    row.push_back(!has_ceiling(field) ? "true" : bare(value_text(field, ceiling.most)));
+    row.push_back(!has_ceiling(field) ? "true" : bare(value_text(field, ceiling.max)));
     rows.push_back(std::move(row));
   }
   print_table(rows);
@@ -80,7 +82,7 @@ Result<int> check_policy(const Invocation& call) {
   MJ_TRY(stages, stages_of(call, type));
   MJ_TRY(read, read_policy_file(call.arguments.at(0)));
   const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  Combined combined = weigh(stages.back().policy, read.request, ceiling_of(stages.back(), ceiling));
+  GrantedPolicy combined = apply_ceiling(stages.back().policy, read.request, ceiling_of(stages.back(), ceiling));
   std::vector<FieldProblem> refusals = std::move(read.problems);
   refusals.insert(refusals.end(), combined.problems.begin(), combined.problems.end());
   if (auto warm = check_warm(stages.back().profile, combined.policy); !warm)
@@ -95,11 +97,12 @@ Result<int> check_policy(const Invocation& call) {
     std::vector<std::vector<std::string>> rows{{"FIELD", "VALUE"}};
     for (std::size_t i = 0; i < kPolicyFields; ++i) {
       const auto field = static_cast<PolicyField>(i);
-      rows.push_back({std::string(word(field)), bare(value_text(field, combined.policy))});
+      rows.push_back({std::string(to_string(field)), bare(value_text(field, combined.policy))});
     }
     print_table(rows);
   } else {
-    for (const FieldProblem& each : refusals) say(paint(Tone::bad, "refused: ", true) + printable(each.message));
+    for (const FieldProblem& each : refusals)
+      print_message(paint(OutputStyle::bad, "refused: ", true) + printable(each.message));
   }
   return refusals.empty() ? 0 : EX_DATAERR;
 }
@@ -107,7 +110,7 @@ Result<int> check_policy(const Invocation& call) {
 Result<Policy> policy_of(const Policy& profile, const std::string& file) {
   MJ_TRY(read, read_policy_file(file));
   if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  return applied(profile, read.request);
+  return apply_request(profile, read.request);
 }
 
 Result<int> compare(const Invocation& call) {
@@ -118,15 +121,15 @@ Result<int> compare(const Invocation& call) {
   if (call.json) {
     auto list = json::array();
     for (const auto& each : differences) {
-      list.push_back({{"field", word(each.field)},
-                      {"before", to_json(before).at(word(each.field))},
-                      {"after", to_json(after).at(word(each.field))}});
+      list.push_back({{"field", to_string(each.field)},
+                      {"before", to_json(before).at(to_string(each.field))},
+                      {"after", to_json(after).at(to_string(each.field))}});
     }
     print(dump_json(list, 2) + "\n");
   } else if (!differences.empty()) {
     std::vector<std::vector<std::string>> rows{{"FIELD", call.arguments.at(0), call.arguments.at(1)}};
     for (const auto& each : differences) {
-      rows.push_back({std::string(word(each.field)), bare(each.before), bare(each.after)});
+      rows.push_back({std::string(to_string(each.field)), bare(each.before), bare(each.after)});
     }
     print_table(rows);
   }

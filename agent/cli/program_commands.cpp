@@ -94,8 +94,8 @@ Result<int> list_programs(const Invocation& call) {
   if (call.json) {
     print(dump_json(rows, 2) + "\n");
   } else if (rows.empty()) {
-    say("context " + std::to_string(context_of(call)) + " has no programs in " + printable(folder) +
-        ": `mycojobs program add FILE` puts one there");
+    print_message("context " + std::to_string(context_of(call)) + " has no programs in " + printable(folder) +
+                  ": `mycojobs program add FILE` puts one there");
   } else {
     print_table(table);
   }

@@ -25,7 +25,7 @@ std::vector<QueueInfo> all_queues(std::vector<QueueInfo> queues, const std::vect
   std::set<std::string> names;
   for (const QueueInfo& info : queues) names.insert(info.queue);
   for (const RunnerInfo& info : runners) {
-    if (presence(info) != Presence::live || !info.runner.local) continue;
+    if (presence(info) != RunnerPresence::live || !info.runner.local) continue;
     for (const std::string& type : info.runner.executors) {
       if (!names.insert(queue_key(type)).second) continue;
       queues.emplace_back().queue = queue_key(type);
@@ -38,18 +38,18 @@ std::vector<QueueInfo> all_queues(std::vector<QueueInfo> queues, const std::vect
 std::vector<Id> serving(const std::vector<RunnerInfo>& runners, const std::string& queue) {
   std::vector<Id> ids;
   for (const RunnerInfo& info : runners) {
-    if (presence(info) == Presence::live && serves(info, queue)) ids.push_back(info.runner.id);
+    if (presence(info) == RunnerPresence::live && serves(info, queue)) ids.push_back(info.runner.id);
   }
   return ids;
 }
 
 std::string state_of(const QueueInfo& info) {
-  if (!info.wrong_type.empty()) return paint(Tone::bad, "is a " + info.wrong_type);
-  return info.paused ? paint(Tone::warn, "paused") : "open";
+  if (!info.wrong_type.empty()) return paint(OutputStyle::bad, "is a " + info.wrong_type);
+  return info.paused ? paint(OutputStyle::warn, "paused") : "open";
 }
 
 Result<int> list_queues(Invocation& call) {
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(infos, service::list_queues(by, *opened.store));
   MJ_TRY(runners, opened.store->runners(context_of(call)));
@@ -67,10 +67,10 @@ Result<int> list_queues(Invocation& call) {
                      {"horizon_ms", info.horizon_ms},
                      {"runners", ids}});
     if (!info.wrong_type.empty()) array.back()["wrong_type"] = info.wrong_type;
-    rows.push_back(
-        {printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised), state_of(info),
-         std::to_string(info.facts),
-         ids.empty() ? paint(stuck ? Tone::bad : Tone::faint, "none") : fmt::format("{}", fmt::join(ids, ","))});
+    rows.push_back({printable(info.queue), std::to_string(info.length), std::to_string(info.prioritised),
+                    state_of(info), std::to_string(info.facts),
+                    ids.empty() ? paint(stuck ? OutputStyle::bad : OutputStyle::faint, "none")
+                                : fmt::format("{}", fmt::join(ids, ","))});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
@@ -80,14 +80,14 @@ Result<int> list_queues(Invocation& call) {
   return 0;
 }
 
-struct Named {
-  Opened opened;
+struct NamedQueue {
+  OpenedStore opened;
   std::string queue;
   std::uint64_t entries = 0;
   bool known = false;  // the queue has entries, or a live runner serves it
 };
-Result<Named> open_queue(const Invocation& call) {
-  Named named;
+Result<NamedQueue> open_queue(const Invocation& call) {
+  NamedQueue named;
   MJ_TRY(opened, open_to_answer(call));
   named.opened = std::move(opened);
   MJ_TRY(infos, named.opened.store->queues(context_of(call)));
@@ -107,7 +107,7 @@ void answer(const Invocation& call, const nlohmann::json& object, const std::str
 }
 
 Result<int> pause(Invocation& call, bool paused) {
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(named, open_queue(call));
   MJ_TRY(done, service::pause_queue(by, *named.opened.store, named.queue, paused));
   const bool same = !done.changed;
@@ -115,13 +115,13 @@ Result<int> pause(Invocation& call, bool paused) {
   if (same) text = named.queue + (paused ? " was paused already" : " was not paused");
   answer(call, {{"queue", named.queue}, {"paused", paused}, {"changed", !same}}, text);
   if (!named.known) {
-    say(paint(Tone::warn, "warning: ", true) + "nothing is in " + named.queue +
-        " and no live runner serves it; `mycojobs queue list` shows what there is");
+    print_message(paint(OutputStyle::warn, "warning: ", true) + "nothing is in " + named.queue +
+                  " and no live runner serves it; `mycojobs queue list` shows what there is");
   }
   return 0;
 }
 
-Result<void> confirm(const Invocation& call, const Named& named) {
+Result<void> confirm(const Invocation& call, const NamedQueue& named) {
   if (call.has("yes")) return {};
   const std::string what = fmt::format("cancel, for ever, the jobs of {} entries in {} of context {}", named.entries,
                                        named.queue, context_of(call));
@@ -167,7 +167,7 @@ namespace {
 
 constexpr std::size_t kAll = 200000;  // larger than the list's maximum length
 
-Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
+Result<int> list(Invocation& call, const service::RequestContext& by, Store& store) {
   MJ_TRY(limit, count_flag(call, "limit", 50));
   MJ_TRY(letters, service::dead_letters(by, store, std::min<std::uint64_t>(limit, kAll) + 1));
   const bool more = letters.size() > limit;
@@ -181,13 +181,13 @@ Result<int> list(Invocation& call, const service::Caller& by, Store& store) {
                      {"reason", letter.reason},
                      {"at_ms", letter.at_ms}});
     rows.push_back({letter.id, printable(letter.job_key.substr(0, 80)), printable(letter.queue),
-                    paint(Tone::bad, printable(letter.reason)), moment_text(letter.at_ms)});
+                    paint(OutputStyle::bad, printable(letter.reason)), moment_text(letter.at_ms)});
   }
   if (call.json) {
     print(dump_json(array, 2) + "\n");
   } else {
     print_table(rows);
-    if (more) say("there are older ones; --limit shows them");
+    if (more) print_message("there are older ones; --limit shows them");
   }
   return 0;
 }
@@ -198,7 +198,8 @@ Error explained(const Error& error, const std::string& id) {
   return {code, fmt::format("dead letter {}: {}", id, error.message)};
 }
 
-Result<int> settle(Invocation& call, const service::Caller& by, Store& store, const std::string& id, bool requeue) {
+Result<int> settle(Invocation& call, const service::RequestContext& by, Store& store, const std::string& id,
+                   bool requeue) {
   auto settled = service::settle_dead_letter(by, store, id, requeue);
   if (!settled && settled.error().code == Code::not_found) {
     return fail(Code::not_found, settled.error().message + "; `mycojobs queue dead` lists those that there are");
@@ -210,7 +211,7 @@ Result<int> settle(Invocation& call, const service::Caller& by, Store& store, co
 }
 
 // Requeues the dead letters that are listed now, and continues after those that cannot be requeued.
-Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& store) {
+Result<int> requeue_all(Invocation& call, const service::RequestContext& by, Store& store) {
   MJ_TRY(letters, service::dead_letters(by, store, kAll));
   ProgressLine progress(call.parts.clock);
   std::uint64_t done = 0;
@@ -226,7 +227,7 @@ Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& stor
     if (code == Code::not_found) continue;  // another client was faster
     if (code != Code::conflict && code != Code::invalid) return tl::unexpected(explained(settled.error(), letter.id));
     refused.push_back({{"id", letter.id}, {"job", letter.job_key}, {"error", settled.error().message}});
-    if (!call.json) say(explained(settled.error(), letter.id).message);
+    if (!call.json) print_message(explained(settled.error(), letter.id).message);
   }
   if (call.json) {
     print(dump_json({{"requeued", done}, {"refused", refused}}, 2) + "\n");
@@ -239,7 +240,7 @@ Result<int> requeue_all(Invocation& call, const service::Caller& by, Store& stor
 Result<int> dead(Invocation& call) {
   const int chosen = (call.has("requeue") ? 1 : 0) + (call.has("requeue-all") ? 1 : 0) + (call.has("drop") ? 1 : 0);
   if (chosen > 1) return fail(Code::invalid, "--requeue, --requeue-all and --drop: give one of them");
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   if (call.has("requeue")) return settle(call, by, *opened.store, call.get("requeue"), true);
   if (call.has("drop")) return settle(call, by, *opened.store, call.get("drop"), false);

@@ -17,7 +17,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kLongestCallMs = 3'700'000;  // limit of job.run
+constexpr std::uint32_t kMaxCallMs = 3'700'000;  // limit of job.run
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -54,17 +54,17 @@ Result<int> rpc(Invocation& call) {
   if (!params) return fail(params.error(), "JSON");
   if (!params->is_structured()) return fail(Code::invalid, "JSON: give an object, such as '{\"id\": 1}'");
   MJ_TRY(token, token_of(call));
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   HttpClient client;
   const std::string url = url_of(call);
-  auto result = call_rpc(client, {url, token, call.arguments.at(0), kLongestCallMs}, *params);
+  auto result = call_rpc(client, {url, token, call.arguments.at(0), kMaxCallMs}, *params);
   if (!result) return tl::unexpected<Error>(with_remedy(std::move(result).error(), url));
   print(dump_json(*result, 2) + "\n");
   return 0;
 }
 
 Result<int> add(Invocation& call) {
-  api::Caller caller;
+  api::RpcCaller caller;
   caller.operator_token = call.has("operator");
   std::uint64_t actor = 0;
   if (call.has("actor") == caller.operator_token)
@@ -82,7 +82,7 @@ Result<int> add(Invocation& call) {
     print(dump_json({{"token", token}, {"file", file}, {"actor", caller.actor}, {"operator", caller.operator_token}}) +
           "\n");
   } else {
-    say("kept as a hash in " + file + "; this is the only time that the token is shown:");
+    print_message("kept as a hash in " + file + "; this is the only time that the token is shown:");
     print(token + "\n");
   }
   return 0;

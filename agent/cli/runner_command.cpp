@@ -19,14 +19,15 @@ namespace {
 
 std::string state_of(const RunnerInfo& info, std::uint64_t silent_ms) {
   switch (presence(info)) {
-    case Presence::live: {
+    case RunnerPresence::live: {
       const std::string pause = pause_reason(info);
-      return pause.empty() ? paint(Tone::good, "live") : paint(Tone::bad, "live, takes no jobs: " + pause);
+      return pause.empty() ? paint(OutputStyle::good, "live")
+                           : paint(OutputStyle::bad, "live, takes no jobs: " + pause);
     }
-    case Presence::silent:
-      return paint(Tone::bad, "silent for " + span_text(silent_ms));
-    case Presence::left:
-      return paint(Tone::faint, "left");
+    case RunnerPresence::silent:
+      return paint(OutputStyle::bad, "silent for " + span_text(silent_ms));
+    case RunnerPresence::left:
+      return paint(OutputStyle::faint, "left");
   }
   return "";
 }
@@ -57,7 +58,7 @@ Result<int> list_runners(Invocation& call) {
                      {"seen_ms", runner.seen_ms},
                      {"held_ms", info.held_ms},
                      {"takes_no_jobs", pause_reason(info)},
-                     {"state", is_elsewhere(info) ? "elsewhere" : word(presence(info))}});
+                     {"state", is_elsewhere(info) ? "elsewhere" : to_string(presence(info))}});
     rows.push_back({std::to_string(runner.id), info.hold.host.empty() ? "-" : printable(info.hold.host),
                     info.hold.pid > 0 ? std::to_string(info.hold.pid) : "-", std::to_string(runner.slots),
                     std::to_string(info.claims), printable(fmt::format("{}", fmt::join(runner.executors, ","))),
@@ -114,7 +115,7 @@ void show_runner(const Invocation& call, const Runner& runner) {
 
 Result<int> put_runner(Invocation& call, bool makes) {
   std::vector<std::string> fields;
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(runner, typed_runner(call, fields));
   if (makes && fields.empty()) {
     return fail(Code::invalid,
@@ -133,14 +134,14 @@ Result<int> put_runner(Invocation& call, bool makes) {
   MJ_TRY(opened, open_to_answer(call));
   auto stored = makes ? service::create_runner(by, *opened.store, runner, *networks, fields)
                       : service::update_runner(by, *opened.store, runner, fields, *networks);
-  MJ_TRY(after, as_typed(call, std::move(stored)));
+  MJ_TRY(after, with_original_arguments(call, std::move(stored)));
   show_runner(call, after);
   return 0;
 }
 
 Result<int> show_one_runner(Invocation& call) {
   MJ_TRY(id, typed_id("runner", call.arguments.at(0)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(runner, service::read_runner(by, *opened.store, id));
   show_runner(call, runner);
@@ -149,10 +150,10 @@ Result<int> show_one_runner(Invocation& call) {
 
 Result<int> remove_runner(Invocation& call) {
   MJ_TRY(id, typed_id("runner", call.arguments.at(0)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_CHECK(as_typed(call, service::delete_runner(by, *opened.store, id)));
-  tell_deleted(call, fmt::format("runner:{}", id));
+  MJ_CHECK(with_original_arguments(call, service::delete_runner(by, *opened.store, id)));
+  print_deleted(call, fmt::format("runner:{}", id));
   return 0;
 }
 
@@ -162,10 +163,10 @@ Result<int> remove_message(Invocation& call) {
   const std::string maker = colon == std::string::npos ? std::to_string(kDefaultCaller) : text.substr(0, colon);
   MJ_TRY(caller, typed_id("message", maker));
   MJ_TRY(id, typed_id("message", colon == std::string::npos ? text : text.substr(colon + 1)));
-  MJ_TRY(by, who_asks(call));
+  MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
-  MJ_CHECK(as_typed(call, service::delete_message(by, *opened.store, caller, id)));
-  tell_deleted(call, fmt::format("message:{}:{}", caller, id));
+  MJ_CHECK(with_original_arguments(call, service::delete_message(by, *opened.store, caller, id)));
+  print_deleted(call, fmt::format("message:{}:{}", caller, id));
   return 0;
 }
 

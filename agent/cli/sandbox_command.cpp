@@ -90,13 +90,13 @@ class OutputFollower {
   bool read_all() {
     const bool out = read(out_, [this](std::string_view bytes) {
       out_bytes_ += bytes.size();
-      conversation_.saw_stdout(bytes);
+      conversation_.on_stdout(bytes);
       hooks_.on_output(false, bytes);
       cancel_if_due(bytes);
     });
     const bool err = read(err_, [this](std::string_view bytes) {
       err_bytes_ += bytes.size();
-      conversation_.saw_stderr(bytes);
+      conversation_.on_stderr(bytes);
       hooks_.on_output(true, bytes);
     });
     const bool channel = read(channel_, [this](std::string_view bytes) { listen(bytes); });
@@ -152,8 +152,8 @@ Result<LocalRun> run_locally(Sandbox& sandbox, std::vector<RunSpec> stages, Conv
     spec.run = first_run++;
     MJ_TRY(pipes, sandbox.launch(spec));
     done.outcome = OutputFollower(sandbox, spec, conversation, pipes, hooks).to_the_end();
-    judge_output(done.outcome, hooks.output_bytes);
-  } while (conversation.go_on(done.outcome));
+    apply_output_limit(done.outcome, hooks.output_bytes);
+  } while (conversation.next_stage(done.outcome));
   done.end = conversation.finish(done.outcome);
   return done;
 }
@@ -165,21 +165,21 @@ namespace {
 
 using nlohmann::json;
 
-struct Tried {
+struct RunTrial {
   std::string profile;
   Policy policy;
   LocalRun run;
-  std::vector<FolderSink::Kept> artifacts;
-  std::vector<std::string> not_kept;
+  std::vector<FolderSink::StoredFile> artifacts;
+  std::vector<std::string> not_stored;
 };
 
-Result<Tried> try_file(const Invocation& call, bool learn) {
+Result<RunTrial> try_file(const Invocation& call, bool learn) {
   MJ_TRY(submission, read_submission(call));
   Job& job = submission.job;
   job.id = 1;
   MJ_TRY(found, find_executor(call, job.script_type, "--type: "));
   const std::unique_ptr<Executor> executor = std::move(found.executor);
-  Tried tried;
+  RunTrial tried;
   tried.profile = executor->stages().back().profile;
   const std::uint64_t timeout_ms = job.timeout ? *job.timeout * 1000ULL : call.settings.job_default_timeout_ms;
   MJ_TRY(staged, stage_runs(*executor, operator_defaults(call.settings), read_policy(job.policy, "policy").request,
@@ -190,7 +190,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
     spec.warm = {};  // a warm script has a single run here
   }
   tried.policy = staged.policy;
-  leave_at_stop_signals();  // the launcher and all its processes end with this process
+  exit_on_stop_signals();  // the launcher and all its processes end with this process
   MJ_TRY(sandbox, call.parts.sandbox(call.settings, {}, -1));
   JobFacts facts;
   facts.job = job;
@@ -198,7 +198,7 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   facts.max_result_bytes = call.settings.job_max_result_bytes;
   facts.granted = staged.policy;
   if (!staged.policy.secrets.empty()) {
-    MJ_TRY(values, Secrets(secret_places(call.settings), job.context_id).look()->values(staged.policy.secrets));
+    MJ_TRY(values, Secrets(secret_states(call.settings), job.context_id).rescan()->values(staged.policy.secrets));
     facts.secrets = std::move(values);
   }
   facts.max_artifact_bytes = call.settings.job_max_artifact_bytes;
@@ -211,18 +211,23 @@ Result<Tried> try_file(const Invocation& call, bool learn) {
   LocalRunHooks hooks;
   hooks.output_bytes = tried.policy.output_kill ? tried.policy.output_bytes : 0;
   hooks.on_output = [&call](bool is_err, std::string_view bytes) { print_output(is_err || call.json, bytes); };
-  hooks.on_note = [](const std::string& note) { say(paint(Tone::faint, "note: ", true) + printable(note)); };
+  hooks.on_note = [](const std::string& note) {
+    print_message(paint(OutputStyle::faint, "note: ", true) + printable(note));
+  };
   MJ_TRY(run, run_locally(*sandbox, std::move(staged.specs), *conversation, hooks));
   tried.run = std::move(run);
-  if (sink) tried.artifacts = sink->kept(), tried.not_kept = sink->notes();
+  if (sink) tried.artifacts = sink->kept(), tried.not_stored = sink->notes();
   return tried;
 }
 
 json report_of(const Outcome& outcome) {
-  json object = {
-      {"status", word(outcome.status)}, {"reason", to_utf8(outcome.reason)}, {"exit_code", outcome.exit_code},
-      {"signal", outcome.signal},       {"stragglers", outcome.stragglers},  {"layers", outcome.layers},
-      {"notes", outcome.notes}};
+  json object = {{"status", to_string(outcome.status)},
+                 {"reason", to_utf8(outcome.reason)},
+                 {"exit_code", outcome.exit_code},
+                 {"signal", outcome.signal},
+                 {"stragglers", outcome.stragglers},
+                 {"layers", outcome.layers},
+                 {"notes", outcome.notes}};
   const Usage& usage = outcome.usage;
   object["usage"] = {{"wall_us", usage.wall_us},          {"user_us", usage.user_us},
                      {"system_us", usage.system_us},      {"memory_peak_bytes", usage.memory_peak_bytes},
@@ -243,7 +248,7 @@ json report_of(const Outcome& outcome) {
   return object;
 }
 
-int exit_code_of(const Tried& tried) {
+int exit_code_of(const RunTrial& tried) {
   Job job;
   job.status = tried.run.end.status;
   job.detail = tried.run.end.detail;
@@ -252,24 +257,25 @@ int exit_code_of(const Tried& tried) {
 
 std::string milliseconds(std::uint64_t us) { return fmt::format("{:.1f} ms", static_cast<double>(us) / 1000); }
 
-void show_outcome(const Tried& tried) {
+void show_outcome(const RunTrial& tried) {
   const Outcome& outcome = tried.run.outcome;
   const Usage& usage = outcome.usage;
   for (const auto& [key, value] : tried.run.end.result)
-    say(paint(Tone::strong, one_line(key), true) + " = " + printable(value));
+    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " + printable(value));
   for (const auto& [name, bytes] : tried.artifacts)
-    say(paint(Tone::strong, "artifact ", true) + one_line(name) + " (" + size_text(bytes) + ")");
-  for (const auto& note : tried.not_kept) say(paint(Tone::warn, "note: ", true) + printable(note));
-  if (!tried.run.end.error.empty()) say(paint(Tone::bad, "error: ", true) + printable(tried.run.end.error));
-  for (const auto& note : outcome.notes) say(paint(Tone::warn, "note: ", true) + printable(note));
+    print_message(paint(OutputStyle::strong, "artifact ", true) + one_line(name) + " (" + size_text(bytes) + ")");
+  for (const auto& note : tried.not_stored) print_message(paint(OutputStyle::warn, "note: ", true) + printable(note));
+  if (!tried.run.end.error.empty())
+    print_message(paint(OutputStyle::bad, "error: ", true) + printable(tried.run.end.error));
+  for (const auto& note : outcome.notes) print_message(paint(OutputStyle::warn, "note: ", true) + printable(note));
   std::string layers;
   for (const auto& layer : outcome.layers) layers += (layers.empty() ? "" : " ") + layer;
   std::uint64_t setup_us = 0;
   for (const auto& step : outcome.setup) setup_us += step.us;
   const auto row = [](std::string_view name, const std::string& text) {
-    say(paint(Tone::faint, fmt::format("{:<8}", name), true) + text);
+    print_message(paint(OutputStyle::faint, fmt::format("{:<8}", name), true) + text);
   };
-  row("status", std::string(word(outcome.status)));
+  row("status", std::string(to_string(outcome.status)));
   row("usage", fmt::format("wall {}, CPU {}, memory at most {:.1f} MiB, processes at most {}, output {} bytes",
                            milliseconds(usage.wall_us), milliseconds(usage.user_us + usage.system_us),
                            static_cast<double>(usage.memory_peak_bytes) / (1 << 20), usage.pids_peak,
@@ -289,7 +295,7 @@ Result<int> run_file(const Invocation& call) {
     object["result"] = typed_values(tried.run.end.result, tried.run.end.result_json);
     object["artifacts"] = json::object();
     for (const auto& [name, bytes] : tried.artifacts) object["artifacts"][name] = {{"bytes", bytes}};
-    object["artifacts_not_kept"] = tried.not_kept;
+    object["artifacts_not_kept"] = tried.not_stored;
     print(dump_json(object, 2) + "\n");
   } else {
     show_outcome(tried);
@@ -320,7 +326,7 @@ PolicyRequest learned(const std::vector<std::string>& notes, std::vector<std::st
       remarks.emplace_back("opens internet sockets: name the places, as in net = [\"api.example.org:443\"]");
     } else if (kind == "syscall" && is_never_innocent(what)) {
       remarks.push_back("calls " + what + ", which no script needs that means well: not listed above");
-    } else if (kind == "syscall" && is_granted_to_nobody(what)) {
+    } else if (kind == "syscall" && is_never_granted(what)) {
       remarks.push_back("calls " + what + ", which is granted to nobody: not listed above");
     } else if (kind == "syscall") {
       asked.values.syscalls.push_back(what), name(PolicyField::syscalls);
@@ -340,7 +346,7 @@ Result<int> learn_file(const Invocation& call) {
   remarks.push_back(fmt::format("used: memory {:.1f} MiB, CPU {}, processes and threads {}",
                                 static_cast<double>(usage.memory_peak_bytes) / (1 << 20),
                                 milliseconds(usage.user_us + usage.system_us), usage.pids_peak));
-  remarks.push_back("the run ended as " + std::string(word(outcome.status)) +
+  remarks.push_back("the run ended as " + std::string(to_string(outcome.status)) +
                     (tried.run.end.error.empty() ? "" : ": " + one_line(tried.run.end.error)) +
                     (asked.named.any() ? "; what was refused may hide more: grant this and learn again" : ""));
   if (call.json) {
@@ -351,7 +357,7 @@ Result<int> learn_file(const Invocation& call) {
   std::string text = "# what " + one_line(call.arguments.at(0)) + " used beyond the profile " + tried.profile + "\n";
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (asked.names(field)) text += std::string(word(field)) + " = " + value_text(field, asked.values) + "\n";
+    if (asked.names(field)) text += std::string(to_string(field)) + " = " + value_text(field, asked.values) + "\n";
   }
   for (const auto& remark : remarks) text += "# " + one_line(remark) + "\n";
   print(text);

@@ -18,9 +18,9 @@ struct SecretLine {
 
 // Returns the existing secrets, and missing secrets that the ceiling allows, sorted by name.
 Result<std::vector<SecretLine>> look(const Invocation& call) {
-  const SecretPlaces places = secret_places(call.settings);
+  const SecretSources places = secret_states(call.settings);
   MJ_TRY(files, find_secrets(places, context_of(call)));
-  const auto& allowed = call.settings.ceilings.of(context_of(call)).most.secrets;
+  const auto& allowed = call.settings.ceilings.of(context_of(call)).max.secrets;
   const auto state_of = [&](const SecretFile& file) {
     if (!file.problem.empty()) return "refused";
     if (std::find(allowed.begin(), allowed.end(), file.name) != allowed.end()) return "ready";
@@ -54,8 +54,8 @@ void show(const Invocation& call, const std::vector<SecretLine>& rows) {
 Result<int> list_secrets(const Invocation& call) {
   MJ_TRY(rows, look(call));
   if (rows.empty() && !call.json) {
-    say("context " + std::to_string(context_of(call)) + " has no secrets: they are files in " +
-        printable(call.settings.secrets_dir) + "/" + std::to_string(context_of(call)));
+    print_message("context " + std::to_string(context_of(call)) + " has no secrets: they are files in " +
+                  printable(call.settings.secrets_dir) + "/" + std::to_string(context_of(call)));
     return 0;
   }
   show(call, rows);
@@ -66,7 +66,7 @@ Result<int> check_secrets(const Invocation& call) {
   MJ_TRY(rows, look(call));
   std::erase_if(rows, [](const SecretLine& row) { return row.problem.empty(); });
   if (call.json || !rows.empty()) show(call, rows);
-  if (rows.empty() && !call.json) say("all is well");
+  if (rows.empty() && !call.json) print_message("all is well");
   return rows.empty() ? 0 : 1;
 }
 

@@ -63,27 +63,27 @@ int next_signal(int timeout_ms, const std::function<void(int)>& at_once) {
 // Reports liveness to the service manager when a report is due and the service is healthy, and changes of the reason
 // why the service is not ready.
 template <class Served>
-class Life {
+class ServiceStatusReporter {
  public:
-  Life(const ServiceManager& manager, Served& served, std::string status, Vitals& vitals)
+  ServiceStatusReporter(const ServiceManager& manager, Served& served, std::string status, ProcessLiveness& vitals)
       : manager_(manager), served_(served), status_(std::move(status)), vitals_(vitals) {}
   void show() {
     show_status();
     if (clock_.boot_ms() < next_ms_ || !served_.is_healthy()) return;
-    vitals_.came_round();
-    manager_.alive();
-    next_ms_ = clock_.boot_ms() + manager_.alive_every_ms().value_or(kUnwatchedMs);
+    vitals_.mark_progress();
+    manager_.notify_watchdog();
+    next_ms_ = clock_.boot_ms() + manager_.watchdog_interval_ms().value_or(kUnwatchedMs);
   }
   int pause_ms() const {
-    constexpr std::uint64_t kMostMs = 250;
-    return static_cast<int>(std::min(kMostMs, manager_.alive_every_ms().value_or(kMostMs)));
+    constexpr std::uint64_t kMaxMs = 250;
+    return static_cast<int>(std::min(kMaxMs, manager_.watchdog_interval_ms().value_or(kMaxMs)));
   }
 
  private:
   static constexpr std::uint64_t kUnwatchedMs = 5000;
   void show_status() {
-    if (!manager_.listens()) return;
-    std::string reason = served_.why_not_ready();
+    if (!manager_.is_available()) return;
+    std::string reason = served_.unready_reason();
     if (reason == reason_) return;
     manager_.status(reason.empty() ? status_ : reason);
     reason_ = std::move(reason);
@@ -91,7 +91,7 @@ class Life {
   const ServiceManager& manager_;
   Served& served_;
   std::string status_, reason_;
-  Vitals& vitals_;
+  ProcessLiveness& vitals_;
   SystemClock clock_;
   std::uint64_t next_ms_ = 0;
 };
@@ -120,10 +120,10 @@ int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
 
 int next_follower_signal(int timeout_ms) {
   const int signal = next_stop_signal(timeout_ms);
-  return signal == 0 && has_lost_reader() ? SIGPIPE : signal;
+  return signal == 0 && is_output_closed() ? SIGPIPE : signal;
 }
 
-bool AgentPlace::wait(const Error& why) {
+bool AgentStatus::wait(const Error& why) {
   constexpr int kPauseMs = 400;
   health_.failed(0, "starting", why);
   {
@@ -131,32 +131,32 @@ bool AgentPlace::wait(const Error& why) {
     reason_ = "the store is away";
   }
   if (!std::exchange(waits_, true)) manager_.ready("waits for its store: " + why.message);
-  vitals_.came_round();
-  manager_.alive();
+  vitals_.mark_progress();
+  manager_.notify_watchdog();
   const SignalRequest request = next_request(kPauseMs, [] {});
   reload_wanted_ = reload_wanted_ || request == SignalRequest::reload;
   return !(stopped_ = request == SignalRequest::stop);
 }
 
-Agent& AgentPlace::take(std::unique_ptr<Agent> agent) {
-  health_.worked(0);
+Agent& AgentStatus::attach_agent(std::unique_ptr<Agent> agent) {
+  health_.on_success(0);
   std::lock_guard lock(mutex_);
   agent_ = std::move(agent);
   return *agent_;
 }
 
-std::string AgentPlace::why_not_ready() {
+std::string AgentStatus::unready_reason() {
   std::lock_guard lock(mutex_);
-  return agent_ ? agent_->why_not_ready() : reason_;
+  return agent_ ? agent_->unready_reason() : reason_;
 }
 
-void AgentPlace::measure() {
+void AgentStatus::measure() {
   std::lock_guard lock(mutex_);
   if (agent_) return agent_->measure();
   metrics_.set(Metric::ready, {}, 0);
 }
 
-void let_finish(Agent& agent) {
+void wait_for_drain(Agent& agent) {
   constexpr std::uint64_t kQuietMs = 1000;
   const SystemClock clock;
   const std::uint64_t since_ms = clock.boot_ms();
@@ -164,7 +164,7 @@ void let_finish(Agent& agent) {
   for (bool shown = false; agent.busy() > 0;) {
     if (!shown && clock.boot_ms() - since_ms > kQuietMs) {
       shown = true;
-      say(fmt::format(
+      print_message(fmt::format(
           "waiting for {} that runs here; Ctrl-C leaves at once, and the next `mycojobs dev` or `run` on this "
           "state folder runs it again",
           agent.busy() == 1 ? "a job" : fmt::format("{} jobs", agent.busy())));
@@ -173,10 +173,10 @@ void let_finish(Agent& agent) {
   }
 }
 
-int serve(Agent& agent, const std::string& status, Vitals& vitals, Reload& reload) {
-  const ServiceManager manager = ServiceManager::of_environment();
+int serve(Agent& agent, const std::string& status, ProcessLiveness& vitals, Reload& reload) {
+  const ServiceManager manager = ServiceManager::from_environment();
   manager.ready(status);
-  Life life(manager, agent, status, vitals);
+  ServiceStatusReporter life(manager, agent, status, vitals);
   int stops = 0;
   while (stops == 0 || agent.busy() > 0) {
     // New jobs may arrive directly after the stop signal, and must not be claimed.
@@ -188,27 +188,28 @@ int serve(Agent& agent, const std::string& status, Vitals& vitals, Reload& reloa
     switch (++stops) {
       case 1:
         log(LogLevel::info, "worker", "draining: {} to finish; once more stops them and gives them back",
-            counted(agent.busy(), "job"));
+            count_with_noun(agent.busy(), "job"));
         manager.stopping();
         agent.drain();
         break;
       case 2:
         log(LogLevel::warn, "worker", "stopping {}: back to their queues without a delivery; once more leaves at once",
-            counted(agent.busy(), "job"));
+            count_with_noun(agent.busy(), "job"));
         agent.return_jobs();
         break;
       default:
-        log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again", counted(agent.busy(), "job"));
+        log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again",
+            count_with_noun(agent.busy(), "job"));
         return EX_TEMPFAIL;
     }
   }
   return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
 }
 
-void serve(Coordinator& coordinator, const std::string& status, Vitals& vitals, Reload& reload) {
-  const ServiceManager manager = ServiceManager::of_environment();
+void serve(Coordinator& coordinator, const std::string& status, ProcessLiveness& vitals, Reload& reload) {
+  const ServiceManager manager = ServiceManager::from_environment();
   manager.ready(status);
-  Life life(manager, coordinator, status, vitals);
+  ServiceStatusReporter life(manager, coordinator, status, vitals);
   for (SignalRequest request{}; (request = next_request(life.pause_ms(), [] {})) != SignalRequest::stop; life.show()) {
     if (request == SignalRequest::reload) reload.reload();
   }

@@ -39,44 +39,44 @@ int next_follower_signal(int timeout_ms);
 constexpr int exit_of_signal(int signal) { return 128 + signal; }
 
 // Liveness of a process: its main thread reports progress, other threads query it.
-class Vitals {
+class ProcessLiveness {
  public:
-  void came_round() { last_ms_ = clock_.boot_ms(); }
-  bool alive() const { return clock_.boot_ms() - last_ms_ < kLongestMs; }
+  void mark_progress() { last_ms_ = clock_.boot_ms(); }
+  bool alive() const { return clock_.boot_ms() - last_ms_ < kMaxDurationMs; }
 
  private:
-  static constexpr std::uint64_t kLongestMs = 30'000;  // half of WatchdogSec= of the units
+  static constexpr std::uint64_t kMaxDurationMs = 30'000;  // half of WatchdogSec= of the units
   SystemClock clock_;
   std::atomic<std::uint64_t> last_ms_{clock_.boot_ms()};
 };
 
 // Returns health queries for a service. `served` and `vitals` must outlive them.
 template <class Served>
-Health health_of(Served& served, const Vitals& vitals) {
-  return {[&vitals] { return vitals.alive(); }, [&served] { return served.why_not_ready(); }};
+Health health_of(Served& served, const ProcessLiveness& vitals) {
+  return {[&vitals] { return vitals.alive(); }, [&served] { return served.unready_reason(); }};
 }
 
 // Health and metrics of an agent from the start of the process, also before the agent exists or while its store is
 // unavailable.
-class AgentPlace {
+class AgentStatus {
  public:
-  AgentPlace(Metrics& metrics, Vitals& vitals) : metrics_(metrics), vitals_(vitals) {}
-  // Callback for Agent::Parts::try_again. Reports the wait and its reason to the log and to the service manager. The
-  // service counts as started, so that other units of the host do not wait for Redis. Returns false after a stop
+  AgentStatus(Metrics& metrics, ProcessLiveness& vitals) : metrics_(metrics), vitals_(vitals) {}
+  // Callback for Agent::Dependencies::try_again. Reports the wait and its reason to the log and to the service manager.
+  // The service counts as started, so that other units of the host do not wait for Redis. Returns false after a stop
   // signal.
   bool wait(const Error& why);
-  bool reload_wanted() const { return reload_wanted_; }  // a reload was requested during the wait
+  bool is_reload_requested() const { return reload_wanted_; }  // a reload was requested during the wait
   bool stopped() const { return stopped_; }
-  Agent& take(std::unique_ptr<Agent>);
+  Agent& attach_agent(std::unique_ptr<Agent>);
 
-  std::string why_not_ready();  // like Agent::why_not_ready(); thread-safe
-  void measure();               // like Agent::measure(); thread-safe
+  std::string unready_reason();  // like Agent::unready_reason(); thread-safe
+  void measure();                // like Agent::measure(); thread-safe
 
  private:
   Metrics& metrics_;
-  Vitals& vitals_;
+  ProcessLiveness& vitals_;
   StoreHealth health_;
-  const ServiceManager manager_ = ServiceManager::of_environment();
+  const ServiceManager manager_ = ServiceManager::from_environment();
   bool waits_ = false, stopped_ = false, reload_wanted_ = false;
   std::mutex mutex_;  // protects the members below
   std::string reason_ = "it starts";
@@ -86,11 +86,11 @@ class AgentPlace {
 // Serves until the agent stops, and returns the exit code. The first SIGTERM or SIGINT drains, the second stops the
 // jobs and returns them to their queues, the third exits at once. The service manager receives `status` when the agent
 // accepts jobs, a notice when it drains, and watchdog messages while the agent's threads make progress.
-int serve(Agent&, const std::string& status, Vitals&, Reload&);
+int serve(Agent&, const std::string& status, ProcessLiveness&, Reload&);
 // Drains the agent of this command until its other jobs have ended. A stop signal leaves these jobs to the next agent
 // of the state folder. No new jobs are claimed.
-void let_finish(Agent&);
+void wait_for_drain(Agent&);
 // Serves until the first SIGTERM or SIGINT. The current commit is completed, so no data is lost.
-void serve(Coordinator&, const std::string& status, Vitals&, Reload&);
+void serve(Coordinator&, const std::string& status, ProcessLiveness&, Reload&);
 
 }  // namespace mycojobs

@@ -29,7 +29,8 @@ namespace mycojobs {
 namespace {
 
 // Returns the executors that work on this host.
-Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& parts, const Settings& settings) {
+Result<std::vector<std::unique_ptr<Executor>>> working_executors(const ProgramDependencies& parts,
+                                                                 const Settings& settings) {
   if (settings.job_default_timeout_ms % 1000 != 0)
     return fail(Code::invalid, "job.default_timeout: is not a whole number of seconds: give 1s or more");
   std::vector<std::unique_ptr<Executor>> working;
@@ -56,7 +57,7 @@ Result<std::vector<std::unique_ptr<Executor>>> working_executors(const Parts& pa
   return working;
 }
 
-WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
+WorkerSettings worker_settings(const Settings& settings, const ProgramDependencies& parts) {
   WorkerSettings worker;
   worker.runner.id = settings.runner;
   worker.runner.local = settings.local;
@@ -84,12 +85,12 @@ WorkerSettings worker_settings(const Settings& settings, const Parts& parts) {
   worker.defaults = operator_defaults(settings);
   worker.ceilings = settings.ceilings;
   worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
-  worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLost::kill;
+  worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLostAction::kill;
   worker.retention_ms = settings.retention_ms;
   worker.retention_count = settings.retention_count;
   worker.allowed_prerequisites = settings.prerequisites_allow;
   worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
-  worker.secrets = secret_places(settings);
+  worker.secrets = secret_states(settings);
   worker.state_dir = settings.state_dir;
   worker.metrics = parts.metrics;
   worker.traces = parts.traces;
@@ -110,14 +111,14 @@ void warn_of_server(const std::string& which, const Result<std::unique_ptr<Store
   }
 }
 
-void warn_of_servers(const Parts& parts, const Settings& settings, StoreFactory& stores) {
+void warn_of_servers(const ProgramDependencies& parts, const Settings& settings, StoreFactory& stores) {
   const auto& own = settings.context_redis;
   const bool any = settings.contexts.empty() || std::any_of(settings.contexts.begin(), settings.contexts.end(),
                                                             [&](Id context) { return !own.contains(context); });
   std::vector<std::future<void>> others;
   others.reserve(own.size());
   for (const auto& each : own) {
-    others.push_back(run_beside([&parts, &settings, &each] {
+    others.push_back(run_in_parallel([&parts, &settings, &each] {
       // Configured as the server for keys without a context, so that facts() queries this server.
       Settings alone = settings;
       alone.context_redis = {{Id{0}, each.second}};
@@ -145,7 +146,7 @@ Result<void> own_contexts(const Settings& settings, StoreFactory& stores) {
 
 }  // namespace
 
-SecretPlaces secret_places(const Settings& settings) {
+SecretSources secret_states(const Settings& settings) {
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
   return {settings.secrets_dir, credentials == nullptr ? "" : credentials, settings.secrets_redacted};
 }
@@ -153,7 +154,7 @@ SecretPlaces secret_places(const Settings& settings) {
 Result<std::string> key_file(const Settings& settings, const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   if (!is_approval_name(name)) {
-    return fail(Code::invalid, shown(name) +
+    return fail(Code::invalid, excerpt(name) +
                                    ": is no name of a key: 1 to 64 letters, digits, '.', '_' and '-'; or a "
                                    "path with a '/'");
   }
@@ -199,11 +200,11 @@ Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settin
 
 Result<void> check_trace_endpoint(const std::string& url) {
   if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return {};
-  return fail(Code::invalid, shown(url, 200) + " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
+  return fail(Code::invalid, excerpt(url, 200) + " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
 }
 
-std::vector<RefusedSetting> refused_settings(const Settings& settings) {
-  std::vector<RefusedSetting> refused;
+std::vector<RejectedSetting> refused_settings(const Settings& settings) {
+  std::vector<RejectedSetting> refused;
   const auto ask = [&refused](std::string name, auto answer) {
     if (!answer) refused.push_back({std::move(name), std::move(answer).error()});
   };
@@ -225,14 +226,14 @@ std::vector<RefusedSetting> refused_settings(const Settings& settings) {
   ask("coordinator.webhooks", Webhooks::parse(settings.coordinator_webhooks));
   if (!settings.coordinator_webhook_secrets.empty())
     ask("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
-  ask("prerequisites.allow", check_allowed(settings.prerequisites_allow));
+  ask("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
   ask("secrets_redacted", check_always_redacted(settings.secrets_redacted));
   return refused;
 }
 
-Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& settings, StoreFactory& stores,
-                                           std::function<bool(const Error&)> try_again) {
-  MJ_CHECK(check_allowed(settings.prerequisites_allow));
+Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& parts, const Settings& settings,
+                                           StoreFactory& stores, std::function<bool(const Error&)> try_again) {
+  MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   MJ_CHECK(check_always_redacted(settings.secrets_redacted));
   MJ_CHECK(service::check_topic(settings.topic));
   WorkerSettings worker = worker_settings(settings, parts);
@@ -246,9 +247,9 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
   if (settings.context_redis.empty()) {
     warn_of_servers(parts, settings, stores);
   } else {
-    warning = run_beside([&] { warn_of_servers(parts, settings, stores); });
+    warning = run_in_parallel([&] { warn_of_servers(parts, settings, stores); });
   }
-  const RunnerHold self = describe_self();
+  const RunnerHolder self = current_instance();
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
   if (!alive) {
     log(LogLevel::warn, "worker",
@@ -256,7 +257,7 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
     alive = InstanceLock();
   }
   // The probes and the sandbox start programs and wait for them, so they run in parallel.
-  auto probing = run_beside([&] { return working_executors(parts, settings); });
+  auto probing = run_in_parallel([&] { return working_executors(parts, settings); });
   MJ_TRY(sandbox, parts.sandbox(settings, settings.contexts, alive->fd()));
   MJ_TRY(working, probing.get());
   return Agent::start(
@@ -264,16 +265,16 @@ Result<std::unique_ptr<Agent>> start_agent(const Parts& parts, const Settings& s
       std::move(worker));
 }
 
-CarriedFiles carried_files(const Settings& settings, const Clock& clock) {
+MessageAttachments carried_files(const Settings& settings, const Clock& clock) {
   constexpr std::uint64_t kSweepMs = 60000;
   return {make_artifact_store(settings.state_dir, clock, kSweepMs, settings.message_max_incoming_bytes),
           settings.message_max_artifact_bytes};
 }
 
-Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts& parts, const Settings& settings,
+Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& parts, const Settings& settings,
                                                       StoreFactory& stores, std::vector<Id> contexts) {
   warn_of_servers(parts, settings, stores);
-  const RunnerHold self = describe_self();
+  const RunnerHolder self = current_instance();
   CoordinatorSettings coordinator;
   coordinator.contexts = std::move(contexts);
   for (const auto& own : settings.context_redis) coordinator.own_servers.push_back(own.first);
@@ -287,7 +288,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts& parts, const 
   coordinator.webhooks = std::move(*webhooks);
   coordinator.webhook_secrets = settings.coordinator_webhook_secrets;
   if (!coordinator.webhook_secrets.empty()) MJ_CHECK(read_webhook_secrets(coordinator.webhook_secrets));
-  MJ_CHECK(check_allowed(settings.prerequisites_allow));
+  MJ_CHECK(check_allow_list(settings.prerequisites_allow));
   coordinator.allowed_prerequisites = settings.prerequisites_allow;
   coordinator.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
   MJ_TRY(key, coordinator_key(settings));
@@ -303,7 +304,7 @@ Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts& parts, const 
   return Coordinator::make(stores, parts.clock, std::move(coordinator));
 }
 
-Result<Session> open_session(const Parts& parts, const Settings& settings, bool with_agent) {
+Result<Session> open_session(const ProgramDependencies& parts, const Settings& settings, bool with_agent) {
   Session session;
   if (!settings.redis.empty()) {
     session.stores = parts.stores(settings, settings.redis);
@@ -328,8 +329,8 @@ Result<Session> open_session(const Parts& parts, const Settings& settings, bool 
   return session;
 }
 
-Result<Opened> open_store(const Invocation& call, bool with_agent) {
-  Opened opened;
+Result<OpenedStore> open_store(const Invocation& call, bool with_agent) {
+  OpenedStore opened;
   MJ_TRY(session, open_session(call.parts, call.settings, with_agent));
   opened.session = std::move(session);
   MJ_TRY(store, opened.session.stores->open());
@@ -337,19 +338,19 @@ Result<Opened> open_store(const Invocation& call, bool with_agent) {
   return opened;
 }
 
-void leave_at_stop_signals() {
+void exit_on_stop_signals() {
   sigset_t stops;
   sigemptyset(&stops);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stops, signal);
   ::pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
 }
 
-Result<Opened> open_to_answer(const Invocation& call) {
-  leave_at_stop_signals();
+Result<OpenedStore> open_to_answer(const Invocation& call) {
+  exit_on_stop_signals();
   return open_store(call, false);
 }
 
-void reopen(const Invocation& call, Opened& opened, bool with_agent) {
+void reopen(const Invocation& call, OpenedStore& opened, bool with_agent) {
   if (!call.settings.redis.empty() || opened.session.embedded) return;
   auto again = open_session(call.parts, call.settings, with_agent);
   if (!again) return;
@@ -374,7 +375,7 @@ Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) 
   std::uint64_t id = 0;
   if (!parse_u64(call.get(flag), id) || id == 0 || id > UINT32_MAX)
     return fail(Code::invalid,
-                fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, shown(call.get(flag))));
+                fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, excerpt(call.get(flag))));
   return static_cast<Id>(id);
 }
 
@@ -390,7 +391,7 @@ Result<std::vector<Id>> contexts_of_store(const Invocation& call, Store& store) 
   return service::known_contexts(store, named);
 }
 
-void tell_deleted(const Invocation& call, const std::string& key) {
+void print_deleted(const Invocation& call, const std::string& key) {
   print(call.json ? dump_json({{"key", key}, {"deleted", true}}) + "\n" : key + " is deleted\n");
 }
 
@@ -400,10 +401,10 @@ bool has_own_ceiling(const Invocation& call) {
   return ceilings.contexts.contains(context_of(call)) || (standard != ceilings.written.end() && standard->second.any());
 }
 
-service::Caller maker_at_its_word(const Invocation& call, Id actor) {
+service::RequestContext requested_owner(const Invocation& call, Id actor) {
   return {context_of(call),
           actor,
-          WayIn::command,
+          EntryPoint::command,
           true,
           call.settings.job_max_script_bytes,
           {},
@@ -416,23 +417,23 @@ Result<void> warn_without_agents(const Invocation& call, Store& store, const std
   MJ_TRY(runners, store.runners(context_of(call)));
   for (const std::string& type : types) {
     const bool served = std::any_of(runners.begin(), runners.end(), [&](const RunnerInfo& each) {
-      return presence(each) == Presence::live && serves(each, queue_key(type));
+      return presence(each) == RunnerPresence::live && serves(each, queue_key(type));
     });
     if (served) continue;
-    say(paint(Tone::warn, "warning: ", true) + "no live agent runs " + type +
-        ": the agent that takes the job decides whether its policy is allowed");
+    print_message(paint(OutputStyle::warn, "warning: ", true) + "no live agent runs " + type +
+                  ": the agent that takes the job decides whether its policy is allowed");
   }
   return {};
 }
 
-Result<service::Caller> who_asks(const Invocation& call) {
-  const service::Caller self = maker_at_its_word(call, kDefaultCaller);
+Result<service::RequestContext> request_context(const Invocation& call) {
+  const service::RequestContext self = requested_owner(call, kDefaultCaller);
   if (!call.has("actor")) return self;
   MJ_TRY(actor, id_flag(call, "actor", kDefaultCaller));
   return service::as_named(self, actor, "actor");
 }
 
-Error as_typed(const Invocation& call, Error error) {
+Error with_original_arguments(const Invocation& call, Error error) {
   if (error.code == Code::conflict) error.code = Code::invalid;
   const std::size_t end = error.message.find(':');
   if (end == std::string::npos) return error;

@@ -25,10 +25,10 @@ struct Session {
 
 // With a Redis in the settings, opens only that. Otherwise uses the embedded server of a running `mycojobs dev` or
 // `run` on this state folder, or starts one, with an agent and a coordinator if with_agent.
-Result<Session> open_session(const Parts&, const Settings&, bool with_agent);
+Result<Session> open_session(const ProgramDependencies&, const Settings&, bool with_agent);
 
 // Returns the operator's folder of secrets and the credentials folder of the service manager, if it exists.
-SecretPlaces secret_places(const Settings&);
+SecretSources secret_states(const Settings&);
 
 // Returns the path of a signing key: NAME is NAME.key in keys_dir; a text with '/' is a path. Error invalid.
 Result<std::string> key_file(const Settings&, const std::string& name);
@@ -36,41 +36,41 @@ Result<std::string> key_file(const Settings&, const std::string& name);
 Result<std::string> typed_public_key(const Invocation&, const std::string& text);
 
 // A setting with a valid type that a service would reject at its start, with the reason.
-struct RefusedSetting {
+struct RejectedSetting {
   std::string name;
   Error error;
 };
-std::vector<RefusedSetting> refused_settings(const Settings&);
+std::vector<RejectedSetting> refused_settings(const Settings&);
 Result<void> check_trace_endpoint(const std::string& url);
 
 // Key that identifies this coordinator to supervisors on other hosts. Null: the setting is empty.
 Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings&);
-CarriedFiles carried_files(const Settings&, const Clock&);  // the clock must outlive it
+MessageAttachments carried_files(const Settings&, const Clock&);  // the clock must outlive it
 
 // Starts an agent with the sandbox, the working executors and the registration of the settings. try_again: as in
-// Agent::Parts.
+// Agent::Dependencies.
 Result<std::unique_ptr<Agent>> start_agent(
-    const Parts&, const Settings&, StoreFactory&,
+    const ProgramDependencies&, const Settings&, StoreFactory&,
     std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
 
 // Creates a coordinator from the settings; the caller calls begin(). Empty contexts: serves all contexts that it finds.
-Result<std::unique_ptr<Coordinator>> make_coordinator(const Parts&, const Settings&, StoreFactory&,
+Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&, const Settings&, StoreFactory&,
                                                       std::vector<Id> contexts);
 
 // The open store of a command.
-struct Opened {
+struct OpenedStore {
   Session session;
   std::unique_ptr<Store> store;  // destroyed before its session
 };
 
-Result<Opened> open_store(const Invocation&, bool with_agent);
+Result<OpenedStore> open_store(const Invocation&, bool with_agent);
 // For commands that print a result and exit.
-Result<Opened> open_to_answer(const Invocation&);
+Result<OpenedStore> open_to_answer(const Invocation&);
 // Restores the default action of stop signals, which end the process (see block_stop_signals()).
-void leave_at_stop_signals();
+void exit_on_stop_signals();
 // Called when the store is unavailable. If the embedded server of another process has ended, starts one on the same
 // state folder. Otherwise changes nothing. Errors are reported by the next store call.
-void reopen(const Invocation&, Opened&, bool with_agent);
+void reopen(const Invocation&, OpenedStore&, bool with_agent);
 
 // Returns the first context of the settings, which commands on a single job or queue use.
 Id context_of(const Invocation&);
@@ -82,22 +82,22 @@ Result<Id> id_flag(const Invocation&, std::string_view flag, Id otherwise);
 Result<Id> typed_id(std::string_view what, std::string_view text);
 // Returns the contexts of the settings and those whose database contains a key.
 Result<std::vector<Id>> contexts_of_store(const Invocation&, Store&);
-void tell_deleted(const Invocation&, const std::string& key);  // output of every `delete` command
+void print_deleted(const Invocation&, const std::string& key);  // output of every `delete` command
 // Returns true if the configuration has a ceiling for the command's context. Otherwise the live agents of the context
-// decide about policies (Caller::agents_decide).
+// decide about policies (RequestContext::agents_decide).
 bool has_own_ceiling(const Invocation&);
 // Prints a warning if agents decide and no live agent serves one of these types, which are those of jobs with a policy.
 Result<void> warn_without_agents(const Invocation&, Store&, const std::set<std::string>& types);
 // Returns the caller for records of this actor, without authentication, with the limits of the settings.
-service::Caller maker_at_its_word(const Invocation&, Id actor);
+service::RequestContext requested_owner(const Invocation&, Id actor);
 // Returns the caller of the command: the operator, or the actor of --actor, whose rights are checked.
-Result<service::Caller> who_asks(const Invocation&);
+Result<service::RequestContext> request_context(const Invocation&);
 // Converts an error of a service for the command line: a field is replaced by its flag, and `conflict`, which a retry
 // cannot resolve, becomes `invalid`.
-Error as_typed(const Invocation&, Error);
+Error with_original_arguments(const Invocation&, Error);
 template <class T>
-Result<T> as_typed(const Invocation& call, Result<T> answer) {
-  if (!answer) return tl::unexpected<Error>(as_typed(call, std::move(answer).error()));
+Result<T> with_original_arguments(const Invocation& call, Result<T> answer) {
+  if (!answer) return tl::unexpected<Error>(with_original_arguments(call, std::move(answer).error()));
   return answer;
 }
 

@@ -48,12 +48,12 @@ std::string read_all(std::size_t max_bytes, const Read& read) {
 
 // Returns the position of the first byte that is not part of a valid character.
 std::size_t first_not_utf8(std::string_view bytes) {
-  constexpr std::size_t kLongest = 4;
+  constexpr std::size_t kMaxUtf8Bytes = 4;
   std::size_t at = 0;
   while (at < bytes.size()) {
     std::size_t length = 1;
-    while (length <= kLongest && !is_utf8(bytes.substr(at, length))) ++length;
-    if (length > kLongest) break;
+    while (length <= kMaxUtf8Bytes && !is_utf8(bytes.substr(at, length))) ++length;
+    if (length > kMaxUtf8Bytes) break;
     at += length;
   }
   return at;
@@ -64,11 +64,10 @@ std::size_t first_not_utf8(std::string_view bytes) {
 Result<std::string> read_script(const std::string& file, std::size_t max_bytes) {
   std::string bytes;
   if (file == "-") {
-    leave_at_stop_signals();
+    exit_on_stop_signals();
     // Ctrl-D sets end-of-file only once; a further read from a terminal would block.
-    bytes = read_all(max_bytes, [](char* to, std::size_t most) {
-      return std::feof(stdin) != 0 ? 0 : std::fread(to, 1, most, stdin);
-    });
+    bytes = read_all(
+        max_bytes, [](char* to, std::size_t max) { return std::feof(stdin) != 0 ? 0 : std::fread(to, 1, max, stdin); });
     block_stop_signals();
   } else {
     std::error_code unseen;
@@ -77,8 +76,8 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
     if (unseen) return fail(Code::io, file + ": cannot be seen: " + unseen.message());
     if (std::filesystem::is_directory(status)) return fail(Code::invalid, file + ": is a folder; give one script");
     std::ifstream in(file, std::ios::binary);
-    bytes = read_all(max_bytes, [&in](char* to, std::size_t most) {
-      in.read(to, static_cast<std::streamsize>(most));
+    bytes = read_all(max_bytes, [&in](char* to, std::size_t max) {
+      in.read(to, static_cast<std::streamsize>(max));
       return static_cast<std::size_t>(in.gcount());
     });
     if (!in.is_open()) return fail(Code::io, file + ": cannot be read: " + errno_text(errno));
@@ -120,7 +119,7 @@ void collect(const FlowPlan& plan, bool with_policy, std::set<std::string>& type
     if (node.child.empty()) continue;
     const auto child = parse_json(node.child, kMaxDefinitionBytes);
     if (!child) continue;
-    if (const PlanRead read = read_plan(*child); read.plan) collect(*read.plan, with_policy, types);
+    if (const ParsedPlan read = read_plan(*child); read.plan) collect(*read.plan, with_policy, types);
   }
 }
 
@@ -149,7 +148,7 @@ std::set<std::string> script_types_with_policy(const FlowPlan& plan) {
 namespace {
 
 // Queries the store only for types that this build does not know.
-Result<void> warn_of_strange_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
+Result<void> warn_of_unknown_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
   for (const std::string& type : types) {
     const auto executor = executor_of_type(call, type);
     const auto& configured = call.settings.script_types;
@@ -159,8 +158,9 @@ Result<void> warn_of_strange_types(const Invocation& call, Store& store, const s
                     [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
       continue;
     const std::string why = executor.error().message;
-    say("no runner of context " + std::to_string(context_of(call)) + " takes jobs of type " + shown(type, 80) + ": " +
-        why + (why.ends_with('?') ? " " : ". ") + "It is sent all the same, and waits for one");
+    print_message("no runner of context " + std::to_string(context_of(call)) + " takes jobs of type " +
+                  excerpt(type, 80) + ": " + why + (why.ends_with('?') ? " " : ". ") +
+                  "It is sent all the same, and waits for one");
   }
   return {};
 }
@@ -168,9 +168,9 @@ Result<void> warn_of_strange_types(const Invocation& call, Store& store, const s
 }  // namespace
 
 Result<void> check_served(const Invocation& call, Store& store, const std::set<std::string>& types) {
-  if (!call.settings.redis.empty()) return warn_of_strange_types(call, store, types);
+  if (!call.settings.redis.empty()) return warn_of_unknown_types(call, store, types);
   MJ_TRY(runners, store.runners(context_of(call)));
-  std::erase_if(runners, [](const RunnerInfo& each) { return presence(each) != Presence::live; });
+  std::erase_if(runners, [](const RunnerInfo& each) { return presence(each) != RunnerPresence::live; });
   for (const std::string& type : types) {
     if (std::any_of(runners.begin(), runners.end(),
                     [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
@@ -187,7 +187,7 @@ Result<void> check_served(const Invocation& call, Store& store, const std::set<s
 
 namespace {
 
-constexpr std::uint64_t kAwayMs = 10000;  // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kUnavailableMs = 10000;  // maximum time for which an unavailable store is retried
 constexpr int kTryAgainMs = 100;
 // File extensions that identify a script type whose executor may not be configured.
 constexpr std::pair<std::string_view, const char*> kOfPrograms[] = {
@@ -227,13 +227,12 @@ const std::vector<std::string>& values(const Invocation& call, std::string_view 
 
 // Parses a flag as a whole number into `out`; a missing flag does not change `out`.
 template <class T>
-Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t least, std::uint64_t most,
-                         T& out) {
+Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t min, std::uint64_t max, T& out) {
   if (!call.has(flag)) return {};
   std::uint64_t number = 0;
   const std::string text = call.get(flag);
-  if (!parse_u64(text, number) || number < least || number > most) {
-    return fail(Code::invalid, fmt::format("--{}: \"{}\" is no whole number from {} to {}", flag, text, least, most));
+  if (!parse_u64(text, number) || number < min || number > max) {
+    return fail(Code::invalid, fmt::format("--{}: \"{}\" is no whole number from {} to {}", flag, text, min, max));
   }
   out = static_cast<T>(number);
   return {};
@@ -281,7 +280,7 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
   submission.delay_ms = delay;
   if (!call.has("run-at")) return {};
   if (delay) return fail(Code::invalid, "--delay and --run-at: give one of them");
-  auto moment = parse_moment_ms(call.get("run-at"));
+  auto moment = parse_time_ms(call.get("run-at"));
   if (!moment) return fail(moment.error(), "--run-at");
   job.run_at_ms = *moment;
   return {};
@@ -297,7 +296,7 @@ Result<void> read_inputs(const Invocation& call, Job& job) {
     if (by_id && std::find(known.begin(), known.end(), id) == known.end()) {
       job.dependends.push_back(static_cast<Id>(id));
     } else if (text.empty() || text.starts_with('/') || (!by_id && known.empty())) {
-      return fail(Code::invalid, "--input: " + shown(text) +
+      return fail(Code::invalid, "--input: " + excerpt(text) +
                                      " names no job that it depends on: give JOB or JOB/ARTIFACT with the job's id, or "
                                      "with its name and --depends ID");
     }
@@ -399,30 +398,30 @@ Result<Submission> read_submission(const Invocation& call) {
   MJ_CHECK(read_times(call, submission));
   MJ_CHECK(read_order(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(service::check_new_job(maker_at_its_word(call, job.caller_id), job, job.caller_id));
+  MJ_CHECK(service::check_new_job(requested_owner(call, job.caller_id), job, job.caller_id));
   return submission;
 }
 
-Result<void> while_away(const Invocation& call, Opened& opened, bool with_agent,
-                        const std::function<Result<void>(Store&)>& attempt) {
-  std::uint64_t away_since_ms = 0;
+Result<void> describe_missing_agents(const Invocation& call, OpenedStore& opened, bool with_agent,
+                                     const std::function<Result<void>(Store&)>& attempt) {
+  std::uint64_t unavailable_since_ms = 0;
   for (;;) {
     auto done = attempt(*opened.store);
     // Only `unavailable` can be resolved by a retry, but not, for example, a conflict.
     if (done || done.error().code != Code::unavailable) return done;
     const std::uint64_t now = call.parts.clock.boot_ms();
-    if (away_since_ms == 0) {
-      away_since_ms = now;
-      say("the store is away; trying again: " + done.error().message);
+    if (unavailable_since_ms == 0) {
+      unavailable_since_ms = now;
+      print_message("the store is away; trying again: " + done.error().message);
     }
-    if (now - away_since_ms > kAwayMs || !wait_and_go_on()) return done;
+    if (now - unavailable_since_ms > kUnavailableMs || !wait_and_go_on()) return done;
     reopen(call, opened, with_agent);
   }
 }
 
-Result<Job> submit(const Invocation& call, Opened& opened, Submission submission, bool with_agent) {
+Result<Job> submit(const Invocation& call, OpenedStore& opened, Submission submission, bool with_agent) {
   Job& job = submission.job;
-  MJ_CHECK(service::check_policy(maker_at_its_word(call, job.caller_id), job));
+  MJ_CHECK(service::check_policy(requested_owner(call, job.caller_id), job));
   if (!job.policy.empty()) MJ_CHECK(warn_without_agents(call, *opened.store, {job.script_type}));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
   // Fails at once for a wrong address. Only a submission that may have been stored is worth a retry.
@@ -431,15 +430,16 @@ Result<Job> submit(const Invocation& call, Opened& opened, Submission submission
     MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
     job.run_at_ms = now + *submission.delay_ms;
   }
-  const service::Caller by = maker_at_its_word(call, job.caller_id);
+  const service::RequestContext by = requested_owner(call, job.caller_id);
   Job submitted;
-  auto done = while_away(call, opened, with_agent, [&](Store& store) -> Result<void> {
+  auto done = describe_missing_agents(call, opened, with_agent, [&](Store& store) -> Result<void> {
     MJ_TRY(stored, service::submit_job(by, store, std::nullopt, job));
     submitted = std::move(stored);
     return {};
   });
   if (done) return submitted;
-  if (done.error().code != Code::unavailable) return tl::unexpected(as_typed(call, std::move(done).error()));
+  if (done.error().code != Code::unavailable)
+    return tl::unexpected(with_original_arguments(call, std::move(done).error()));
   return fail(Code::unavailable,
               fmt::format("{}; whether the job was submitted is not known: the same command with {} submits it once",
                           done.error().message,

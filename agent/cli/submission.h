@@ -39,7 +39,8 @@ std::vector<FlagRow> local_run_flags();                                 // flags
 
 // Repeats the call while it fails with `unavailable`: for some seconds, or until a stop signal. REQUIRES: the call is
 // idempotent.
-Result<void> while_away(const Invocation&, Opened&, bool with_agent, const std::function<Result<void>(Store&)>&);
+Result<void> describe_missing_agents(const Invocation&, OpenedStore&, bool with_agent,
+                                     const std::function<Result<void>(Store&)>&);
 
 // A job to be submitted, with its delay by the store's clock.
 struct Submission {
@@ -51,6 +52,6 @@ Result<Submission> read_submission(const Invocation&);
 
 // Submits a job exactly once. A job without id and idempotency key gets a random key, so that a submission whose reply
 // was lost can be repeated. Fails after some seconds, or at a stop signal.
-Result<Job> submit(const Invocation&, Opened&, Submission, bool with_agent);
+Result<Job> submit(const Invocation&, OpenedStore&, Submission, bool with_agent);
 
 }  // namespace mycojobs

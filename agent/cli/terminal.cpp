@@ -28,19 +28,19 @@
 namespace mycojobs {
 namespace {
 
-const char* code_of(Tone tone) {
+const char* code_of(OutputStyle tone) {
   switch (tone) {
-    case Tone::plain:
+    case OutputStyle::plain:
       return "";
-    case Tone::good:
+    case OutputStyle::good:
       return "\033[32m";
-    case Tone::bad:
+    case OutputStyle::bad:
       return "\033[31m";
-    case Tone::warn:
+    case OutputStyle::warn:
       return "\033[33m";
-    case Tone::faint:
+    case OutputStyle::faint:
       return "\033[2m";
-    case Tone::strong:
+    case OutputStyle::strong:
       return "\033[1m";
   }
   return "";
@@ -56,7 +56,7 @@ class Stream {
     if ((!whole || std::fflush(to_) != 0) && failed_ == 0) failed_ = errno;
   }
   int failed() const { return failed_; }  // errno of the first failed write; 0: none
-  void answer(std::string_view text) { write(terminal_ ? but_for_colours(text) : std::string(text)); }
+  void answer(std::string_view text) { write(terminal_ ? printable_with_colours(text) : std::string(text)); }
   void output(std::string_view bytes) {
     const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
     if (!text.empty()) open_line_ = !text.ends_with('\n');
@@ -101,17 +101,17 @@ void end_open_line() {
 
 }  // namespace
 
-std::string paint(Tone tone, std::string_view text, bool to_stderr) {
+std::string paint(OutputStyle tone, std::string_view text, bool to_stderr) {
   static const bool colours[2] = {::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                                   ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
-  if (tone == Tone::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
+  if (tone == OutputStyle::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
   return std::string(code_of(tone)) + std::string(text) + "\033[0m";
 }
 
-void say(std::string_view line) {
+void print_message(std::string_view line) {
   end_open_line();
   std::string text;
-  for (char c : but_for_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
+  for (char c : printable_with_colours(line)) text += c == '\n' ? "\n  " : std::string(1, c);
   err().write(text + "\n");
 }
 
@@ -120,7 +120,7 @@ void print(std::string_view text) { out().answer(text); }
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
-constexpr std::size_t kGap = 2, kLeastCell = 6;
+constexpr std::size_t kGap = 2, kMinCellWidth = 6;
 
 std::vector<std::size_t> widths_of(const Rows& rows) {
   std::vector<std::size_t> widths;
@@ -144,14 +144,14 @@ bool is_moment(std::string_view cell) {
 }
 
 // REQUIRES: a coloured cell has one colour for the whole text.
-std::string cut(const std::string& cell, std::size_t most) {
+std::string cut(const std::string& cell, std::size_t max) {
   constexpr std::string_view kPlain = "\033[0m";
-  if (columns(cell) <= most) return cell;
+  if (columns(cell) <= max) return cell;
   const std::size_t begin = cell.starts_with('\033') ? cell.find('m') + 1 : 0;
   const bool coloured = begin > 0 && cell.ends_with(kPlain);
-  if (!coloured) return shortened(cell, most);
+  if (!coloured) return shortened(cell, max);
   const std::size_t inner = cell.size() - begin - kPlain.size();
-  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, inner), most) + std::string(kPlain);
+  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, inner), max) + std::string(kPlain);
 }
 
 std::size_t screen_columns() {
@@ -180,7 +180,7 @@ void fit(Rows& rows, std::size_t screen) {
     for (std::size_t i = 1; i < widths.size(); ++i) {
       if (!moments.contains(i) && (widest == 0 || widths[i] > widths[widest])) widest = i;
     }
-    if (widest == 0 || widths[widest] <= kLeastCell) break;
+    if (widest == 0 || widths[widest] <= kMinCellWidth) break;
     --widths[widest];
   }
   for (auto& row : rows) {
@@ -194,8 +194,8 @@ namespace {
 
 // Wraps the last cell of a row below itself, if it is plain text that is too wide for the screen.
 std::string hung(const std::string& cell, std::size_t indent, std::size_t screen) {
-  constexpr std::size_t kLeastText = 24;
-  if (screen < indent + kLeastText || indent + columns(cell) <= screen || cell.find('\033') != std::string::npos)
+  constexpr std::size_t kMinTextBytes = 24;
+  if (screen < indent + kMinTextBytes || indent + columns(cell) <= screen || cell.find('\033') != std::string::npos)
     return cell;
   std::string out;
   for (char c : wrapped(cell, screen - indent)) out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
@@ -229,7 +229,7 @@ void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()
 
 void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
-bool has_lost_reader() {
+bool is_output_closed() {
   const auto lost = [](int fd) {
     struct stat is {};
     if (::fstat(fd, &is) != 0 || (!S_ISFIFO(is.st_mode) && !S_ISSOCK(is.st_mode))) return false;
@@ -239,12 +239,12 @@ bool has_lost_reader() {
   return lost(STDOUT_FILENO) || lost(STDERR_FILENO);
 }
 
-int finish(const Result<int>& code) { return code ? *code : complain(code.error()); }
+int finish(const Result<int>& code) { return code ? *code : print_error(code.error()); }
 
-int leave(int code) {
+int exit_process(int code) {
   const int failed = out().failed();
   if (failed == 0 || failed == EPIPE) return code;
-  return complain(
+  return print_error(
       {Code::io, fmt::format("the answer could not be written to standard output: {}", errno_text(failed))});
 }
 
@@ -254,18 +254,18 @@ bool json_errors = false;
 
 }  // namespace
 
-void complain_in_json() { json_errors = true; }
-bool complains_in_json() { return json_errors; }
+void print_errors_as_json() { json_errors = true; }
+bool prints_errors_as_json() { return json_errors; }
 
-int complain(const Error& error) { return complain(error, exit_code(error)); }
+int print_error(const Error& error) { return print_error(error, exit_code(error)); }
 
-int complain(const Error& error, int exit) {
+int print_error(const Error& error, int exit) {
   if (json_errors) {
-    const nlohmann::json shown = {{"code", word(error.code)}, {"message", error.message}, {"exit", exit}};
-    say(dump_json({{"error", shown}}));
+    const nlohmann::json shown = {{"code", to_string(error.code)}, {"message", error.message}, {"exit", exit}};
+    print_message(dump_json({{"error", shown}}));
     return exit;
   }
-  say(paint(Tone::bad, "mycojobs: ", true) + error.message);
+  print_message(paint(OutputStyle::bad, "mycojobs: ", true) + error.message);
   return exit;
 }
 

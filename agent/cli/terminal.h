@@ -15,13 +15,13 @@
 
 namespace mycojobs {
 
-enum class Tone { plain, good, bad, warn, faint, strong };
+enum class OutputStyle { plain, good, bad, warn, faint, strong };
 // Adds colours if the stream is a terminal and NO_COLOR is not set.
-std::string paint(Tone, std::string_view text, bool to_stderr = false);
+std::string paint(OutputStyle, std::string_view text, bool to_stderr = false);
 
 // Prints a message on stderr. Untrusted text in it cannot move the cursor or start a line: line breaks are followed by
 // an indentation.
-void say(std::string_view line);
+void print_message(std::string_view line);
 // Prints a result on stdout: unchanged to a pipe or file, without control codes other than colours to a terminal.
 void print(std::string_view text);
 // Prints columns that are as wide as their widest cell; the first row is the heading. Line breaks in cells become
@@ -32,21 +32,21 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 // file is complete.
 void print_list(std::vector<std::vector<std::string>> rows);
 // Forwards output of a job to the same stream: byte for byte to a pipe or file, as displayable text to a terminal.
-// say() ends an unfinished line of the job first.
+// print_message() ends an unfinished line of the job first.
 void print_output(bool is_err, std::string_view bytes);
 void print_log(const Log&);  // the same for a log line; all streams but stdout go to stderr
-// Prints "mycojobs: message" on stderr, or {"error": {code, message, exit}} after complain_in_json(). Returns
+// Prints "mycojobs: message" on stderr, or {"error": {code, message, exit}} after print_errors_as_json(). Returns
 // exit_code(error).
-int complain(const Error&);
-int complain(const Error&, int exit);  // returns another exit code
-void complain_in_json();
-bool complains_in_json();
+int print_error(const Error&);
+int print_error(const Error&, int exit);  // returns another exit code
+void print_errors_as_json();
+bool prints_errors_as_json();
 // Returns true once standard output or standard error is a pipe or socket that its reader has closed. Writes nothing.
-bool has_lost_reader();
+bool is_output_closed();
 // Returns the exit code of a command; prints its error.
 int finish(const Result<int>& code);
 // Returns code, or EX_IOERR if a result could not be written ("no space left"). A closed pipe is not an error.
-int leave(int code);
+int exit_process(int code);
 
 int exit_code(const Error&);
 // 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom

@@ -62,7 +62,9 @@ std::string painted(const std::string& diff, std::string_view by) {
   while (!left.empty()) {
     const auto end = left.find('\n');
     const auto line = left.substr(0, end);
-    const Tone tone = line.starts_with('-') ? Tone::bad : line.starts_with('+') ? Tone::good : Tone::plain;
+    const OutputStyle tone = line.starts_with('-')   ? OutputStyle::bad
+                             : line.starts_with('+') ? OutputStyle::good
+                                                     : OutputStyle::plain;
     out += std::string(by) + paint(tone, printable(line)) + '\n';
     left.remove_prefix(end == left.npos ? left.size() : end + 1);
   }
@@ -72,7 +74,7 @@ std::string painted(const std::string& diff, std::string_view by) {
 // --- check
 
 Result<int> check_manifest(const Invocation& call) {
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   MJ_TRY(read, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
   if (!read.manifest) {
     print_problems(call, read.problems);
@@ -100,23 +102,23 @@ Result<int> check_manifest(const Invocation& call) {
     return 0;
   }
   print(fmt::format("{}: {}, {}, {}, manifest {}\n", one_line(manifest.name),
-                    counted(manifest.workflows.size(), "workflow"), counted(own, "effect"),
-                    counted(manifest.subscriptions.size(), "subscription"), manifest.hash));
+                    count_with_noun(manifest.workflows.size(), "workflow"), count_with_noun(own, "effect"),
+                    count_with_noun(manifest.subscriptions.size(), "subscription"), manifest.hash));
   return 0;
 }
 
 // --- test
 
-struct Loaded {
+struct LoadedManifest {
   ScenarioFile scenarios;
   YamlText places;
   ManifestCatalog catalog;
   std::map<std::string, HistoryManifest> manifests;  // by hash
-  ScenarioWorld world{catalog, "", {}};
+  ScenarioDeployment deployment{catalog, "", {}};
 };
 
 // Adds the manifest of this file to the catalog and returns its hash; empty: the manifest has problems.
-Result<std::string> load_manifest(const Invocation& call, const std::string& file, Loaded& out,
+Result<std::string> load_manifest(const Invocation& call, const std::string& file, LoadedManifest& out,
                                   std::vector<FileProblem>& problems) {
   MJ_TRY(read, read_manifest_file(engine_options(call.settings), file));
   problems.insert(problems.end(), read.problems.begin(), read.problems.end());
@@ -127,23 +129,24 @@ Result<std::string> load_manifest(const Invocation& call, const std::string& fil
 }
 
 // Returns the scenarios with their manifests; nullptr: there are problems.
-Result<std::unique_ptr<Loaded>> load_scenarios(const Invocation& call, const std::string& file,
-                                               const std::string& other_manifest, std::vector<FileProblem>& problems) {
+Result<std::unique_ptr<LoadedManifest>> load_scenarios(const Invocation& call, const std::string& file,
+                                                       const std::string& other_manifest,
+                                                       std::vector<FileProblem>& problems) {
   MJ_TRY(document, read_json_file(file));
   problems = std::move(document.problems);
   if (!document.document) return nullptr;
   auto read = read_scenarios(*document.document);
   problems = located(file, document.places, std::move(read.problems));
   if (!read.file) return nullptr;
-  auto out = std::make_unique<Loaded>();
+  auto out = std::make_unique<LoadedManifest>();
   out->scenarios = std::move(*read.file), out->places = std::move(document.places);
   const fs::path folder = fs::path(file).parent_path();
   const std::string own = other_manifest.empty() ? (folder / out->scenarios.manifest).string() : other_manifest;
   MJ_TRY(hash, load_manifest(call, own, *out, problems));
-  out->world.manifest = hash;
+  out->deployment.manifest = hash;
   for (const auto& name : manifests_of(out->scenarios)) {
     MJ_TRY(applied, load_manifest(call, (folder / name).string(), *out, problems));
-    out->world.files[name] = applied;
+    out->deployment.files[name] = applied;
   }
   if (!problems.empty()) return nullptr;
   return out;
@@ -156,14 +159,14 @@ Result<void> write_file(const std::string& file, const std::string& text) {
   return fail(Code::io, file + ": cannot be written: " + errno_text(errno));
 }
 
-WorkflowHistory history_of(const Loaded& loaded, const Played& played) {
+WorkflowHistory history_of(const LoadedManifest& loaded, const ScenarioResult& played) {
   WorkflowHistory history;
-  history.world = played.world.id, history.facts = played.history;
+  history.deployment = played.deployment.id, history.facts = played.history;
   for (const auto& [hash, manifest] : loaded.manifests) history.manifests.push_back(manifest);
   return history;
 }
 
-struct Tested {
+struct ScenarioTestSummary {
   std::size_t played = 0, failed = 0;
   json files = json::array();
   std::optional<std::string> history;
@@ -180,14 +183,14 @@ std::string mismatch_text(const FileProblem& at, const Mismatch& mismatch) {
 }
 
 // Reports a scenario: a row for --json, and lines for users.
-void tell_played(const Invocation& call, const std::string& file, const Loaded& loaded, const Scenario& scenario,
-                 const Played& played, Tested& tested) {
+void print_scenario_result(const Invocation& call, const std::string& file, const LoadedManifest& loaded,
+                           const Scenario& scenario, const ScenarioResult& played, ScenarioTestSummary& tested) {
   ++tested.played;
   const bool good = played.mismatches.empty();
   tested.failed += good ? 0 : 1;
   json problems = json::array();
-  std::string text =
-      paint(good ? Tone::good : Tone::bad, good ? "  ok    " : "  FAIL  ") + one_line(scenario.name) + '\n';
+  std::string text = paint(good ? OutputStyle::good : OutputStyle::bad, good ? "  ok    " : "  FAIL  ") +
+                     one_line(scenario.name) + '\n';
   for (const auto& mismatch : played.mismatches) {
     const FileProblem at = located(file, loaded.places, {{mismatch.path, mismatch.what}}).front();
     text += mismatch_text(at, mismatch);
@@ -200,7 +203,7 @@ void tell_played(const Invocation& call, const std::string& file, const Loaded& 
   if (!call.json) print(text);
 }
 
-Result<void> test_file(const Invocation& call, const std::string& file, Tested& tested) {
+Result<void> test_file(const Invocation& call, const std::string& file, ScenarioTestSummary& tested) {
   std::vector<FileProblem> problems;
   MJ_TRY(loaded, load_scenarios(call, file, call.get("manifest"), problems));
   tested.files.push_back({{"file", to_utf8(file)}, {"problems", to_json(problems)}, {"scenarios", json::array()}});
@@ -211,13 +214,13 @@ Result<void> test_file(const Invocation& call, const std::string& file, Tested& 
     return {};
   }
   workflow::Engines engines(engine_options(call.settings), 1);
-  const WorkflowEngine engine = engines.as_function();
+  const StepEngine engine = engines.as_function();
   const std::string wanted = call.get("name");
   for (const auto& scenario : loaded->scenarios.scenarios) {
     if (scenario.name.find(wanted) == std::string::npos) continue;
-    const Played played = play(loaded->scenarios, scenario, loaded->world, engine);
-    if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
-    tell_played(call, file, *loaded, scenario, played, tested);
+    const ScenarioResult played = run_scenario(loaded->scenarios, scenario, loaded->deployment, engine);
+    if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
+    print_scenario_result(call, file, *loaded, scenario, played, tested);
     if (!call.has("history")) continue;
     MJ_TRY(history, write_history(history_of(*loaded, played)));
     tested.history = std::move(history);
@@ -226,14 +229,14 @@ Result<void> test_file(const Invocation& call, const std::string& file, Tested& 
 }
 
 Result<int> test_scenarios(const Invocation& call) {
-  leave_at_stop_signals();
-  Tested tested;
+  exit_on_stop_signals();
+  ScenarioTestSummary tested;
   const std::uint64_t begun = call.parts.clock.boot_ms();
   for (const auto& file : call.arguments) MJ_CHECK(test_file(call, file, tested));
   const std::uint64_t took = call.parts.clock.boot_ms() - begun;
   if (tested.history) MJ_CHECK(write_file(call.get("history"), *tested.history));
   if (tested.played == 0 && tested.failed == 0)
-    return fail(Code::not_found, "no scenario has " + shown(call.get("name"), 200) + " in its name");
+    return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
   const bool good = tested.failed == 0;
   if (call.json)
     print(dump_json({{"ok", good},
@@ -244,29 +247,29 @@ Result<int> test_scenarios(const Invocation& call) {
                     2) +
           "\n");
   else
-    print(fmt::format(
-        "{}, {} ms: {}\n", counted(tested.played, "scenario"), took,
-        good ? paint(Tone::good, "all as expected") : paint(Tone::bad, fmt::format("{} failed", tested.failed))));
+    print(fmt::format("{}, {} ms: {}\n", count_with_noun(tested.played, "scenario"), took,
+                      good ? paint(OutputStyle::good, "all as expected")
+                           : paint(OutputStyle::bad, fmt::format("{} failed", tested.failed))));
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 // --- copies of worlds for simulation
 
-struct WorldCopy {
-  WorldState world;
+struct DeploymentCopy {
+  DeploymentState deployment;
   ManifestCatalog catalog;
 };
 
-Result<WorldCopy> copy_of_history(const std::string& file) {
+Result<DeploymentCopy> copy_of_history(const std::string& file) {
   MJ_TRY(text, read_script(file, kMaxHistoryBytes));
   auto history = read_history(text);
   if (!history) return fail(std::move(history).error(), file);
   MJ_TRY(catalog, catalog_of(*history));
-  MJ_TRY(world, world_of(*history));
-  return WorldCopy{std::move(world), std::move(catalog)};
+  MJ_TRY(deployment, deployment_of(*history));
+  return DeploymentCopy{std::move(deployment), std::move(catalog)};
 }
 
-Result<WorldCopy> copy_of_scenario(const Invocation& call, const std::string& file) {
+Result<DeploymentCopy> copy_of_scenario(const Invocation& call, const std::string& file) {
   std::vector<FileProblem> problems;
   MJ_TRY(loaded, load_scenarios(call, file, "", problems));
   if (!loaded) return fail(Code::invalid, join(problems));
@@ -274,25 +277,26 @@ Result<WorldCopy> copy_of_scenario(const Invocation& call, const std::string& fi
   for (const auto& scenario : loaded->scenarios.scenarios) {
     if (scenario.name.find(call.get("name")) == std::string::npos) continue;
     if (wanted != nullptr)
-      return fail(Code::invalid, "several scenarios are meant: " + shown(wanted->name, 100) + ", " +
-                                     shown(scenario.name, 100) + "; --name says which");
+      return fail(Code::invalid, "several scenarios are meant: " + excerpt(wanted->name, 100) + ", " +
+                                     excerpt(scenario.name, 100) + "; --name says which");
     wanted = &scenario;
   }
   if (wanted == nullptr)
-    return fail(Code::not_found, "no scenario has " + shown(call.get("name"), 200) + " in its name");
+    return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
   workflow::Engines engines(engine_options(call.settings), 1);
-  Played played = play(loaded->scenarios, *wanted, loaded->world, engines.as_function());
-  if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
+  ScenarioResult played = run_scenario(loaded->scenarios, *wanted, loaded->deployment, engines.as_function());
+  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
   if (!played.mismatches.empty())
     return fail(Code::invalid, file + ": the scenario is not as it expects: " + played.mismatches.front().what);
-  return WorldCopy{std::move(played.world), std::move(loaded->catalog)};
+  return DeploymentCopy{std::move(played.deployment), std::move(loaded->catalog)};
 }
 
 // Parses the value "NAME=JSON" of a flag.
 Result<std::pair<std::string, std::string>> named_json(const std::string& text, std::string_view flag) {
   const auto end = text.find('=');
   const std::string value = end == text.npos ? "" : text.substr(end + 1);
-  if (!parse_exact_json(value)) return fail(Code::invalid, fmt::format("--{}: {}: NAME=JSON", flag, shown(text, 200)));
+  if (!parse_exact_json(value))
+    return fail(Code::invalid, fmt::format("--{}: {}: NAME=JSON", flag, excerpt(text, 200)));
   return std::pair(text.substr(0, end), value);
 }
 const std::vector<std::string>& all_of(const Invocation& call, std::string_view flag) {
@@ -343,7 +347,7 @@ void print_shadow(const Invocation& call, const ShadowReport& report) {
   print(fmt::format("instances that differ: {}\n",
                     report.changed.empty() ? "none" : std::to_string(report.changed.size())));
   for (const auto& each : report.changed) {
-    print(fmt::format("  {}  {}{}\n", one_line(shown(each.cell)), word(each.status),
+    print(fmt::format("  {}  {}{}\n", one_line(shown(each.cell)), to_string(each.status),
                       each.failure.empty() ? "" : ": " + one_line(each.message)));
     const auto text = [](const std::optional<std::string>& cbor) {
       return dump_json(cbor ? readable_cbor(*cbor) : json(nullptr), 2);
@@ -351,7 +355,7 @@ void print_shadow(const Invocation& call, const ShadowReport& report) {
     print(painted(show_diff(line_diff(text(each.was), text(each.is)), 3), "    "));
   }
   for (const auto& each : report.refused) print("refused: " + one_line(each) + "\n");
-  print(fmt::format("{} of code{}; what other inputs would bring is not known\n", counted(report.steps, "step"),
+  print(fmt::format("{} of code{}; what other inputs would bring is not known\n", count_with_noun(report.steps, "step"),
                     report.cut ? ", and more to do: --steps" : ""));
 }
 
@@ -360,7 +364,7 @@ namespace {
 // --- simulate
 
 Result<int> simulate_manifest(const Invocation& call) {
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   MJ_TRY(read, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
   if (!read.manifest) {
     print_problems(call, read.problems);
@@ -368,8 +372,8 @@ Result<int> simulate_manifest(const Invocation& call) {
   }
   if (call.has("history") && call.has("scenario"))
     return fail(Code::invalid, "--history and --scenario: the world is the one or the other");
-  WorldCopy copy;
-  copy.world.id = "simulation/" + read.manifest->name;
+  DeploymentCopy copy;
+  copy.deployment.id = "simulation/" + read.manifest->name;
   if (call.has("history")) {
     MJ_TRY(given, copy_of_history(call.get("history")));
     copy = std::move(given);
@@ -381,18 +385,19 @@ Result<int> simulate_manifest(const Invocation& call) {
   copy.catalog.add(read.manifest);
   MJ_TRY(settings, shadow_settings(call, *read.manifest));
   workflow::Engines engines(engine_options(call.settings), 1);
-  const ShadowReport report = simulate(std::move(copy.world), copy.catalog, settings, engines.as_function());
-  if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
+  const ShadowReport report = simulate(std::move(copy.deployment), copy.catalog, settings, engines.as_function());
+  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
   print_shadow(call, report);
   return report.refused.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 // --- diff
 
-void print_differences(const std::vector<ManifestDifference>& all, const std::optional<UpgradeOutlook>& live) {
+void print_differences(const std::vector<ManifestDifference>& all, const std::optional<UpgradeImpact>& live) {
   if (all.empty()) print("nothing differs\n");
   for (const auto& each : all) {
-    print(paint(Tone::strong, fmt::format("{} {}: {}", each.part, one_line(each.name), word(each.change))) + "\n");
+    print(paint(OutputStyle::strong, fmt::format("{} {}: {}", each.part, one_line(each.name), to_string(each.change))) +
+          "\n");
     for (const auto& follows : each.effects) print("  " + one_line(follows) + "\n");
     print(painted(each.text, "    "));
   }
@@ -409,7 +414,7 @@ void print_differences(const std::vector<ManifestDifference>& all, const std::op
 }
 
 Result<int> diff_manifests(const Invocation& call) {
-  leave_at_stop_signals();
+  exit_on_stop_signals();
   MJ_TRY(before, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
   MJ_TRY(after, read_manifest_file(engine_options(call.settings), call.arguments.at(1)));
   if (!before.manifest || !after.manifest) {
@@ -419,10 +424,10 @@ Result<int> diff_manifests(const Invocation& call) {
     return EX_DATAERR;
   }
   const auto all = differences(*before.document, *before.manifest, *after.document, *after.manifest);
-  std::optional<UpgradeOutlook> live;
+  std::optional<UpgradeImpact> live;
   if (call.has("history")) {
     MJ_TRY(copy, copy_of_history(call.get("history")));
-    live = outlook(copy.world, copy.catalog, *after.manifest);
+    live = upgrade_impact(copy.deployment, copy.catalog, *after.manifest);
   }
   if (call.json) {
     json out{{"before", before.manifest->hash}, {"after", after.manifest->hash}, {"differences", to_json(all)}};

@@ -33,27 +33,27 @@ using nlohmann::json;
 constexpr int kTailMs = 250;              // interval of reading a followed journal
 constexpr std::size_t kShownBytes = 200;  // maximum bytes of a value in a table
 
-struct OpenedWorlds {
-  Opened opened;
-  std::unique_ptr<WorkflowStore> worlds;
-  service::Caller by;
-  service::WorldStores in() { return {*opened.store, *worlds}; }
+struct OpenedDeployments {
+  OpenedStore opened;
+  std::unique_ptr<WorkflowStore> deployments;
+  service::RequestContext by;
+  service::WorkflowStores in() { return {*opened.store, *deployments}; }
 };
-Result<OpenedWorlds> open_worlds(const Invocation& call) {
-  OpenedWorlds out;
-  MJ_TRY(by, who_asks(call));
+Result<OpenedDeployments> open_deployments(const Invocation& call) {
+  OpenedDeployments out;
+  MJ_TRY(by, request_context(call));
   out.by = by;
   MJ_TRY(opened, open_to_answer(call));
   out.opened = std::move(opened);
-  MJ_TRY(worlds, out.opened.session.stores->open_workflows());
-  out.worlds = std::move(worlds);
+  MJ_TRY(deployments, out.opened.session.stores->open_workflows());
+  out.deployments = std::move(deployments);
   return out;
 }
 
 std::string typed(const Invocation& call, std::size_t index) {
   return index < call.arguments.size() ? call.arguments[index] : "";
 }
-service::Instance instance_argument(const Invocation& call) { return {typed(call, 0), typed(call, 1)}; }
+service::InstanceReference instance_argument(const Invocation& call) { return {typed(call, 0), typed(call, 1)}; }
 
 std::string cell_text(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : dump_json(value);
@@ -68,9 +68,9 @@ int print_json(const json& value) {
   return 0;
 }
 
-Tone tone_of_status(std::string_view status) {
-  if (status == "failed") return Tone::bad;
-  return status == "running" ? Tone::strong : status == "waiting" ? Tone::plain : Tone::good;
+OutputStyle tone_of_status(std::string_view status) {
+  if (status == "failed") return OutputStyle::bad;
+  return status == "running" ? OutputStyle::strong : status == "waiting" ? OutputStyle::plain : OutputStyle::good;
 }
 
 // ---- apply, send ----
@@ -78,7 +78,7 @@ Tone tone_of_status(std::string_view status) {
 Result<int> apply(const Invocation& call) {
   MJ_TRY(file, read_manifest_file(engine_options(call.settings), typed(call, 0)));
   if (!file.manifest) return fail(Code::invalid, join(file.problems));
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   service::ApplyWorkflow request;
   request.code = std::move(file.code);
   if (call.has("owner")) {
@@ -87,7 +87,7 @@ Result<int> apply(const Invocation& call) {
   }
   MJ_TRY(done, service::apply_workflow(open.by, open.in(), *file.document, request));
   if (call.json)
-    return print_json({{"manifest", done.world},
+    return print_json({{"manifest", done.deployment},
                        {"hash", done.hash},
                        {"replaced", done.replaced},
                        {"repeated", done.repeated},
@@ -95,22 +95,24 @@ Result<int> apply(const Invocation& call) {
   const std::string how = done.repeated           ? "was in force already"
                           : done.replaced.empty() ? "is in force"
                                                   : "is in force instead of " + done.replaced.substr(0, 12);
-  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(done.world), done.hash.substr(0, 12), how,
+  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(done.deployment), done.hash.substr(0, 12), how,
                     done.owner));
   return 0;
 }
 
 // Repeats the call while the store is unavailable. The idempotency key ensures that the event is sent once.
-Result<service::SentEvent> send_once(const Invocation& call, OpenedWorlds& open, const service::SendEvent& request) {
+Result<service::SentEvent> send_once(const Invocation& call, OpenedDeployments& open,
+                                     const service::SendEvent& request) {
   service::SentEvent sent;
-  auto done = while_away(call, open.opened, false, [&](Store& store) -> Result<void> {
-    MJ_TRY(worlds, open.opened.session.stores->open_workflows());
-    MJ_TRY(posted, service::send_event(open.by, {store, *worlds}, request));
+  auto done = describe_missing_agents(call, open.opened, false, [&](Store& store) -> Result<void> {
+    MJ_TRY(deployments, open.opened.session.stores->open_workflows());
+    MJ_TRY(posted, service::send_event(open.by, {store, *deployments}, request));
     sent = std::move(posted);
     return {};
   });
   if (done) return sent;
-  if (done.error().code != Code::unavailable) return tl::unexpected(as_typed(call, std::move(done).error()));
+  if (done.error().code != Code::unavailable)
+    return tl::unexpected(with_original_arguments(call, std::move(done).error()));
   return fail(Code::unavailable,
               fmt::format("{}; whether the event was sent is not known: the same command with --idempotency-key {} "
                           "sends it once",
@@ -122,10 +124,10 @@ Result<int> send(const Invocation& call) {
   request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
   request.traceparent = call.get("traceparent");
   if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   MJ_TRY(sent, send_once(call, open, request));
   if (call.json)
-    return print_json({{"manifest", sent.world},
+    return print_json({{"manifest", sent.deployment},
                        {"event", sent.event},
                        {"id", sent.id},
                        {"repeated", sent.repeated},
@@ -139,7 +141,7 @@ Result<int> send(const Invocation& call) {
 // ---- queries ----
 
 Result<int> list(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   MJ_TRY(rows, service::list_workflows(open.by, open.in()));
   if (call.json) return print_json(rows);
   std::vector<std::vector<std::string>> table{
@@ -158,8 +160,9 @@ Result<int> list(const Invocation& call) {
 
 Result<int> cells(const Invocation& call) {
   MJ_TRY(limit, count_flag(call, "limit", 100));
-  MJ_TRY(open, open_worlds(call));
-  MJ_TRY(rows, as_typed(call, service::list_cells(open.by, open.in(), {typed(call, 0), call.get("status"), limit})));
+  MJ_TRY(open, open_deployments(call));
+  MJ_TRY(rows, with_original_arguments(
+                   call, service::list_cells(open.by, open.in(), {typed(call, 0), call.get("status"), limit})));
   if (call.json) return print_json(rows);
   std::vector<std::vector<std::string>> table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
   for (const json& row : rows) {
@@ -173,11 +176,11 @@ Result<int> cells(const Invocation& call) {
 }
 
 Result<int> show(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   MJ_TRY(found, service::show_instance(open.by, open.in(), instance_argument(call)));
   if (call.json) return print_json(found);
   const std::string status = found["status"];
-  print(fmt::format("{} {}  {}\n", paint(Tone::strong, cell_text(found["workflow"])), cell_text(found["key"]),
+  print(fmt::format("{} {}  {}\n", paint(OutputStyle::strong, cell_text(found["workflow"])), cell_text(found["key"]),
                     paint(tone_of_status(status), status)));
   if (found.contains("message"))
     print("error    " + cell_text(found["failure"]) + ": " + cell_text(found["message"]) + "\n");
@@ -233,9 +236,10 @@ Result<int> timeline(const Invocation& call) {
     return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
   if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
     return fail(Code::invalid, "--before: a height, a whole number above 0");
-  MJ_TRY(open, open_worlds(call));
-  MJ_TRY(rows, as_typed(call, service::instance_timeline(open.by, open.in(), instance_argument(call), request)));
-  if (rows.size() == request.limit) say("earlier facts: --before " + rows.front()["height"].dump());
+  MJ_TRY(open, open_deployments(call));
+  MJ_TRY(rows, with_original_arguments(
+                   call, service::instance_timeline(open.by, open.in(), instance_argument(call), request)));
+  if (rows.size() == request.limit) print_message("earlier facts: --before " + rows.front()["height"].dump());
   if (call.json) return print_json(rows);
   std::vector<std::vector<std::string>> table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
   for (const json& fact : rows) table.push_back(fact_row(fact, false));
@@ -244,47 +248,47 @@ Result<int> timeline(const Invocation& call) {
 }
 
 // Prints the log of an instance in whole lines, with the effect and its job.
-class FrameLines {
+class LogFramePrinter {
  public:
   void print_page(const service::InstanceLog& page) {
     for (const service::LogFrame& frame : page.frames) {
-      Of& of = of_[frame.carrier];
+      EffectLog& of = of_[frame.effect_ref];
       of.effect = frame.effect;
-      of.lines.take(frame.line, [&](const Log& line) { print_line(frame.carrier, of, line); });
+      of.lines.take(frame.line, [&](const Log& line) { print_line(frame.effect_ref, of, line); });
     }
-    for (const std::string& carrier : page.over) end(carrier);
+    for (const std::string& effect_ref : page.over) end(effect_ref);
   }
   void end_all() {
     while (!of_.empty()) end(std::string(of_.begin()->first));
   }
 
  private:
-  struct Of {
+  struct EffectLog {
     std::string effect;
     LogLines lines;
   };
-  void end(const std::string& carrier) {
-    const auto found = of_.find(carrier);
+  void end(const std::string& effect_ref) {
+    const auto found = of_.find(effect_ref);
     if (found == of_.end()) return;
-    found->second.lines.finish([&](const Log& line) { print_line(carrier, found->second, line); });
+    found->second.lines.finish([&](const Log& line) { print_line(effect_ref, found->second, line); });
     of_.erase(found);
   }
-  static void print_line(const std::string& carrier, const Of& of, const Log& line) {
-    const std::string whose = cell_text(of.effect) + ' ' + cell_text(carrier);
+  static void print_line(const std::string& effect_ref, const EffectLog& of, const Log& line) {
+    const std::string whose = cell_text(of.effect) + ' ' + cell_text(effect_ref);
     const bool plain = line.stream == LogStream::out;
-    print(paint(plain ? Tone::faint : Tone::warn, whose + " | ") + printable(line.text) + "\n");
+    print(paint(plain ? OutputStyle::faint : OutputStyle::warn, whose + " | ") + printable(line.text) + "\n");
   }
-  std::map<std::string, Of> of_;  // by the job or flow that performs the effect
+  std::map<std::string, EffectLog> of_;  // by the job or flow that performs the effect
 };
 
 Result<int> instance_logs(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   service::ManifestCache manifests;
-  const service::WorldStores in{*open.opened.store, *open.worlds, &manifests};
+  const service::WorkflowStores in{*open.opened.store, *open.deployments, &manifests};
   service::LogRequest request;
-  FrameLines lines;
+  LogFramePrinter lines;
   for (;;) {
-    MJ_TRY(page, as_typed(call, service::instance_log(open.by, in, instance_argument(call), request)));
+    MJ_TRY(page, with_original_arguments(call, service::instance_log(open.by, in, instance_argument(call), request)));
     if (call.json)
       for (const service::LogFrame& frame : page.frames) print(dump_json(to_json(frame)) + "\n");
     else
@@ -299,18 +303,18 @@ Result<int> instance_logs(const Invocation& call) {
 }
 
 Result<int> explain_it(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   MJ_TRY(flows, open.opened.session.stores->open_flows());
   MJ_TRY(leader, flows->leader(context_of(call)));
-  const service::Instance of = instance_argument(call);
+  const service::InstanceReference of = instance_argument(call);
   MJ_TRY(reasons, service::explain_instance(open.by, open.in(), of, leader.first));
   if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"reasons", reasons}});
   for (const json& reason : reasons) {
     print(fmt::format("{} {}  {}\n", one_line(of.workflow), one_line(of.key), cell_text(reason["cause"])));
-    print(fmt::format("  {}   {}\n", paint(Tone::strong, "reason"), cell_text(reason["reason"])));
+    print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), cell_text(reason["reason"])));
     for (const json& line : reason["evidence"])
-      print(fmt::format("  {} {}\n", paint(Tone::faint, "evidence"), cell_text(line)));
-    print(fmt::format("  {}     {}\n", paint(Tone::strong, "next"), cell_text(reason["next"])));
+      print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), cell_text(line)));
+    print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), cell_text(reason["next"])));
   }
   return 0;
 }
@@ -319,7 +323,7 @@ Result<int> tail(const Invocation& call) {
   std::uint64_t after = 0;
   if (call.has("after") && !parse_u64(call.get("after"), after))
     return fail(Code::invalid, "--after: a height, a whole number");
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   for (;;) {
     MJ_TRY(page, service::read_facts(open.by, open.in(), typed(call, 0), after, 1000));
     for (const json& fact : page["facts"]) {
@@ -342,56 +346,57 @@ Result<int> tail(const Invocation& call) {
 // ---- answers ----
 
 Result<int> answer(const Invocation& call, bool approved) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   const service::AnswerApproval request{instance_argument(call), call.get("intent"), approved, call.get("comment")};
-  MJ_TRY(intent, as_typed(call, service::answer_approval(open.by, open.in(), request)));
+  MJ_TRY(intent, with_original_arguments(call, service::answer_approval(open.by, open.in(), request)));
   if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
   print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
   return 0;
 }
 
-std::string instance_text(const service::Instance& of) {
+std::string instance_text(const service::InstanceReference& of) {
   return of.key.empty() ? of.workflow : of.workflow + ' ' + of.key;
 }
 
 Result<int> cancel_one(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
-  const service::Instance of = instance_argument(call);
-  MJ_CHECK(as_typed(call, service::cancel_instance(open.by, open.in(), of, call.get("reason"))));
+  MJ_TRY(open, open_deployments(call));
+  const service::InstanceReference of = instance_argument(call);
+  MJ_CHECK(with_original_arguments(call, service::cancel_instance(open.by, open.in(), of, call.get("reason"))));
   if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"cancelling", true}});
   print(one_line(instance_text(of)) + " is being cancelled\n");
   return 0;
 }
 
 Result<int> remove_one(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
-  const service::Instance of = instance_argument(call);
-  MJ_CHECK(as_typed(call, service::remove_instance(open.by, open.in(), of)));
-  tell_deleted(call, instance_text(of));
+  MJ_TRY(open, open_deployments(call));
+  const service::InstanceReference of = instance_argument(call);
+  MJ_CHECK(with_original_arguments(call, service::remove_instance(open.by, open.in(), of)));
+  print_deleted(call, instance_text(of));
   return 0;
 }
 
 // ---- replays ----
 
 Result<int> export_one(const Invocation& call) {
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   MJ_TRY(history, service::workflow_history(open.by, open.in(), typed(call, 0)));
   MJ_TRY(text, write_history(history));
   print(text);
   return 0;
 }
 
-int print_replayed(const Invocation& call, const service::ReplayedWorld& done, bool fails) {
-  json out{{"manifest", done.world}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
+int print_replayed(const Invocation& call, const service::ReplayResult& done, bool fails) {
+  json out{{"manifest", done.deployment}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
   if (done.differs) out["differs"] = {{"height", done.differs->height}, {"cell", shown(done.differs->cell)}};
   if (call.json)
     print_json(out);
   else if (done.differs)
-    say(fmt::format("{}: the step at height {} of {} gave another output{}", done.world, done.differs->height,
-                    shown(done.differs->cell), fails ? "; the instance has failed as nondeterministic" : ""));
+    print_message(fmt::format("{}: the step at height {} of {} gave another output{}", done.deployment,
+                              done.differs->height, shown(done.differs->cell),
+                              fails ? "; the instance has failed as nondeterministic" : ""));
   else
-    print(
-        fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.world, done.entries, done.steps));
+    print(fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.deployment, done.entries,
+                      done.steps));
   return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -404,21 +409,21 @@ Result<int> verify_history(const Invocation& call) {
   auto catalog = catalog_of(*history);
   if (!catalog) return fail(std::move(catalog).error(), file);
   workflow::Engines engines(engine_options(call.settings), 1);
-  WorldState world;
-  world.id = history->world;
-  const ReplayVerdict verdict = verify_replay(world, *catalog, history->facts, engines.as_function());
-  if (const auto trouble = engines.trouble()) return tl::unexpected(*trouble);
+  DeploymentState deployment;
+  deployment.id = history->deployment;
+  const ReplayVerdict verdict = verify_replay(deployment, *catalog, history->facts, engines.as_function());
+  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
   if (verdict.problem)
     return fail(Code::invalid, file + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-  const std::uint64_t entries = world.height + (verdict.differs ? 1 : 0);
-  return print_replayed(call, {history->world, entries, verdict.steps, verdict.differs}, false);
+  const std::uint64_t entries = deployment.height + (verdict.differs ? 1 : 0);
+  return print_replayed(call, {history->deployment, entries, verdict.steps, verdict.differs}, false);
 }
 
 Result<int> verify_replay_of(const Invocation& call) {
   if (call.has("history") == !call.arguments.empty())
     return fail(Code::invalid, "give a WORKFLOW, or --history FILE: whose journal is replayed");
   if (call.has("history")) return verify_history(call);
-  MJ_TRY(open, open_worlds(call));
+  MJ_TRY(open, open_deployments(call));
   workflow::Engines engines(engine_options(call.settings), context_of(call));
   const auto step = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     return engines.step(spec, manifest, request);

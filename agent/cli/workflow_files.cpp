@@ -77,11 +77,11 @@ bool stays_below(const fs::path& path) {
 class ManifestFiles {
  public:
   ManifestFiles(workflow::EngineOptions options, std::string file)
-      : look_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
+      : check_state_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
 
   Result<ManifestFile> whole() {
     MJ_TRY(read, read_json_file(file_));
-    places_ = std::move(read.places);
+    job_states_ = std::move(read.places);
     made_.document = read.document, made_.problems = std::move(read.problems);
     if (!made_.document) return std::move(made_);
     const auto named = modules_of(*made_.document);
@@ -91,20 +91,22 @@ class ManifestFiles {
     CodeFiles known = made_.code;
     for (const auto& missing : missing_) known[missing];  // each missing module is reported once
     auto manifest = read_manifest(*made_.document, std::move(known), ManifestUse::offered);
-    for (auto& each : located(file_, places_, std::move(manifest.problems))) made_.problems.push_back(std::move(each));
+    for (auto& each : located(file_, job_states_, std::move(manifest.problems)))
+      made_.problems.push_back(std::move(each));
     if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);
     return std::move(made_);
   }
 
  private:
   void refuse(const std::string& path, std::string message) {
-    for (auto& each : located(file_, places_, {{path, std::move(message)}})) made_.problems.push_back(std::move(each));
+    for (auto& each : located(file_, job_states_, {{path, std::move(message)}}))
+      made_.problems.push_back(std::move(each));
   }
   void read_module(const NamedModule& named) {
     if (made_.code.contains(named.module) || !seen_.insert(named.module).second) return;
     missing_.insert(named.module);
     if (!stays_below(named.module))
-      return refuse(named.path, shown(named.module, 200) + " is no path below the manifest");
+      return refuse(named.path, excerpt(named.module, 200) + " is no path below the manifest");
     const std::string at = (folder_ / named.module).string();
     auto text = read_script(at, kMaxFileBytes);
     if (!text) return refuse(named.path, text.error().message);
@@ -115,7 +117,7 @@ class ManifestFiles {
   Result<void> load(const NamedModule& named) {
     const auto code = made_.code.find(named.module);
     if (code == made_.code.end() || !loaded_.insert({named.module, named.entrypoint}).second) return {};
-    MJ_TRY(fault, look_.look(named.module, named.entrypoint, code->second));
+    MJ_TRY(fault, check_state_.check_code(named.module, named.entrypoint, code->second));
     if (!fault) return {};
     if (fault->no_entrypoint)
       return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + fault->message),
@@ -127,10 +129,10 @@ class ManifestFiles {
     return {};
   }
 
-  workflow::CodeLook look_;
+  workflow::CodeChecker check_state_;
   const std::string file_;
   const fs::path folder_;
-  YamlText places_;
+  YamlText job_states_;
   ManifestFile made_;
   std::set<std::string> seen_, missing_;
   std::set<std::pair<std::string, std::string>> loaded_;

@@ -25,7 +25,7 @@ ContextGauges::ContextGauges(std::shared_ptr<Metrics> metrics, Id context)
   metrics_->set(Metric::leads, {context_}, 0);
 }
 
-void ContextGauges::leads(bool leads) {
+void ContextGauges::set_leader(bool leads) {
   if (leads == leads_) return;
   leads_ = leads;
   metrics_->set(Metric::leads, {context_}, leads ? 1 : 0);
@@ -36,19 +36,19 @@ void ContextGauges::leads(bool leads) {
 
 void ContextGauges::forget() {
   for (const Metric metric : kOfContext) metrics_->forget(metric, {context_});
-  to_look_at_.clear();
+  to_check_.clear();
   found_.clear();
-  looked_at_ = 0;
+  scanned_ = 0;
 }
 
-Result<void> ContextGauges::look(Store& store, std::uint64_t now_boot_ms) {
-  if (!metrics_->wanted() || now_boot_ms < next_boot_ms_) return {};
+Result<void> ContextGauges::refresh_gauges(Store& store, std::uint64_t now_boot_ms) {
+  if (!metrics_->is_enabled() || now_boot_ms < next_boot_ms_) return {};
   const auto logged = [this](const Error* error) -> Result<void> {
     log_once_(error);
     if (error != nullptr && error->code == Code::unavailable) return tl::unexpected<Error>(*error);
     return {};
   };
-  if (looked_at_ >= to_look_at_.size()) {
+  if (scanned_ >= to_check_.size()) {
     next_boot_ms_ = now_boot_ms + kEveryMs;
     const auto known = store.known_queues(context_);
     if (!known) return logged(&known.error());
@@ -56,13 +56,13 @@ Result<void> ContextGauges::look(Store& store, std::uint64_t now_boot_ms) {
     if (const auto shown = show_kept(store); !shown) return logged(&shown.error());
     swept_boot_ms_ = next_boot_ms_;
   }
-  const auto left = std::span(to_look_at_).subspan(looked_at_);
-  const auto page = left.first(std::min(left.size(), QueueStore::kMostSurveyed));
+  const auto left = std::span(to_check_).subspan(scanned_);
+  const auto page = left.first(std::min(left.size(), QueueStore::kMaxSurveyed));
   const auto survey = store.survey(context_, page);
   if (!survey) return logged(&survey.error());
-  looked_at_ += page.size();
+  scanned_ += page.size();
   for (const Survey::Queue& each : survey->queues) found_[std::string(counted_queue(each.queue, types_))].add(each);
-  const bool all = looked_at_ >= to_look_at_.size();
+  const bool all = scanned_ >= to_check_.size();
   next_boot_ms_ = all ? std::max(swept_boot_ms_, now_boot_ms + kPageMs) : now_boot_ms + kPageMs;
   show(*survey);
   if (all) show_queues();
@@ -75,8 +75,8 @@ void ContextGauges::begin_sweep(const KnownQueues& known) {
   for (const TypeNames* types : {&types_of_this_build(), &known.types}) {
     for (const std::string& type : *types) names.insert(queue_key(type));
   }
-  to_look_at_.assign(names.begin(), names.end());
-  looked_at_ = 0;
+  to_check_.assign(names.begin(), names.end());
+  scanned_ = 0;
   types_ = known.types;
   for (auto& [label, queue] : found_) queue = {};  // A deleted queue counts as empty.
 }
@@ -98,7 +98,7 @@ void ContextGauges::show_queues() {
 }
 
 Result<void> ContextGauges::show_kept(RecordStore& store) {
-  MJ_TRY(usage, kept_usage(store, context_));
+  MJ_TRY(usage, stored_usage(store, context_));
   MJ_TRY(largest, largest_keeper(store, context_));
   metrics_->set(Metric::kept_bytes, {context_, "all"}, number(usage.bytes));
   metrics_->set(Metric::kept_bytes, {context_, "largest"}, number(largest.second));
@@ -121,7 +121,7 @@ void ContextGauges::show(const Survey& survey) {
   metrics_->set(Metric::gates_waiting, {context_}, number(gates));
 }
 
-void ContextGauges::moved(Id flow, std::size_t gates) {
+void ContextGauges::update_flow(Id flow, std::size_t gates) {
   if (gates == 0) {
     if (!gates_.empty()) gates_.erase(flow);
     return;
@@ -129,9 +129,9 @@ void ContextGauges::moved(Id flow, std::size_t gates) {
   gates_[flow] = {gates, sweep_};
 }
 
-void ContextGauges::sweep_begins() { ++sweep_; }
+void ContextGauges::on_sweep_begin() { ++sweep_; }
 
-void ContextGauges::sweep_ends() {
+void ContextGauges::on_sweep_end() {
   std::erase_if(gates_, [this](const auto& each) { return each.second.sweep != sweep_; });
 }
 

@@ -22,17 +22,17 @@ class ContextGauges {
 
   // Sets whether this coordinator leads the context. A coordinator that does not lead withdraws the metrics of the
   // context.
-  void leads(bool);
+  void set_leader(bool);
   // Reads the figures from the store when the refresh interval has passed. Error `unavailable`: the store did not
   // answer.
-  Result<void> look(Store&, std::uint64_t now_boot_ms);
+  Result<void> refresh_gauges(Store&, std::uint64_t now_boot_ms);
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
-  void moved(Id flow, std::size_t gates);
-  // Every active flow is reported by moved() between sweep_begins() and sweep_ends(). Flows without a report are
-  // removed.
-  void sweep_begins();
-  void sweep_ends();
+  void update_flow(Id flow, std::size_t gates);
+  // Every active flow is reported by update_flow() between on_sweep_begin() and on_sweep_end(). Flows without a report
+  // are removed.
+  void on_sweep_begin();
+  void on_sweep_end();
 
  private:
   struct Gates {
@@ -59,8 +59,8 @@ class ContextGauges {
   std::map<Id, Gates> gates_;                           // by flow; only flows with gates
   std::uint64_t sweep_ = 0;
   // A refresh reads one page of the queues. The figures are published after the last page.
-  std::vector<std::string> to_look_at_;
-  std::size_t looked_at_ = 0;
+  std::vector<std::string> to_check_;
+  std::size_t scanned_ = 0;
   std::set<std::string, std::less<>> types_;  // script types that runners serve
   std::map<std::string, Queue, std::less<>> found_;
   LogOnce log_once_;

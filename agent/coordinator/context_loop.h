@@ -35,11 +35,11 @@ class Leadership {
 
   // Renews the leadership, or tries to acquire it, when the interval has passed. After an error of the store, a held
   // leadership stays valid until its lease expires.
-  Result<void> keep(FlowStore&);
-  bool leads() const { return leads_ && clock_.boot_ms() < until_boot_ms_; }
+  Result<void> renew(FlowStore&);
+  bool is_leader() const { return leads_ && clock_.boot_ms() < until_boot_ms_; }
   // Returns whether leadership was acquired since the previous call, so that active flows must be recovered.
-  bool newly();
-  void give_back(FlowStore&);
+  bool was_acquired();
+  void release(FlowStore&);
   std::uint64_t next_boot_ms() const { return next_boot_ms_; }
 
  private:
@@ -60,34 +60,34 @@ struct ContextSettings {
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
-class ContextRounds {
+class ContextLoop {
  public:
-  ContextRounds(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
+  ContextLoop(std::unique_ptr<FlowStore>, std::unique_ptr<Store>, const Clock&, ContextSettings);
   // Runs one round. Returns the time in ms until the next round is due if no event arrives before; 0 means that more
   // work is waiting. Error `unavailable`: the store did not answer.
   Result<std::uint64_t> round();
   // Marks a flow for the next round, before the list of due flows is read. Only flows in the cache are read, since any
   // client can publish a hint.
   void hint(Id flow) {
-    if (hinted_.size() < kMostHinted) hinted_.insert(flow);
+    if (hinted_.size() < kMaxHinted) hinted_.insert(flow);
   }
-  void give_back() {
-    leadership_.give_back(*flows_);
-    gauges_.leads(false);
+  void release() {
+    leadership_.release(*flows_);
+    gauges_.set_leader(false);
   }
   // Drops the cache after a reconnection, since the server may have lost records.
   void reconnected() { cache_.forget_runs(); }
-  bool leads() const { return leadership_.leads(); }
+  bool is_leader() const { return leadership_.is_leader(); }
   bool recovering() const { return recovering_; }
 
  private:
-  Result<void> recover_some();
-  Result<void> move_hinted();
-  Result<bool> move_due(std::uint64_t& next_ms);
-  Result<void> move(Id flow, bool recover);
-  void put_off(Id flow, const Error&);
-  Result<void> may_start(Id caller, const FlowPlan&);
-  Result<void> look_after(std::uint64_t now);
+  Result<void> recover_batch();
+  Result<void> advance_hinted_flows();
+  Result<bool> advance_due_flows(std::uint64_t& next_ms);
+  Result<void> advance_flow(Id flow, bool recover);
+  void back_off(Id flow, const Error&);
+  Result<void> check_start(Id caller, const FlowPlan&);
+  Result<void> run_maintenance(std::uint64_t now);
 
   std::unique_ptr<FlowStore> flows_;
   std::unique_ptr<Store> store_;
@@ -97,17 +97,17 @@ class ContextRounds {
   ContextGauges gauges_;
   RunCache cache_;
   bool recovering_ = false;
-  bool ours_newly_ = false;  // the current recovery is the first one since leadership was acquired
+  bool is_newly_leader_ = false;  // the current recovery is the first one since leadership was acquired
   // Times of the local clock.
   std::uint64_t recovering_since_ = 0, next_recover_ = 0;
   Id recovered_ = 0;  // last flow that was recovered; flows are recovered in the order of their ids
   std::uint64_t next_schedules_ = 0, next_tick_ = 0, next_retire_ = 0;
-  struct PutOff {
+  struct Backoff {
     std::string why;
     std::uint64_t until = 0, pause = 0;
   };
-  std::map<Id, PutOff> put_off_;
-  static constexpr std::size_t kMostHinted = 64;
+  std::map<Id, Backoff> backoffs_;
+  static constexpr std::size_t kMaxHinted = 64;
   std::set<Id> hinted_;
 };
 

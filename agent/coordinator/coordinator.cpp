@@ -40,44 +40,45 @@ namespace {
 // Checks the prerequisites of the jobs of a context (prerequisites/prerequisite_look.h). Several coordinators may do so
 // at the same time: each job is assigned to one of them.
 
-class PrerequisiteThread final : public TurnTaker {
+class PrerequisiteLoop final : public TimedLoop {
  public:
-  PrerequisiteThread(std::unique_ptr<Store> store, const Clock& clock, Id context, LookSettings settings)
+  PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
       : context_(context),
         store_(std::move(store)),
-        look_(*store_, clock, std::move(settings)),
+        check_state_(*store_, clock, std::move(settings)),
         log_once_("prerequisites", context) {}
 
   const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t turn() {
-    const auto again_ms = look_.look(context_);
+  std::uint64_t run_once() {
+    const auto again_ms = check_state_.look(context_);
     log_once_(again_ms ? nullptr : &again_ms.error());
-    return again_ms.value_or(kAwayMs);
+    return again_ms.value_or(kUnavailableMs);
   }
-  void rest(std::uint64_t ms) {
-    look_.wait(bell(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
-    heard();
+  void wait_until_due(std::uint64_t ms) {
+    check_state_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms),
+                      [this](Id, const Error& error) { log_once_(&error); });
+    clear_wakeup();
   }
 
  private:
-  static constexpr std::uint32_t kAwayMs = 500;
+  static constexpr std::uint32_t kUnavailableMs = 500;
 
   Id context_;
   std::unique_ptr<Store> store_;
-  PrerequisiteLook look_;
+  PrerequisiteEvaluator check_state_;
   LogOnce log_once_;
-  TurnThread<PrerequisiteThread> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<PrerequisiteLoop> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 // Deletes files of messages and jobs that no longer exist. The thread does nothing else, since the disk may hang.
-class TidyThread final : public TurnTaker {
+class FileCleanupLoop final : public TimedLoop {
  public:
-  TidyThread(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
+  FileCleanupLoop(std::unique_ptr<Store> store, std::shared_ptr<ArtifactStore> files, Id context)
       : context_(context), store_(std::move(store)), files_(std::move(files)), log_once_("artifacts", context) {}
 
   const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t turn() {
-    const auto next_ms = files_->tidy(*store_, context_);
+  std::uint64_t run_once() {
+    const auto next_ms = files_->sweep(*store_, context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
     return next_ms.value_or(kAgainMs);
   }
@@ -89,16 +90,17 @@ class TidyThread final : public TurnTaker {
   std::unique_ptr<Store> store_;
   std::shared_ptr<ArtifactStore> files_;
   LogOnce log_once_;
-  TurnThread<TidyThread> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<FileCleanupLoop> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 // Returns a function that answers requests of remote supervisors, or of contexts of this host. The function must be
 // used by one thread. gate: checks requests of remote hosts; null for requests of this host.
-MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own_key, const CarriedFiles& files,
-                                    const std::shared_ptr<MessageGate>& gate) {
+MyceliumListener::NodeRequestHandler answerer(StoreFactory& stores, const std::string& own_key,
+                                              const MessageAttachments& files,
+                                              const std::shared_ptr<InboundMessageFilter>& gate) {
   struct End {
     std::unique_ptr<Store> store;
-    KnownKeys known;
+    PublicKeyCache known;
   };
   auto end = std::make_shared<End>();
   return [&stores, own_key, files, end, gate](std::string_view request, const std::string& node) {
@@ -111,7 +113,7 @@ MyceliumListener::FromNode answerer(StoreFactory& stores, const std::string& own
       end->store = std::move(*opened);
     }
     MessageReceiver receiver(*end->store, end->known, own_key, files);
-    if (gate) receiver.stand_behind(*gate);
+    if (gate) receiver.set_filter(*gate);
     return receiver.answer(request, node);
   };
 }
@@ -125,15 +127,15 @@ SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettin
   const std::string own_key = made.messages.key->public_key();
   made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
     const auto answers = answerer(stores, own_key, files, nullptr);
-    const Answerer here = [answers](std::string_view request) { return answers(request, ""); };
+    const RequestHandler here = [answers](std::string_view request) { return answers(request, ""); };
     return std::make_unique<Transports>(here, networks, url);
   };
   return made;
 }
 
-constexpr std::uint32_t kAwayMs = 250;  // pause between attempts to reach an unavailable store
+constexpr std::uint32_t kUnavailableMs = 250;  // pause between attempts to reach an unavailable store
 
-class ContextThread final : public ContextTurns {
+class ContextThread final : public ContextLoopBase {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
                                                       ContextSettings settings, const CoordinatorSettings& all) {
@@ -151,36 +153,36 @@ class ContextThread final : public ContextTurns {
            Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets, settings.limits}));
     MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
     // Without an allow-list the prerequisites are left to agents, which may have one.
-    std::unique_ptr<PrerequisiteThread> prerequisites;
+    std::unique_ptr<PrerequisiteLoop> prerequisites;
     if (!all.allowed_prerequisites.empty()) {
       MJ_TRY(looking, stores.open());
-      prerequisites = std::make_unique<PrerequisiteThread>(
+      prerequisites = std::make_unique<PrerequisiteLoop>(
           std::move(looking), clock, settings.context,
-          LookSettings{Looker::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
+          PrerequisiteCheckSettings{CheckerRole::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
       MJ_CHECK(prerequisites->started());
     }
-    std::unique_ptr<TidyThread> tidy;
+    std::unique_ptr<FileCleanupLoop> tidy;
     if (all.files.store) {
       MJ_TRY(tidied, stores.open());
-      tidy = std::make_unique<TidyThread>(std::move(tidied), all.files.store, settings.context);
+      tidy = std::make_unique<FileCleanupLoop>(std::move(tidied), all.files.store, settings.context);
       MJ_CHECK(tidy->started());
     }
-    std::unique_ptr<WorldThread> worlds;
+    std::unique_ptr<DeploymentThread> deployments;
     std::shared_ptr<workflow::Engines> engines;
     if (!all.workflow_host.empty()) {
       workflow::EngineOptions options;
       options.program = all.workflow_host;
       options.processes = StepShares().threads;
       engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
-      MJ_TRY(started, WorldThread::start(
+      MJ_TRY(started, DeploymentThread::start(
                           stores, clock, settings.context,
                           [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
                                     const StepRequest& request) { return engines->step(spec, manifest, request); },
                           settings.limits, all.metrics));
-      worlds = std::move(started);
+      deployments = std::move(started);
     }
     std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
-                                                          std::move(settings), std::move(worlds)));
+                                                          std::move(settings), std::move(deployments)));
     made->engines_ = std::move(engines);
     made->router_ = std::move(router);
     made->notifier_ = std::move(notifier);
@@ -198,32 +200,32 @@ class ContextThread final : public ContextTurns {
     stop();
     notifier_->ask_to_stop();
     supervisor_->ask_to_stop();
-    if (worlds_) worlds_->stop();
+    if (deployments_) deployments_->stop();
     if (engines_) engines_->stop();
     if (tidy_) tidy_->stop();
   }
 
-  std::uint64_t turn() {
-    pulse_.beat();
+  std::uint64_t run_once() {
+    liveness_.mark_progress();
     const auto next = rounds_.round();
-    if (worlds_) worlds_->set_leads(rounds_.leads());
+    if (deployments_) deployments_->set_leads(rounds_.is_leader());
     log_once(next ? nullptr : &next.error());
-    return next ? *next : kAwayMs;
+    return next ? *next : kUnavailableMs;
   }
   void ended() {
-    if (worlds_) worlds_->set_leads(false);
-    rounds_.give_back();
+    if (deployments_) deployments_->set_leads(false);
+    rounds_.release();
   }
-  const Pulse& pulse() const { return pulse_; }
-  bool away() const { return away_; }
+  const LivenessCounter& pulse() const { return liveness_; }
+  bool away() const { return unavailable_; }
 
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
-                const Clock& clock, ContextSettings settings, std::unique_ptr<WorldThread> worlds)
-      : ContextTurns(std::move(waiter), clock, hints_of(settings.context)),
+                const Clock& clock, ContextSettings settings, std::unique_ptr<DeploymentThread> deployments)
+      : ContextLoopBase(std::move(waiter), clock, hints_of(settings.context)),
         context_(settings.context),
         rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
-        worlds_(std::move(worlds)) {}
+        deployments_(std::move(deployments)) {}
 
   void on_hint(std::string_view hint) override {
     std::uint64_t flow = 0;
@@ -232,8 +234,8 @@ class ContextThread final : public ContextTurns {
   void reconnected() override { rounds_.reconnected(); }
   // Logs when the store becomes unavailable and when it answers again.
   void log_once(const Error* error) {
-    if ((error != nullptr) == away_) return;
-    away_ = error != nullptr;
+    if ((error != nullptr) == unavailable_) return;
+    unavailable_ = error != nullptr;
     if (error != nullptr) {
       log(LogLevel::error, "coordinator", "context {}: {} (flows wait; retrying)", context_, error->message);
     } else {
@@ -242,24 +244,24 @@ class ContextThread final : public ContextTurns {
   }
 
   Id context_;
-  ContextRounds rounds_;
-  std::unique_ptr<TidyThread> tidy_;            // destroyed after the threads below, since it may wait for a disk
-  std::unique_ptr<WorldThread> worlds_;         // null: this coordinator runs no workflows
-  std::shared_ptr<workflow::Engines> engines_;  // the engines of worlds_
-  Pulse pulse_;
-  std::atomic<bool> away_{false};
+  ContextLoop rounds_;
+  std::unique_ptr<FileCleanupLoop> tidy_;          // destroyed after the threads below, since it may wait for a disk
+  std::unique_ptr<DeploymentThread> deployments_;  // null: this coordinator runs no workflows
+  std::shared_ptr<workflow::Engines> engines_;     // the engines of deployments_
+  LivenessCounter liveness_;
+  std::atomic<bool> unavailable_{false};
   std::unique_ptr<Router> router_;
   std::unique_ptr<Notifier> notifier_;
-  std::unique_ptr<PrerequisiteThread> prerequisites_;
+  std::unique_ptr<PrerequisiteLoop> prerequisites_;
   std::unique_ptr<Supervisor> supervisor_;
-  TurnThread<ContextThread> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<ContextThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
-class Coordinating final : public Coordinator {
+class CoordinatorImpl final : public Coordinator {
  public:
-  Coordinating(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
+  CoordinatorImpl(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings)
       : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
-  ~Coordinating() override { stop(); }
+  ~CoordinatorImpl() override { stop(); }
 
   Result<void> begin() override {
     if (settings_.contexts.empty()) {
@@ -271,7 +273,7 @@ class Coordinating final : public Coordinator {
       log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", found.error().message);
       blind_ = true;
     }
-    begun_ = true;
+    pending_report_ = true;
     start_finder();
     return {};
   }
@@ -302,9 +304,9 @@ class Coordinating final : public Coordinator {
     if (all) seen_ = std::move(now);
     return all;
   }
-  std::string why_not_ready() const override {
+  std::string unready_reason() const override {
     std::lock_guard lock(mutex_);
-    if (!begun_) return "it is starting";
+    if (!pending_report_) return "it is starting";
     if (blind_) return "the store is away";
     if (!unserved_.empty())
       return fmt::format("context {} cannot be served: {}", unserved_.begin()->first, unserved_.begin()->second);
@@ -315,7 +317,7 @@ class Coordinating final : public Coordinator {
     return away.empty() ? "" : "the store is away, of context" + away;
   }
 
-  void measure() const override { settings_.metrics->set(Metric::ready, {}, why_not_ready().empty() ? 1 : 0); }
+  void measure() const override { settings_.metrics->set(Metric::ready, {}, unready_reason().empty() ? 1 : 0); }
 
  private:
   // Records the reason if the context cannot be served. `unavailable` is not returned, so that other contexts are
@@ -364,17 +366,17 @@ class Coordinating final : public Coordinator {
   void start_listener() {
     if (!settings_.key || settings_.mycelium_url.empty() || (listener_ && listener_->started())) return;
     listener_ = std::make_unique<MyceliumListener>(
-        settings_.mycelium_url,
-        answerer(stores_, settings_.key->public_key(), settings_.files,
-                 std::make_shared<MessageGate>(clock_, settings_.contexts, settings_.own_servers, settings_.metrics)));
+        settings_.mycelium_url, answerer(stores_, settings_.key->public_key(), settings_.files,
+                                         std::make_shared<InboundMessageFilter>(
+                                             clock_, settings_.contexts, settings_.own_servers, settings_.metrics)));
   }
   // Starts the search thread, unless all contexts are configured and served.
   void start_finder() {
     const std::lock_guard lock(mutex_);
-    if (!begun_ || stopping_ || finder_.joinable()) return;  // the finder may be changing listener_
+    if (!pending_report_ || stopping_ || finder_.joinable()) return;  // the finder may be changing listener_
     const bool all_served = unserved_.empty() && (!listener_ || listener_->started());
     if (!settings_.contexts.empty() && all_served) return;
-    auto thread = start_thread([this] { look_for_contexts(); });
+    auto thread = start_thread([this] { find_contexts(); });
     if (thread) {
       finder_ = std::move(*thread);
       return;
@@ -383,7 +385,7 @@ class Coordinating final : public Coordinator {
       log(LogLevel::error, "coordinator", "the thread that scans for contexts did not start: {} (retrying)",
           thread.error().message);
   }
-  void look_for_contexts() {
+  void find_contexts() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
       lock.unlock();
@@ -402,7 +404,7 @@ class Coordinating final : public Coordinator {
   std::unique_ptr<Store> finder_store_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  bool stopping_ = false, begun_ = false;
+  bool stopping_ = false, pending_report_ = false;
   bool blind_ = false;      // the last search for contexts failed
   bool no_finder_ = false;  // the search thread could not be created, and this was logged
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
@@ -416,7 +418,7 @@ class Coordinating final : public Coordinator {
 }  // namespace
 
 std::unique_ptr<Coordinator> Coordinator::make(StoreFactory& stores, const Clock& clock, CoordinatorSettings settings) {
-  return std::make_unique<Coordinating>(stores, clock, std::move(settings));
+  return std::make_unique<CoordinatorImpl>(stores, clock, std::move(settings));
 }
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(StoreFactory& stores, const Clock& clock,

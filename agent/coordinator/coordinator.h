@@ -5,7 +5,7 @@
 //   discovery thread  main thread -- stop, is_healthy
 //     | starts one for each context that has keys
 //     v
-//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextRounds::round() --> wait ...
+//   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextLoop::round() --> wait ...
 //
 // Each context has a thread of its own, since a context can have its own Redis server and that server can be
 // unreachable. The thread has a connection for flows, one for jobs and one for wake-ups. A second thread runs the
@@ -46,7 +46,7 @@ struct CoordinatorSettings {
   std::string mycelium_url;               // API of a Mycelium node; empty: none
   std::uint32_t deliveries = 16;          // maximum number of hosts that get messages, and of remote jobs, at a time
   std::string workflow_host;              // path of mycojobs-workflowhost; empty: no workflows are run
-  CarriedFiles files;                     // artifacts of messages
+  MessageAttachments files;               // artifacts of messages
   Ceilings ceilings;                      // limits of the jobs that the coordinator starts for an actor
   std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job: the setting job.max_script_bytes
   std::shared_ptr<Metrics> metrics = no_metrics();
@@ -71,7 +71,7 @@ class Coordinator {
   // periodically, always from the same thread.
   virtual bool is_healthy() = 0;
   // Returns why flows of some context do not advance, or an empty text if every context has a live leader. Thread-safe.
-  virtual std::string why_not_ready() const = 0;
+  virtual std::string unready_reason() const = 0;
   // Refreshes the metrics of the coordinator itself. The leader of a context refreshes the metrics of that context.
   // Thread-safe.
   virtual void measure() const = 0;

@@ -18,13 +18,13 @@ namespace mycojobs {
 namespace {
 
 // Limits of one call of the store, since Redis serves no other client during the call.
-constexpr std::size_t kJobsAtOnce = 100, kBytesAtOnce = 1U << 20;
+constexpr std::size_t kMaxJobsBatch = 100, kMaxBytesBatch = 1U << 20;
 
 Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
   std::size_t from = 0, bytes = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     bytes += jobs[i].script.size();
-    if (i + 1 < jobs.size() && i + 1 - from < kJobsAtOnce && bytes < kBytesAtOnce) continue;
+    if (i + 1 < jobs.size() && i + 1 - from < kMaxJobsBatch && bytes < kMaxBytesBatch) continue;
     MJ_CHECK(store.put_jobs(flow.context_id, flow.id, std::span(jobs).subspan(from, i + 1 - from)));
     from = i + 1;
     bytes = 0;
@@ -56,7 +56,7 @@ Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id
   LoadedRun run;
   run.record = flow;
   run.plan = std::make_shared<const FlowPlan>(plan);
-  run.state = fresh(plan);
+  run.state = initial_state(plan);
   flow.nodes = nodes_of(run);
   return flow;
 }
@@ -83,7 +83,7 @@ Result<void> check(const NewFlow& asked) {
 Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
                               const nlohmann::json& nodes) {
   MJ_TRY(definition, definition_of_jobs(name, env_vars, jobs, nodes));
-  PlanRead read = read_plan(definition);
+  ParsedPlan read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, join(read.problems));
   return std::move(*read.plan);
 }
@@ -188,7 +188,7 @@ class IrreversibleSearch {
 bool IrreversibleSearch::child_can_repeat_irreversible(const PlanNode& node) {
   if (node.kind != NodeKind::flow) return false;
   const auto definition = parse_json(node.child, kMaxDefinitionBytes);
-  const PlanRead read = definition ? read_plan(*definition) : PlanRead();
+  const ParsedPlan read = definition ? read_plan(*definition) : ParsedPlan();
   return read.plan && can_repeat_irreversible(*read.plan);
 }
 
@@ -203,7 +203,7 @@ Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32
   if (status == NodeStatus::completed || is_terminal(status)) return status == NodeStatus::completed;
   const std::vector<std::string> keys{node_job_key(run, node)};
   MJ_TRY(views, store_.jobs(run.record.context_id, keys));
-  return !views.empty() && views[0].state == "ended" && views[0].status == word(JobStatus::finished);
+  return !views.empty() && views[0].state == "ended" && views[0].status == to_string(JobStatus::finished);
 }
 
 // A node that was retried has started several children; the state of the run names the latest one only.
@@ -276,7 +276,7 @@ Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
   return {};
 }
 
-Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const Replay& replay) {
+Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const ReplayOptions& replay) {
   const Id context = run.record.context_id;
   if (!replay.allow_irreversible) {
     MJ_TRY(found, IrreversibleSearch(store).find(run));
@@ -310,7 +310,7 @@ bool is_of_seed(std::string_view field) {
   });
 }
 
-Result<void> check_flow(const Decoded<Flow>& read, Id context, Id flow) {
+Result<void> check_flow(const DecodeResult<Flow>& read, Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
   const Flow& record = read.record;
   for (const FieldProblem& problem : read.problems) {
@@ -326,7 +326,7 @@ Result<void> check_flow(const Decoded<Flow>& read, Id context, Id flow) {
   }
   if (record.status != FlowStatus::dispatched) {
     return wrong(
-        name, "status: is " + std::string(word(record.status)) +
+        name, "status: is " + std::string(to_string(record.status)) +
                   ": a flow can only be started with the status dispatched; write the record again under another id");
   }
   if (record.jobs.empty()) return wrong(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");

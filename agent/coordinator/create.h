@@ -43,14 +43,14 @@ Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewF
 // too_large (the message names the field of the flow or of its job that is invalid or exceeds the limits of the
 // context); nothing was changed.
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);
-struct Replay {
+struct ReplayOptions {
   bool allow_irreversible = false;
   std::string traceparent = {};  // trace of the new run
 };
 // Creates a new run with the definition, the environment and the caller of an earlier run. Error conflict, unless
 // allow_irreversible is set: an irreversible node of the flow or of its child flows, at any depth, has completed (even
 // if its end was not applied yet), or a child flow with such a node was deleted.
-Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const Replay&);
+Result<Flow> replay_flow(FlowStore&, const LoadedRun&, const ReplayOptions&);
 // Checks that a retry of the flow may start new child flows for the nodes that it resets. Error conflict: an earlier
 // child of such a node has completed an irreversible node, at any depth, or was deleted and has such a node.
 Result<void> check_retry(FlowStore&, const LoadedRun&);

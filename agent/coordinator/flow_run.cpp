@@ -56,12 +56,12 @@ Result<std::shared_ptr<const FlowPlan>> read_plan_of(FlowStore& store, Id contex
                                    "): create a flow with the same definition, which stores it again");
   }
   auto shared = std::make_shared<const FlowPlan>(std::move(*plan));
-  cache.keep_plan(context, shared);
+  cache.cache_plan(context, shared);
   return std::shared_ptr<const FlowPlan>(std::move(shared));
 }
 
 // Returns the checkpoint if it matches the plan and the revision that were read with it.
-std::optional<RunState> usable(const FlowPlan& plan, const RunRead& read) {
+std::optional<RunState> usable(const FlowPlan& plan, const FlowReadResult& read) {
   if (read.checkpoint.empty()) return std::nullopt;
   auto state = restore(plan, read.checkpoint);
   if (!state || state->revision > read.revision) return std::nullopt;
@@ -72,7 +72,7 @@ std::optional<RunState> usable(const FlowPlan& plan, const RunRead& read) {
 
 }  // namespace
 
-Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, RunRead& read) {
+Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, FlowReadResult& read) {
   for (;;) {
     for (const RunFact& fact : read.facts) {
       if (fact.revision > run.state.revision) fold(*run.plan, run.state, fact);
@@ -93,11 +93,11 @@ Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, R
 }
 
 Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cache) {
-  RunRead read;
+  FlowReadResult read;
   return load_run(store, context, flow, cache, read);
 }
 
-Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cache, RunRead& read) {
+Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cache, FlowReadResult& read) {
   MJ_TRY(first, store.read(context, flow, std::nullopt));
   read = std::move(first);
   LoadedRun run;
@@ -117,7 +117,7 @@ Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cach
     run.state = std::move(*state);
     run.checkpoint_at = run.state.revision;
   } else {
-    run.state = fresh(*run.plan);
+    run.state = initial_state(*run.plan);
     if (read.facts.empty() ? read.revision > 0 : read.facts.front().revision != 1) {
       MJ_TRY(all, store.read(context, flow, 0));
       all.record = std::move(read.record);
@@ -146,10 +146,10 @@ std::optional<std::uint32_t> node_of_job(const LoadedRun& run, std::string_view 
   return static_cast<std::uint32_t>(found - jobs.begin());
 }
 
-HandedBack result_on_record(const std::string& result, const std::string& json_keys) {
+ResultValues result_on_record(const std::string& result, const std::string& json_keys) {
   const auto parsed = parse_json(result);
   if (!parsed) return {};
-  HandedBack values = handed_back(*parsed);
+  ResultValues values = parse_result_values(*parsed);
   const auto keys = parse_json(json_keys.empty() ? "[]" : json_keys);
   for (const auto& key : keys && keys->is_array() ? *keys : nlohmann::json::array()) {
     if (key.is_string()) values.json.push_back(key.get<std::string>());
@@ -161,13 +161,13 @@ std::vector<FlowNode> nodes_of(const LoadedRun& run) {
   std::vector<FlowNode> nodes;
   nodes.reserve(run.plan->nodes.size());
   for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
-    if (is_unborn(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
+    if (has_not_started(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
     const PlanNode& planned = run.plan->nodes[i];
     FlowNode node;
     node.id = run.record.jobs.at(i);
     node.name = planned.name;
     for (const std::uint32_t need : planned.needs) {
-      if (!is_unborn(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
+      if (!has_not_started(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
     }
     node.prerequisites = planned.gates;
     const auto& of_job = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
@@ -192,7 +192,7 @@ std::uint64_t result_bytes(const TextMap& values) {
   return bytes;
 }
 
-void read_result(const PlanNode& node, const std::string& result, JobSeen& seen) {
+void read_result(const PlanNode& node, const std::string& result, JobObserved& seen) {
   if (result.empty()) return;
   TextMap all = result_on_record(result, "").texts;
   seen.result_bytes = result_bytes(all);
@@ -209,20 +209,20 @@ std::pair<Id, std::string> parent_of(const Flow& record) {
   return {static_cast<Id>(flow), std::string(text.substr(std::min(blank + 1, text.size())))};
 }
 
-std::optional<LoadedRun> RunCache::take(Id context, Id flow) {
+std::optional<LoadedRun> RunCache::take_cached_run(Id context, Id flow) {
   auto node = runs_.extract({context, flow});
   if (node.empty()) return std::nullopt;
   nodes_ -= static_cast<std::uint32_t>(node.mapped().state.nodes.size());
   return std::move(node.mapped());
 }
 
-void RunCache::keep(Id context, Id flow, LoadedRun run) {
+void RunCache::cache_run(Id context, Id flow, LoadedRun run) {
   const auto size = static_cast<std::uint32_t>(run.state.nodes.size());
-  (void)take(context, flow);
+  (void)take_cached_run(context, flow);
   // Any run can be evicted, since it is loaded again from its checkpoint.
   while (!runs_.empty() && nodes_ + size > max_nodes_) {
     const auto [other_context, other_flow] = runs_.begin()->first;
-    (void)take(other_context, other_flow);
+    (void)take_cached_run(other_context, other_flow);
   }
   nodes_ += size;
   runs_.emplace(std::pair{context, flow}, std::move(run));
@@ -238,7 +238,7 @@ std::shared_ptr<const FlowPlan> RunCache::plan(Id context, const std::string& ha
   return found == plans_.end() ? nullptr : found->second;
 }
 
-void RunCache::keep_plan(Id context, std::shared_ptr<const FlowPlan> plan) {
+void RunCache::cache_plan(Id context, std::shared_ptr<const FlowPlan> plan) {
   if (plans_.size() >= 1000) plans_.clear();
   std::string hash = plan->hash;
   plans_.insert_or_assign({context, std::move(hash)}, std::move(plan));

@@ -36,12 +36,13 @@ struct LoadedRun {
 class RunCache {
  public:
   explicit RunCache(std::uint32_t max_nodes = 500000) : max_nodes_(max_nodes) {}
-  std::optional<LoadedRun> take(Id context, Id flow);  // Removes and returns the run; no value if it is not cached.
-  bool holds(Id context, Id flow) const { return runs_.contains({context, flow}); }
-  void keep(Id context, Id flow, LoadedRun);
+  std::optional<LoadedRun> take_cached_run(Id context,
+                                           Id flow);  // Removes and returns the run; no value if it is not cached.
+  bool is_cached(Id context, Id flow) const { return runs_.contains({context, flow}); }
+  void cache_run(Id context, Id flow, LoadedRun);
   void forget_runs();  // To be called after a reconnection, since the server may have lost writes.
   std::shared_ptr<const FlowPlan> plan(Id context, const std::string& hash) const;
-  void keep_plan(Id context, std::shared_ptr<const FlowPlan>);
+  void cache_plan(Id context, std::shared_ptr<const FlowPlan>);
 
  private:
   std::uint32_t max_nodes_;
@@ -54,9 +55,9 @@ class RunCache {
 // changed or unreadable; the message names it and the remedy).
 Result<LoadedRun> load_run(FlowStore&, Id context, Id flow, RunCache&);
 // Same, and stores the last page that was read, with its events, in `read`.
-Result<LoadedRun> load_run(FlowStore&, Id context, Id flow, RunCache&, RunRead& read);
+Result<LoadedRun> load_run(FlowStore&, Id context, Id flow, RunCache&, FlowReadResult& read);
 // Applies the facts in `read` and all following pages to the run.
-Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, RunRead& read);
+Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, FlowReadResult& read);
 
 // Returns the key of the job of a node.
 std::string node_job_key(const LoadedRun&, std::uint32_t node);
@@ -70,8 +71,8 @@ inline constexpr std::size_t kNodesAlways = 100;
 std::vector<FlowNode> nodes_of(const LoadedRun&);
 std::string nodes_text(const LoadedRun&);
 // Reads the result of a job from its record. Another client may have written values that are not texts.
-HandedBack result_on_record(const std::string& result, const std::string& json_keys);
+ResultValues result_on_record(const std::string& result, const std::string& json_keys);
 std::uint64_t result_bytes(const TextMap&);
-void read_result(const PlanNode&, const std::string& result, JobSeen&);
+void read_result(const PlanNode&, const std::string& result, JobObserved&);
 
 }  // namespace mycojobs

@@ -36,7 +36,7 @@ Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint
   if (!out.is_array() || out.size() > kMaxMessageJobs) return fail(Code::invalid, "jobs: is not a valid list of jobs");
   for (json& each : out) {
     const auto files = files_of_job(each);
-    const std::uint64_t bytes = files ? bytes_of(files->files) : 0, takes = files ? room_of(files->files) : 0;
+    const std::uint64_t bytes = files ? bytes_of(files->files) : 0, takes = files ? accounted_bytes(files->files) : 0;
     if (bytes <= max_bytes && takes <= room) {
       room -= takes;
       continue;
@@ -56,27 +56,27 @@ Result<json> jobs_of_answer(const json& body, std::uint64_t max_bytes, std::uint
   return out;
 }
 
-std::optional<FilesOf> files_of_job(const json& answered) {
+std::optional<JobFileList> files_of_job(const json& answered) {
   if (!answered.is_object() || answered.value("files", json()) != json(true)) return std::nullopt;
   const auto key = answered.find("key"), artifacts = answered.find("artifacts");
   if (key == answered.end() || !key->is_string()) return std::nullopt;
   if (artifacts == answered.end() || !artifacts->is_object()) return std::nullopt;
-  return FilesOf{key->get<std::string>(), contents_of(dump_json(*artifacts))};
+  return JobFileList{key->get<std::string>(), file_contents(dump_json(*artifacts))};
 }
 
-std::vector<FilesOf> files_of_answer(const json& jobs) {
-  std::vector<FilesOf> out;
+std::vector<JobFileList> files_of_answer(const json& jobs) {
+  std::vector<JobFileList> out;
   for (const json& each : jobs) {
     if (auto files = files_of_job(each)) out.push_back(std::move(*files));
   }
   return out;
 }
 
-Result<AnsweredJob> read_answered_job(const json& object, std::size_t index) {
+Result<RemoteJobEnd> read_answered_job(const json& object, std::size_t index) {
   const std::string where = "jobs[" + std::to_string(index) + "]";
   if (!object.is_object() || !object.contains("key") || !object["key"].is_string())
     return fail(Code::invalid, where + ".key: is missing");
-  AnsweredJob out{object["key"].get<std::string>(), {}, {}};
+  RemoteJobEnd out{object["key"].get<std::string>(), {}, {}};
   json fields = object;
   fields.erase("key");
   fields.erase("files");
@@ -110,7 +110,7 @@ Result<AnswerBody> read_answer(const json& body, const json& jobs) {
     MJ_TRY(job, read_answered_job(jobs[i], i));
     out.jobs.push_back(std::move(job));
   }
-  if (body.value("status", json()) != json(word(MessageStatus::processed))) {
+  if (body.value("status", json()) != json(to_string(MessageStatus::processed))) {
     const json error = body.value("error", json());
     out.reason = error.is_string() && !error.get<std::string>().empty() ? error.get<std::string>()
                                                                         : "it failed there without a reason";

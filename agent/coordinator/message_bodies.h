@@ -27,16 +27,16 @@ inline constexpr std::string_view kFlowResultField = "flow_result";
 Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t room);
 // Returns the files of one of these jobs that the sender can transfer, with the local key of the job. Returns no value
 // if there are none.
-std::optional<FilesOf> files_of_job(const nlohmann::json& answered);
-std::vector<FilesOf> files_of_answer(const nlohmann::json& jobs);  // Same, for all jobs.
+std::optional<JobFileList> files_of_job(const nlohmann::json& answered);
+std::vector<JobFileList> files_of_answer(const nlohmann::json& jobs);  // Same, for all jobs.
 // Returns the detail of a job that ended at a remote host, restricted to the details that a remote host may report. Any
 // other detail becomes `lost`.
 std::string detail_of_peer(JobStatus, const std::string& detail);
 // Reads one job of an answer: its end and the other fields for its record.
-Result<AnsweredJob> read_answered_job(const nlohmann::json&, std::size_t index);
+Result<RemoteJobEnd> read_answered_job(const nlohmann::json&, std::size_t index);
 
 struct AnswerBody {
-  std::vector<AnsweredJob> jobs;
+  std::vector<RemoteJobEnd> jobs;
   std::string reason;   // why the message was not processed; empty if it was processed
   std::string flow;     // record of the flow as JSON; empty if there is none
   bool is_last = true;  // false: another answer with further jobs follows

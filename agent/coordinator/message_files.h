@@ -22,49 +22,49 @@
 
 namespace mycojobs {
 
-struct CarriedFiles {
+struct MessageAttachments {
   std::shared_ptr<ArtifactStore> store;   // null: no files are transferred
   std::uint64_t max_bytes = 64ULL << 20;  // limit for one message and for one job of its answer
 };
 inline constexpr const char* kCarriedLimit = "message.max_artifact_bytes";
 
 // Files of one job. The job is named as the sender names it.
-struct FilesOf {
+struct JobFileList {
   std::string job_key;
   std::vector<FileContent> files;
 };
-std::vector<FileContent> contents_of(const std::string& artifacts);  // Each content once.
+std::vector<FileContent> file_contents(const std::string& artifacts);  // Each content once.
 // files_of() returns the files of dependencies for the jobs of a message, with the keys of the dependencies at the
-// sender. given_to() returns the files that one job was given. Error `invalid`: a field `given` is malformed.
-Result<std::vector<FilesOf>> files_of(const Message&);
-Result<std::vector<FileContent>> given_to(const Job&);
+// sender. input_files() returns the files that one job was given. Error `invalid`: a field `given` is malformed.
+Result<std::vector<JobFileList>> files_of(const Message&);
+Result<std::vector<FileContent>> input_files(const Job&);
 std::uint64_t bytes_of(const std::vector<FileContent>&);
-std::uint64_t bytes_of(const std::vector<FilesOf>&);
+std::uint64_t bytes_of(const std::vector<JobFileList>&);
 // Returns the space that the files need during a transfer, as artifact_store.h counts it.
-std::uint64_t room_of(const std::vector<FileContent>&);
+std::uint64_t accounted_bytes(const std::vector<FileContent>&);
 
 // Checks that all files of a message can be sent. Errors: too_large (names the limit); not_found (a file is not on this
 // host); invalid.
-Result<void> check_files(RecordStore&, const CarriedFiles&, Id context, const Message&);
+Result<void> check_files(RecordStore&, const MessageAttachments&, Id context, const Message&);
 
 // The sender of a message is the key of the actor that signed it; the sender of an answer is the key of the supervisor
 // that delivers it.
-ParcelName parcel_of_message(const MessageName&, std::string signer);
-ParcelName parcel_of_answer(const MessageName&, std::string supervisor);
+InboundBundleId message_bundle_id(const MessageName&, std::string signer);
+InboundBundleId answer_bundle_id(const MessageName&, std::string supervisor);
 
 // first_missing() returns the first incomplete file and the number of bytes that are stored here. It reserves space for
 // all files. Errors are those of ArtifactStore::expect().
-struct WantedFile {
+struct RequestedFile {
   std::string job_key, sha256;
   std::uint64_t have = 0;
 };
-Result<std::optional<WantedFile>> first_missing(ArtifactStore&, RecordStore&, Id context, const ParcelName&,
-                                                const std::vector<FilesOf>&);
-// Formats of a WantedFile in answers of a receiver (JSON) and in the mark of a message ("job:12:7 <sha256> 1024").
-nlohmann::json to_json(const WantedFile&);
-std::optional<WantedFile> read_wanted(const nlohmann::json& answer);
-std::string text_of(const WantedFile&);
-std::optional<WantedFile> wanted_of(std::string_view text);
+Result<std::optional<RequestedFile>> first_missing(ArtifactStore&, RecordStore&, Id context, const InboundBundleId&,
+                                                   const std::vector<JobFileList>&);
+// Formats of a RequestedFile in answers of a receiver (JSON) and in the mark of a message ("job:12:7 <sha256> 1024").
+nlohmann::json to_json(const RequestedFile&);
+std::optional<RequestedFile> parse_requested_file(const nlohmann::json& answer);
+std::string text_of(const RequestedFile&);
+std::optional<RequestedFile> requested_file(std::string_view text);
 
 // A piece of a file as the body of an envelope. As base64 a piece takes three quarters of the maximum size of a
 // request.

@@ -5,22 +5,22 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kGateLookMs = 5000, kMinuteMs = 60000;
+constexpr std::uint64_t kGateCheckMs = 5000, kMinuteMs = 60000;
 constexpr std::uint32_t kNotesOfKnown = 20,
-                        kNotesOfStrangers = 1;  // journal entries per minute, known and unknown peers
+                        kUnknownPeerNotes = 1;  // journal entries per minute, known and unknown peers
 
 }  // namespace
 
-Result<void> MessageGate::check(Store& store, Id context) {
+Result<void> InboundMessageFilter::check(Store& store, Id context) {
   {
     const std::lock_guard lock(mutex_);
     if (contexts_.contains(context)) return {};
     const std::uint64_t now = clock_.boot_ms();
-    if (all_ && has_looked_ && now < looked_ms_ + kGateLookMs)
+    if (all_ && has_checked_ && now < checked_ms_ + kGateCheckMs)
       return fail(Code::unavailable,
                   "context: " + std::to_string(context) + " is not known here; try again in a few seconds");
-    has_looked_ = true;
-    looked_ms_ = now;
+    has_checked_ = true;
+    checked_ms_ = now;
   }
   if (all_) {
     auto facts = store.facts();
@@ -32,7 +32,7 @@ Result<void> MessageGate::check(Store& store, Id context) {
   return fail(Code::denied, "context: " + std::to_string(context) + " does not accept messages on this host");
 }
 
-std::uint64_t MessageGate::refused(Id context, bool by_known) {
+std::uint64_t InboundMessageFilter::refused(Id context, bool by_known) {
   const std::lock_guard lock(mutex_);
   Count& count = counts_[{context, by_known}];
   const std::uint64_t now = clock_.boot_ms();
@@ -41,7 +41,7 @@ std::uint64_t MessageGate::refused(Id context, bool by_known) {
     count.noted = 0;
   }
   ++count.unnoted;
-  if (count.noted >= (by_known ? kNotesOfKnown : kNotesOfStrangers)) return 0;
+  if (count.noted >= (by_known ? kNotesOfKnown : kUnknownPeerNotes)) return 0;
   ++count.noted;
   return std::exchange(count.unnoted, 0);
 }

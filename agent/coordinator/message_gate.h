@@ -18,11 +18,11 @@
 
 namespace mycojobs {
 
-class MessageGate {
+class InboundMessageFilter {
  public:
   // contexts: the contexts that are served; empty: all contexts with keys, and own_servers.
-  MessageGate(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers,
-              std::shared_ptr<Metrics> metrics = no_metrics())
+  InboundMessageFilter(const Clock& clock, const std::vector<Id>& contexts, const std::vector<Id>& own_servers,
+                       std::shared_ptr<Metrics> metrics = no_metrics())
       : clock_(clock),
         contexts_(contexts.begin(), contexts.end()),
         all_(contexts.empty()),
@@ -52,8 +52,8 @@ class MessageGate {
   std::set<Id> contexts_;
   const bool all_;
   const std::shared_ptr<Metrics> metrics_;
-  bool has_looked_ = false;
-  std::uint64_t looked_ms_ = 0;
+  bool has_checked_ = false;
+  std::uint64_t checked_ms_ = 0;
   std::map<std::pair<Id, bool>, Count> counts_;  // only for contexts that accept messages
 };
 

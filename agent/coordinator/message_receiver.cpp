@@ -50,9 +50,9 @@ bool names(const Fields& mark, const std::string& job_key) {
 }  // namespace
 
 Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint64_t now_s) {
-  constexpr std::size_t kMostAsked = 1000;
+  constexpr std::size_t kMaxRequested = 1000;
   if (!is_public_key(pubkey))
-    return fail(Code::denied, "signer: " + shown(pubkey, 80) + " is not an ed25519 public key");
+    return fail(Code::denied, "signer: " + excerpt(pubkey, 80) + " is not an ed25519 public key");
   MJ_TRY(owner, ours(store.owner_of_key(pubkey)));
   if (owner.actors == 1) {
     Actor actor = decode<Actor>(owner.record).record;
@@ -64,9 +64,9 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
         Code::denied,
         "signer: more than one actor here has the key " + pubkey +
             ", so it identifies no actor; an operator can give one actor another key: mycojobs actor update --key");
-  if (asked_.size() >= kMostAsked) asked_.clear();
+  if (asked_.size() >= kMaxRequested) asked_.clear();
   const auto asked = asked_.try_emplace(pubkey, now_s).first;
-  if (!owner.looked_now && owner.looked_ms / 1000 <= asked->second)
+  if (!owner.checked_now && owner.checked_ms / 1000 <= asked->second)
     return fail(Code::unavailable, "signer: is not known yet; try again in a second");
   asked_.erase(asked);
   return fail(Code::denied, "signer: no actor here has the key " + pubkey +
@@ -74,9 +74,9 @@ Result<Actor> ActorKeys::find(Store& store, const std::string& pubkey, std::uint
 }
 
 Result<void> check_message(const Message& message, const Actor& signer, std::uint64_t now_s) {
-  if (message.timeout > kMostDeliverS)
+  if (message.timeout > kMaxDeliverS)
     return fail(Code::invalid, "timeout: " + std::to_string(message.timeout) +
-                                   " s is more than the limit for a message, " + std::to_string(kMostDeliverS));
+                                   " s is more than the limit for a message, " + std::to_string(kMaxDeliverS));
   SignatureCheck against{signer.pubkey, now_s, kSignatureWindowS};
   against.window_s = std::max(against.window_s, message.timeout);
   MJ_CHECK(check_signature(message, against));
@@ -105,10 +105,10 @@ Result<std::pair<std::string, std::string>> search_supervisor(RecordStore& store
     MJ_TRY(pubkey, key_if_at(store, context, runner, address));
     if (!pubkey.empty()) return std::pair(runner, pubkey);
   }
-  return fail(Code::denied, "address: no runner of context " + std::to_string(context) + " has the address " +
-                                shown(address, 120) +
-                                " and a key: register one with mycojobs runner create --address " +
-                                shown(address, 120) + " --pubkey KEY, with the key that the coordinator there reports");
+  return fail(Code::denied,
+              "address: no runner of context " + std::to_string(context) + " has the address " + excerpt(address, 120) +
+                  " and a key: register one with mycojobs runner create --address " + excerpt(address, 120) +
+                  " --pubkey KEY, with the key that the coordinator there reports");
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ Result<std::string> supervisor_key(RecordStore& store, Id context, const std::st
 }
 
 Result<std::string> SupervisorKeys::find(RecordStore& store, Id context, const std::string& address) {
-  constexpr std::size_t kMostKept = 10000;
+  constexpr std::size_t kMaxKept = 10000;
   const std::pair name(context, address);
   if (const auto kept = runners_.find(name); kept != runners_.end()) {
     MJ_TRY(pubkey, key_if_at(store, context, kept->second, address));
@@ -129,7 +129,7 @@ Result<std::string> SupervisorKeys::find(RecordStore& store, Id context, const s
     runners_.erase(kept);
   }
   MJ_TRY(found, search_supervisor(store, context, address));
-  if (runners_.size() >= kMostKept) runners_.clear();
+  if (runners_.size() >= kMaxKept) runners_.clear();
   runners_[name] = found.first;
   return std::move(found.second);
 }
@@ -138,13 +138,13 @@ std::string MessageReceiver::answer(std::string_view request, const std::string&
   node_ = node;
   proven_.clear();
   by_known_ = false;
-  is_strange_ = true;
+  is_unknown_ = true;
   is_repeated_ = false;
   actor_ = 0;
   list_.clear();
   return answer_rpc(request, kMaxRequestBytes, [this](std::string_view method, const json& params) -> Result<json> {
     if (method != "message.deliver")
-      return fail(Code::invalid, "method: only message.deliver is served, not " + shown(method));
+      return fail(Code::invalid, "method: only message.deliver is served, not " + excerpt(method));
     return deliver(params);
   });
 }
@@ -156,9 +156,9 @@ Result<std::uint64_t> MessageReceiver::now_s() {
 
 // The key of a node identifies the host, and the key of a coordinator identifies the sender. If an address contains
 // both, both are checked.
-Result<void> MessageReceiver::check_node(const std::string& address, bool may_come_otherwise) const {
+Result<void> MessageReceiver::check_node(const std::string& address, bool allows_other_transport) const {
   const auto named = parse_mycelium(address);
-  if (!named || named->key.empty() || named->key == node_ || (node_.empty() && may_come_otherwise)) return {};
+  if (!named || named->key.empty() || named->key == node_ || (node_.empty() && allows_other_transport)) return {};
   return fail(Code::denied, "node: the message was received " +
                                 (node_.empty() ? "not over Mycelium" : "from the node " + node_) +
                                 ", but the record on this host names the node " + named->key);
@@ -171,18 +171,18 @@ std::string_view result_word(const Error& error) { return error.code == Code::un
 
 }  // namespace
 
-Result<json> MessageReceiver::take(const Envelope& envelope, const json& sealed) {
+Result<json> MessageReceiver::accept_envelope(const Envelope& envelope, const json& sealed) {
   switch (envelope.kind) {
     case EnvelopeKind::message:
-      return take_message(envelope, sealed);
+      return accept_inbound_message(envelope, sealed);
     case EnvelopeKind::answer:
-      return take_answer(envelope, sealed);
+      return accept_answer(envelope, sealed);
     case EnvelopeKind::logs:
-      return take_logs(envelope, sealed);
+      return accept_logs(envelope, sealed);
     case EnvelopeKind::cancel:
-      return take_cancel(envelope, sealed);
+      return accept_cancel(envelope, sealed);
     case EnvelopeKind::file:
-      return take_file(envelope, sealed);
+      return accept_file(envelope, sealed);
   }
   return fail(Code::internal, "the envelope has no kind");
 }
@@ -194,16 +194,17 @@ Result<json> MessageReceiver::deliver(const json& params) {
   if (gate_ != nullptr) {
     auto open = gate_->check(store_, envelope.context);
     if (!open) {
-      gate_->count(0, word(envelope.kind), result_word(open.error()));
+      gate_->count(0, to_string(envelope.kind), result_word(open.error()));
       return tl::unexpected<Error>(std::move(open).error());
     }
   }
-  auto done = take(envelope, sealed);
-  is_strange_ = is_repeated_ || (!done && !by_known_);
-  if (gate_ != nullptr) gate_->count(envelope.context, word(envelope.kind), done ? "ok" : result_word(done.error()));
+  auto done = accept_envelope(envelope, sealed);
+  is_unknown_ = is_repeated_ || (!done && !by_known_);
+  if (gate_ != nullptr)
+    gate_->count(envelope.context, to_string(envelope.kind), done ? "ok" : result_word(done.error()));
   if (done) return done;
   proven_.clear();
-  const std::string why = cut(done.error().message, kMostReasonBytes);
+  const std::string why = cut(done.error().message, kMaxReasonBytes);
   if (done.error().code != Code::unavailable) note_refused(envelope, why);
   return fail(done.error().code, why);
 }
@@ -211,15 +212,15 @@ Result<json> MessageReceiver::deliver(const json& params) {
 namespace {
 
 // Returns the mark of a received message. address: receives the answer.
-MessageMark mark_of(const Message& message, const std::string& content, const std::string& address) {
+MessageState mark_of(const Message& message, const std::string& content, const std::string& address) {
   const std::uint64_t fresh_s = std::uint64_t{message.created_at} + std::max(kSignatureWindowS, message.timeout);
-  MessageMark mark{content,
-                   {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
-                    {"from", std::to_string(message.context_id)},
-                    {"address", address},
-                    {"signer", message.signer},
-                    {"answer", "wanted"},
-                    {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
+  MessageState mark{content,
+                    {{"origin", std::to_string(message.caller_id) + ':' + std::to_string(message.id)},
+                     {"from", std::to_string(message.context_id)},
+                     {"address", address},
+                     {"signer", message.signer},
+                     {"answer", "wanted"},
+                     {"fresh_until", std::to_string((fresh_s + kSignatureWindowS) * 1000)}}};
   if (message.stream_logs) mark.more.emplace_back("stream", "1");
   return mark;
 }
@@ -228,13 +229,13 @@ MessageMark mark_of(const Message& message, const std::string& content, const st
 
 // Stores the message under the id that its sender chose. If another message has that id here, derives the id from the
 // hash of the content.
-Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const MessageMark& mark) {
+Result<Arrival> MessageReceiver::store_message(Id context, Message& message, const MessageState& mark) {
   Arrival arrival = Arrival::taken;
   for (std::size_t at = 0; arrival == Arrival::taken && at + 8 <= mark.content.size(); at += 8) {
-    MessageMark with = mark;
+    MessageState with = mark;
     MJ_TRY(stored, content_hash(message));
     with.more.emplace_back("stored", std::move(stored));
-    MJ_TRY(done, store_.arrive_message(context, redis_key(message), with, encode(message)));
+    MJ_TRY(done, store_.receive_message(context, redis_key(message), with, encode(message)));
     arrival = done;
     if (arrival == Arrival::taken)
       message.id = std::max<Id>(1, static_cast<Id>(std::stoul(mark.content.substr(at, 8), nullptr, 16)));
@@ -243,16 +244,17 @@ Result<Arrival> MessageReceiver::arrive(Id context, Message& message, const Mess
 }
 
 // Returns the received message with this content_hash(), if there is one.
-Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id context, const std::string& content) {
+Result<std::optional<MessageReceiver::ReceivedMessage>> MessageReceiver::find_received(Id context,
+                                                                                       const std::string& content) {
   const std::string_view asked[] = {content};
   auto index = ours(store_.load_fields(context, "mj:came", asked));
   if (!index && index.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(index).error());
   const std::string key(index ? field_of(*index, content) : "");
-  if (key.empty()) return std::optional<Came>();
+  if (key.empty()) return std::optional<ReceivedMessage>();
   auto mark = ours(store_.load(context, mark_key(key)));
   if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
-  if (!mark || field_of(*mark, "content") != content) return std::optional<Came>();
-  return std::optional(Came{key, std::move(*mark)});
+  if (!mark || field_of(*mark, "content") != content) return std::optional<ReceivedMessage>();
+  return std::optional(ReceivedMessage{key, std::move(*mark)});
 }
 
 // A message that is signed for one host must not be accepted by another. A message without a target address is for a
@@ -260,8 +262,8 @@ Result<std::optional<MessageReceiver::Came>> MessageReceiver::came_before(Id con
 Result<void> MessageReceiver::check_target(const Envelope& envelope, const Message& message) const {
   if (!message.target_address.empty()) {
     if (message.target_key == own_key_) return {};
-    return fail(Code::denied, "target_key: it is signed for the coordinator " + shown(message.target_key, 80) + " at " +
-                                  shown(message.target_address, 120) + ", and this one is " + own_key_ +
+    return fail(Code::denied, "target_key: it is signed for the coordinator " + excerpt(message.target_key, 80) +
+                                  " at " + excerpt(message.target_address, 120) + ", and this one is " + own_key_ +
                                   ": correct the runner record at the sender and sign the message again");
   }
   if (envelope.signer == own_key_) return {};
@@ -269,24 +271,24 @@ Result<void> MessageReceiver::check_target(const Envelope& envelope, const Messa
 }
 
 void MessageReceiver::note_refused(const Envelope& envelope, const std::string& why) {
-  constexpr std::size_t kMostNoted = 1000;
+  constexpr std::size_t kMaxRecordedRefusals = 1000;
   const std::uint64_t count = gate_ != nullptr ? gate_->refused(envelope.context, by_known_) : 1;
   if (count == 0) return;
-  std::string what = std::string(word(envelope.kind)) + " from elsewhere";
-  if (count > 1) what = counted(count, "refusal") + " since the last record, the latest: " + what;
-  what += ": " + std::string(whole_characters(why, kMostNoted));
+  std::string what = std::string(to_string(envelope.kind)) + " from elsewhere";
+  if (count > 1) what = count_with_noun(count, "refusal") + " since the last record, the latest: " + what;
+  what += ": " + std::string(whole_characters(why, kMaxRecordedRefusals));
   log(LogLevel::warn, "supervisor", "context {}: refused: {}", envelope.context, what);
   // A note for a context without a record would let unknown peers fill its database.
-  auto place = by_known_ ? Result<Place>() : read_place(store_, envelope.context, WayIn::rpc);
+  auto place = by_known_ ? Result<AclContext>() : read_acl_context(store_, envelope.context, EntryPoint::rpc);
   if (!by_known_ && (!place || !place->record)) return;
-  if (auto noted = store_.note_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
+  if (auto noted = store_.record_refusal(envelope.context, {0, 0, actor_, "deliver", what, list_}); !noted)
     log(LogLevel::warn, "supervisor", "context {}: a refusal was not recorded: {}", envelope.context,
         noted.error().message);
 }
 
-Result<void> MessageReceiver::may_send(Id context) {
-  MJ_TRY(place, ours(read_place(store_, context, WayIn::rpc)));
-  const auto no = refused(actor_, Action::create, place, {.name = "messages"});
+Result<void> MessageReceiver::check_send_permission(Id context) {
+  MJ_TRY(place, ours(read_acl_context(store_, context, EntryPoint::rpc)));
+  const auto no = find_refusal(actor_, Action::create, place, {.name = "messages"});
   if (!no) return {};
   list_ = no->list;
   return tl::unexpected<Error>(refusal_error(*no));
@@ -321,10 +323,10 @@ json stored_answer(const char* status, Id context, const std::string& key) {
 
 }  // namespace
 
-Result<json> MessageReceiver::take_message(const Envelope& envelope, const json& sealed) {
+Result<json> MessageReceiver::accept_inbound_message(const Envelope& envelope, const json& sealed) {
   MJ_TRY(message, read_message(sealed["body"], envelope.context));
   MJ_TRY(content, content_hash(message));
-  MJ_TRY(came, came_before(envelope.context, content));
+  MJ_TRY(came, find_received(envelope.context, content));
   // Age and permissions of a stored message are not checked again. Otherwise the sender would get a refusal for a
   // message that was accepted.
   if (came && field_of(came->mark, "signer") == message.signer && is_signed(message, message.signer)) {
@@ -336,7 +338,7 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   MJ_CHECK(check_message(message, actor, now));
   by_known_ = true;
   actor_ = actor.id;
-  MJ_CHECK(may_send(envelope.context));
+  MJ_CHECK(check_send_permission(envelope.context));
   // Only this coordinator may use its own key as signer of an envelope.
   if (envelope.signer == own_key_) MJ_CHECK(check_seal(sealed, {own_key_, now}));
   MJ_CHECK(check_target(envelope, message));
@@ -348,18 +350,18 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   // The signature proves the message, regardless of the host that delivers it. However, a Mycelium node other than the
   // sender's is refused.
   if (!is_local) MJ_CHECK(check_node(actor.address.front(), true));
-  MJ_TRY(missing, missing_of(envelope, message, {message.caller_id, message.id, content}));
+  MJ_TRY(missing, missing_file(envelope, message, {message.caller_id, message.id, content}));
   if (missing) return to_json(*missing);
 
-  const MessageMark mark = mark_of(message, content, is_local ? "" : actor.address.front());
-  MJ_CHECK(settle(message, {message.caller_id, message.context_id}));
+  const MessageState mark = mark_of(message, content, is_local ? "" : actor.address.front());
+  MJ_CHECK(apply_sender(message, {message.caller_id, message.context_id}));
   message.unknown = {{"origin_caller", std::to_string(message.caller_id)},
                      {"origin_context", std::to_string(message.context_id)}};
   message.caller_id = actor.id;
   message.context_id = envelope.context;
   message.status = MessageStatus::dispatched;
   message.transport_status = "delivered";
-  MJ_TRY(arrival, ours(arrive(envelope.context, message, mark)));
+  MJ_TRY(arrival, ours(store_message(envelope.context, message, mark)));
   if (arrival == Arrival::other || arrival == Arrival::taken)
     return fail(Code::conflict, "id: " + redis_key(message) +
                                     " exists on this host with other content: send the message with another id");
@@ -374,39 +376,39 @@ Result<json> MessageReceiver::take_message(const Envelope& envelope, const json&
   return stored_answer(arrival == Arrival::stored ? "stored" : "known", envelope.context, redis_key(message));
 }
 
-Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const Message& message,
-                                                              const MessageName& name) {
+Result<std::optional<RequestedFile>> MessageReceiver::missing_file(const Envelope& envelope, const Message& message,
+                                                                   const MessageName& name) {
   MJ_TRY(files, files_of(message));
   const std::uint64_t bytes = bytes_of(files);
-  const bool any = std::any_of(files.begin(), files.end(), [](const FilesOf& each) { return !each.files.empty(); });
-  if (!any) return std::optional<WantedFile>();
+  const bool any = std::any_of(files.begin(), files.end(), [](const JobFileList& each) { return !each.files.empty(); });
+  if (!any) return std::optional<RequestedFile>();
   if (!files_.store) return fail(Code::invalid, "given: this coordinator has no state_dir for files; set state_dir");
   if (bytes > files_.max_bytes)
     return fail(Code::too_large, "given: the jobs of the message bring artifacts of " + std::to_string(bytes) +
                                      " bytes; " + kCarriedLimit + " is " + std::to_string(files_.max_bytes) + " there");
-  return first_missing(*files_.store, store_, envelope.context, parcel_of_message(name, message.signer), files);
+  return first_missing(*files_.store, store_, envelope.context, message_bundle_id(name, message.signer), files);
 }
 
-Result<std::optional<WantedFile>> MessageReceiver::missing_of(const Envelope& envelope, const MessageName& name,
-                                                              const json& jobs) {
-  if (!files_.store) return std::optional<WantedFile>();
-  return first_missing(*files_.store, store_, envelope.context, parcel_of_answer(name, envelope.signer),
+Result<std::optional<RequestedFile>> MessageReceiver::missing_file(const Envelope& envelope, const MessageName& name,
+                                                                   const json& jobs) {
+  if (!files_.store) return std::optional<RequestedFile>();
+  return first_missing(*files_.store, store_, envelope.context, answer_bundle_id(name, envelope.signer),
                        files_of_answer(jobs));
 }
 
-Result<std::unique_ptr<ArtifactStore::HandedOver>> MessageReceiver::hand_over(const Envelope& envelope,
-                                                                              const MessageName& name,
-                                                                              const json& jobs) {
+Result<std::unique_ptr<ArtifactStore::RetainedFiles>> MessageReceiver::retain_files(const Envelope& envelope,
+                                                                                    const MessageName& name,
+                                                                                    const json& jobs) {
   std::vector<ArtifactStore::ForJob> to;
-  for (FilesOf& each : files_of_answer(jobs)) {
+  for (JobFileList& each : files_of_answer(jobs)) {
     if (!each.files.empty()) to.push_back({each.job_key, std::move(each.files)});
   }
-  if (to.empty() || !files_.store) return std::unique_ptr<ArtifactStore::HandedOver>();
-  return files_.store->hand_over(store_, envelope.context, parcel_of_answer(name, envelope.signer), to);
+  if (to.empty() || !files_.store) return std::unique_ptr<ArtifactStore::RetainedFiles>();
+  return files_.store->retain_files(store_, envelope.context, answer_bundle_id(name, envelope.signer), to);
 }
 
 // Stores a piece of a file that was requested before. The space was reserved with the request.
-Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& sealed) {
+Result<json> MessageReceiver::accept_file(const Envelope& envelope, const json& sealed) {
   const json& body = sealed["body"];
   MJ_TRY(name, read_message_name(body.value("of", json())));
   MJ_TRY(piece, read_piece(body));
@@ -418,9 +420,9 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     if (envelope.signer != own_key_ && actor.address.empty())
       return fail(Code::denied, "by: actor " + std::to_string(actor.id) + " has no address on this host");
     const std::string address = envelope.signer == own_key_ ? "" : actor.address.front();
-    MJ_CHECK(prove_peer(envelope, sealed, address, "is not the supervisor that receives the answer", actor.id));
+    MJ_CHECK(verify_peer(envelope, sealed, address, "is not the supervisor that receives the answer", actor.id));
   } else {
-    MJ_CHECK(sent(envelope, sealed));
+    MJ_CHECK(find_sent_message(envelope, sealed));
   }
   if (!files_.store) return fail(Code::not_found, "sha256: this coordinator has no state_dir and accepts no files");
   // A larger file was never requested, so no space was reserved for it.
@@ -428,16 +430,16 @@ Result<json> MessageReceiver::take_file(const Envelope& envelope, const json& se
     return fail(Code::too_large, "bytes: " + std::to_string(piece.file.bytes) +
                                      " are more than the limit for the files of a message; " + kCarriedLimit + " is " +
                                      std::to_string(files_.max_bytes) + " there");
-  const ParcelName parcel =
-      is_of_message ? parcel_of_message(name, body["by"].get<std::string>()) : parcel_of_answer(name, envelope.signer);
-  MJ_TRY(have, files_.store->add(envelope.context, parcel, piece.file, piece.offset, piece.bytes));
+  const InboundBundleId bundle =
+      is_of_message ? message_bundle_id(name, body["by"].get<std::string>()) : answer_bundle_id(name, envelope.signer);
+  MJ_TRY(have, files_.store->add(envelope.context, bundle, piece.file, piece.offset, piece.bytes));
   return json{{"have", have}};
 }
 
 // Checks the seal against the current record of the supervisor with this address, and the node that delivered the
 // request.
-Result<void> MessageReceiver::prove_peer(const Envelope& envelope, const json& sealed, const std::string& address,
-                                         const std::string& otherwise, Id actor) {
+Result<void> MessageReceiver::verify_peer(const Envelope& envelope, const json& sealed, const std::string& address,
+                                          const std::string& otherwise, Id actor) {
   MJ_TRY(peer, address.empty() ? own_key_ : known_.supervisors.find(store_, envelope.context, address));
   if (envelope.signer != peer) return fail(Code::denied, "signer: " + otherwise);
   MJ_TRY(now, now_s());
@@ -449,8 +451,8 @@ Result<void> MessageReceiver::prove_peer(const Envelope& envelope, const json& s
   return {};
 }
 
-Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, const json& sealed) {
-  Sent out;
+Result<MessageReceiver::SentMessage> MessageReceiver::find_sent_message(const Envelope& envelope, const json& sealed) {
+  SentMessage out;
   MJ_TRY(name, read_message_name(sealed["body"].value("of", json())));
   out.name = std::move(name);
   Message message;
@@ -464,43 +466,43 @@ Result<MessageReceiver::Sent> MessageReceiver::sent(const Envelope& envelope, co
     return fail(Code::not_found, "of: no such message was sent from this host");
   out.mark = std::move(*mark);
   // Uses the current record, so that a changed key is accepted and a removed key is refused.
-  MJ_CHECK(prove_peer(envelope, sealed, std::string(field_of(out.mark, "address")),
-                      envelope.signer + " is not the coordinator to which " + out.key + " was sent"));
+  MJ_CHECK(verify_peer(envelope, sealed, std::string(field_of(out.mark, "address")),
+                       envelope.signer + " is not the coordinator to which " + out.key + " was sent"));
   return out;
 }
 
-Result<json> MessageReceiver::take_answer(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(of, sent(envelope, sealed));
+Result<json> MessageReceiver::accept_answer(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(of, find_sent_message(envelope, sealed));
   MJ_TRY(jobs, jobs_of_answer(sealed["body"], files_.max_bytes, files_.store ? files_.store->share() : kAnyBytes));
   MJ_TRY(body, read_answer(sealed["body"], jobs));
   for (std::size_t i = 0; i < body.jobs.size(); ++i) {
     if (!names(of.mark, body.jobs[i].job_key))
-      return fail(Code::denied,
-                  "jobs[" + std::to_string(i) + "].key: " + shown(body.jobs[i].job_key) + " is not a job of " + of.key);
+      return fail(Code::denied, "jobs[" + std::to_string(i) + "].key: " + excerpt(body.jobs[i].job_key) +
+                                    " is not a job of " + of.key);
   }
   AnswerMessage answer{of.key, of.name.content, body.reason, {}, std::move(body.jobs), body.is_last, ""};
   if (!field_of(of.mark, "carried").empty()) answer.carried = dump_json(jobs);
   if (!body.flow.empty()) answer.fields.emplace_back(kFlowResultField, body.flow);
-  std::unique_ptr<ArtifactStore::HandedOver> held;  // keeps the files until the records name them
+  std::unique_ptr<ArtifactStore::RetainedFiles> held;  // keeps the files until the records name them
   if (field_of(of.mark, "state") == "away") {
-    MJ_TRY(missing, missing_of(envelope, of.name, jobs));
+    MJ_TRY(missing, missing_file(envelope, of.name, jobs));
     if (missing) return to_json(*missing);
-    MJ_TRY(handed, hand_over(envelope, of.name, jobs));
+    MJ_TRY(handed, retain_files(envelope, of.name, jobs));
     held = std::move(handed);
   }
   MJ_TRY(known, ours(store_.answer_message(envelope.context, answer)));
   if (!known) return fail(Code::not_found, "of: no such message was sent from this host");
   // The files of this part are removed, since the next part of the answer needs the space.
   const bool is_over = held != nullptr || answer.is_last;
-  if (files_.store && is_over) files_.store->drop(envelope.context, parcel_of_answer(of.name, envelope.signer));
+  if (files_.store && is_over) files_.store->drop(envelope.context, answer_bundle_id(of.name, envelope.signer));
   return json{{"status", "stored"}};
 }
 
-Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& sealed) {
-  MJ_TRY(of, sent(envelope, sealed));
+Result<json> MessageReceiver::accept_logs(const Envelope& envelope, const json& sealed) {
+  MJ_TRY(of, find_sent_message(envelope, sealed));
   MJ_TRY(body, read_logs(sealed["body"]));
   if (!names(of.mark, body.job_key)) return fail(Code::denied, "job: is not a job of " + of.key);
-  auto stored = store_.follow_log(envelope.context, of.key, of.name.content, body.job_key, body.lines);
+  auto stored = store_.append_remote_log(envelope.context, of.key, of.name.content, body.job_key, body.lines);
   // A key of another client has replaced the log. The lines are dropped, so that they do not block the end of the job.
   const bool is_in_the_way = !stored && stored.error().code == Code::invalid;
   MJ_TRY(last, is_in_the_way ? std::move(stored) : ours(std::move(stored)));
@@ -508,22 +510,22 @@ Result<json> MessageReceiver::take_logs(const Envelope& envelope, const json& se
 }
 
 // Only the supervisor that will get the answer may cancel.
-Result<json> MessageReceiver::take_cancel(const Envelope& envelope, const json& sealed) {
+Result<json> MessageReceiver::accept_cancel(const Envelope& envelope, const json& sealed) {
   MJ_TRY(body, read_cancel(sealed["body"]));
   // The message is found by its signer at the time of the signature, since the actor may have another key by now.
-  MJ_TRY(came, came_before(envelope.context, body.of.content));
+  MJ_TRY(came, find_received(envelope.context, body.of.content));
   const std::string origin = std::to_string(body.of.caller) + ':' + std::to_string(body.of.id);
   if (!came || field_of(came->mark, "origin") != origin || field_of(came->mark, "signer") != body.by)
     return fail(Code::not_found, "of: no such message was received on this host");
   const Fields& mark = came->mark;
-  MJ_CHECK(prove_peer(
+  MJ_CHECK(verify_peer(
       envelope, sealed, std::string(field_of(mark, "address")),
       "is not the supervisor that receives the answer, by the record of a runner with that address on this host"));
   if (field_of(mark, "state") == "arrived")
     return fail(Code::unavailable, "of: the message has not been processed yet: try again in a second");
   // The supervisor daemon of this context cancels the flow.
   if (body.flow && !field_of(mark, "flow").empty()) MJ_CHECK(ours(store_.cancel_message(envelope.context, came->key)));
-  const auto keys = words_of(field_of(mark, "jobs")), origins = words_of(field_of(mark, "origins"));
+  const auto keys = split_words(field_of(mark, "jobs")), origins = split_words(field_of(mark, "origins"));
   for (const std::string& each : body.jobs) {
     const auto found = std::find(origins.begin(), origins.end(), each);
     if (found == origins.end()) continue;

@@ -26,7 +26,7 @@
 namespace mycojobs {
 
 // Longest time-out of a message, and validity of its signature.
-inline constexpr std::uint32_t kMostDeliverS = 7 * 24 * 3600;
+inline constexpr std::uint32_t kMaxDeliverS = 7 * 24 * 3600;
 // Field of a message's mark with the answer, as JSON. It is written for a message that carries a job for the router
 // (router.h).
 inline constexpr const char* kCarriedAnswer = "carried_answer";
@@ -45,7 +45,7 @@ class ActorKeys {
 
 // Checks the signature and the age of a message against the record of its signer. The signature is valid for the
 // time-out of the message or kSignatureWindowS, whichever is longer. Errors: invalid (the time-out is over
-// kMostDeliverS); denied (as check_signature()).
+// kMaxDeliverS); denied (as check_signature()).
 Result<void> check_message(const Message&, const Actor& signer, std::uint64_t now_s);
 
 // Returns the public key of the supervisor with this address, from the record of a runner of the context. Returns
@@ -64,7 +64,7 @@ class SupervisorKeys {
 };
 
 // Caches that outlive a receiver.
-struct KnownKeys {
+struct PublicKeyCache {
   ActorKeys actors;
   SupervisorKeys supervisors;
 };
@@ -72,65 +72,65 @@ struct KnownKeys {
 class MessageReceiver {
  public:
   // own_key: public key of this coordinator. Store and known must outlive this object.
-  MessageReceiver(Store& store, KnownKeys& known, std::string own_key, CarriedFiles files)
+  MessageReceiver(Store& store, PublicKeyCache& known, std::string own_key, MessageAttachments files)
       : store_(store), known_(known), own_key_(std::move(own_key)), files_(std::move(files)) {}
 
   // Sets the gate that requests from remote hosts must pass first. It must outlive this object.
-  void stand_behind(MessageGate& gate) { gate_ = &gate; }
+  void set_filter(InboundMessageFilter& gate) { gate_ = &gate; }
   // Processes a JSON-RPC request and returns the answer. The only method is message.deliver {envelope}. Refusals are
   // journaled. node: public key of the Mycelium node that delivered the request; empty: another transport delivered it.
   std::string answer(std::string_view request, const std::string& node = {});
   // Returns the public key that signed the last request, if the request proves that a known sender sent it just now.
   // Empty otherwise, also for a repeated message, since any host that has seen a message can repeat it.
-  const std::string& proven() const { return proven_; }
+  const std::string& verified_sender() const { return proven_; }
   // Returns whether the last request shows no known sender: it was refused without a signature of a known actor or
   // supervisor, or it repeated a message that is here already, which every host that has seen the message can do.
-  bool is_strange() const { return is_strange_; }
+  bool is_unknown_sender() const { return is_unknown_; }
 
  private:
   Result<nlohmann::json> deliver(const nlohmann::json& params);
-  Result<nlohmann::json> take(const Envelope&, const nlohmann::json& sealed);
-  Result<nlohmann::json> take_message(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> accept_envelope(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> accept_inbound_message(const Envelope&, const nlohmann::json& sealed);
   Result<void> check_target(const Envelope&, const Message&) const;
-  Result<nlohmann::json> take_answer(const Envelope&, const nlohmann::json& sealed);
-  Result<nlohmann::json> take_logs(const Envelope&, const nlohmann::json& sealed);
-  Result<nlohmann::json> take_cancel(const Envelope&, const nlohmann::json& sealed);
-  Result<nlohmann::json> take_file(const Envelope&, const nlohmann::json& sealed);
-  Result<std::optional<WantedFile>> missing_of(const Envelope&, const Message&, const MessageName&);
-  Result<std::optional<WantedFile>> missing_of(const Envelope&, const MessageName&, const nlohmann::json& jobs);
-  Result<std::unique_ptr<ArtifactStore::HandedOver>> hand_over(const Envelope&, const MessageName&,
-                                                               const nlohmann::json& jobs);
-  struct Came {
+  Result<nlohmann::json> accept_answer(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> accept_logs(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> accept_cancel(const Envelope&, const nlohmann::json& sealed);
+  Result<nlohmann::json> accept_file(const Envelope&, const nlohmann::json& sealed);
+  Result<std::optional<RequestedFile>> missing_file(const Envelope&, const Message&, const MessageName&);
+  Result<std::optional<RequestedFile>> missing_file(const Envelope&, const MessageName&, const nlohmann::json& jobs);
+  Result<std::unique_ptr<ArtifactStore::RetainedFiles>> retain_files(const Envelope&, const MessageName&,
+                                                                     const nlohmann::json& jobs);
+  struct ReceivedMessage {
     std::string key;
     Fields mark;
   };
-  Result<std::optional<Came>> came_before(Id context, const std::string& content);
-  Result<Arrival> arrive(Id context, Message&, const MessageMark&);
-  struct Sent {
+  Result<std::optional<ReceivedMessage>> find_received(Id context, const std::string& content);
+  Result<Arrival> store_message(Id context, Message&, const MessageState&);
+  struct SentMessage {
     std::string key;
     MessageName name;
     Fields mark;
   };
   // Returns the sent message that an answer, file or log line belongs to. Checks that the receiver of that message
   // sealed the envelope.
-  Result<Sent> sent(const Envelope&, const nlohmann::json& sealed);
+  Result<SentMessage> find_sent_message(const Envelope&, const nlohmann::json& sealed);
   // Checks that the supervisor with this address sealed the envelope. otherwise: error text for another signer. actor:
   // the actor to report in the journal.
-  Result<void> prove_peer(const Envelope&, const nlohmann::json& sealed, const std::string& address,
-                          const std::string& otherwise, Id actor = 0);
-  Result<void> may_send(Id context);  // Checks that actor_ may send messages to the context.
+  Result<void> verify_peer(const Envelope&, const nlohmann::json& sealed, const std::string& address,
+                           const std::string& otherwise, Id actor = 0);
+  Result<void> check_send_permission(Id context);  // Checks that actor_ may send messages to the context.
   void note_refused(const Envelope&, const std::string& why);
   Result<std::uint64_t> now_s();
-  Result<void> check_node(const std::string& address, bool may_come_otherwise) const;
+  Result<void> check_node(const std::string& address, bool allows_other_transport) const;
 
   Store& store_;
-  KnownKeys& known_;
+  PublicKeyCache& known_;
   std::string own_key_;
-  CarriedFiles files_;
+  MessageAttachments files_;
   std::string node_;  // Mycelium node that delivered the request
-  MessageGate* gate_ = nullptr;
+  InboundMessageFilter* gate_ = nullptr;
   std::string proven_;
-  bool is_strange_ = false, is_repeated_ = false;
+  bool is_unknown_ = false, is_repeated_ = false;
   // State of the current request: whether a known key signed it, the actor with that key, and the access list that
   // would allow it.
   bool by_known_ = false;

@@ -44,17 +44,17 @@ std::vector<std::uint32_t> read_by(const FlowPlan& plan, std::uint32_t node) {
 
 // Returns the jobs of `nodes` whose results are read. A node of kind `each` is replaced by the jobs of its elements, in
 // order.
-struct Readings {
+struct ResultSources {
   std::vector<Id> jobs;
   std::map<std::string, std::vector<Id>> joins;
 };
-Readings readings_of(const LoadedRun& run, std::uint32_t node) {
-  Readings out;
+ResultSources readings_of(const LoadedRun& run, std::uint32_t node) {
+  ResultSources out;
   for (const std::uint32_t i : read_by(*run.plan, node)) {
     const PlanNode& planned = run.plan->nodes[i];
     if (planned.kind == NodeKind::each) {
       out.joins[planned.name];
-    } else if (!is_unborn(*run.plan, run.state, i)) {
+    } else if (!has_not_started(*run.plan, run.state, i)) {
       out.jobs.push_back(run.record.jobs.at(i));
       if (planned.each) out.joins[run.plan->nodes[*planned.each].name].push_back(out.jobs.back());
     }
@@ -101,7 +101,7 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
     job = plan.job_at(index);
     job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // Variables of the job take precedence.
   } else {
-    job.script_type = word(node.kind);
+    job.script_type = to_string(node.kind);
     job.script = script_of(node);
   }
   job.id = flow.jobs.at(index);
@@ -117,13 +117,13 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   return job;
 }
 
-const std::vector<std::string>& Dispatches::elements(std::uint32_t each) {
+const std::vector<std::string>& DispatchFieldBuilder::elements(std::uint32_t each) {
   const auto known = elements_.find(each);
   if (known != elements_.end()) return known->second;
   return elements_[each] = elements_of(*run_.plan, run_.state, each).value_or(std::vector<std::string>());
 }
 
-FlowDispatch Dispatches::of(std::uint32_t node) {
+FlowDispatch DispatchFieldBuilder::of(std::uint32_t node) {
   const FlowPlan& plan = *run_.plan;
   const PlanNode& planned = plan.nodes[node];
   FlowDispatch dispatch{node_job_key(run_, node), {}, {}};
@@ -143,7 +143,7 @@ FlowDispatch Dispatches::of(std::uint32_t node) {
     const auto value = element < all.size() ? parse_json(all[element]) : Result<json>(json());
     data["each"] = {{"index", element}, {"count", all.size()}, {"value", value.value_or(json())}};
   }
-  const Readings readings = readings_of(run_, node);
+  const ResultSources readings = readings_of(run_, node);
   if (!readings.joins.empty()) data["joins"] = readings.joins;
   if (!readings.joins.empty() || planned.each) {
     dispatch.set.emplace_back("dependends", dump_json(json(readings.jobs)));

@@ -14,9 +14,9 @@ namespace mycojobs {
 // Returns the record of the job of a node at creation. A node of kind `each` represents its elements.
 Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);
 // Builds the fields that are known only when a job is queued: results of earlier nodes and artifacts of dependencies.
-class Dispatches {
+class DispatchFieldBuilder {
  public:
-  explicit Dispatches(const LoadedRun& run) : run_(run) {}
+  explicit DispatchFieldBuilder(const LoadedRun& run) : run_(run) {}
   FlowDispatch of(std::uint32_t node);
 
  private:

@@ -21,20 +21,20 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kChannel = "mj:notices";
-constexpr std::uint32_t kTaken = 32;      // notifications of one round
-constexpr std::size_t kMostCalls = 16;    // maximum number of notifications with webhook calls in progress
-constexpr std::size_t kMostOfCaller = 4;  // same, for one caller
-constexpr std::uint64_t kFullMs = 500;    // pause before a notification that exceeds these limits is tried again
+constexpr std::uint32_t kTaken = 32;        // notifications of one round
+constexpr std::size_t kMaxCalls = 16;       // maximum number of notifications with webhook calls in progress
+constexpr std::size_t kMaxCallerShare = 4;  // same, for one caller
+constexpr std::uint64_t kFullMs = 500;      // pause before a notification that exceeds these limits is tried again
 // The claim of a notification lasts longer than its webhook calls: no call starts more than kAllCallsMs after the
 // first.
 constexpr std::uint32_t kHoldMs = 120000;
 constexpr std::uint64_t kAllCallsMs = 90000;
-constexpr std::uint32_t kNotifierIdleMs = 1000, kNotifierAwayMs = 500;
-constexpr std::uint32_t kMostTries = 14;  // about an hour and a half, with doubling pauses
-constexpr std::uint64_t kFirstRetryMs = 1000, kMostRetryMs = 1800'000;
+constexpr std::uint32_t kNotifierIdleMs = 1000, kNotifierUnavailableMs = 500;
+constexpr std::uint32_t kMaxTries = 14;  // about an hour and a half, with doubling pauses
+constexpr std::uint64_t kFirstRetryMs = 1000, kMaxRetryMs = 1800'000;
 
 std::uint64_t pause_after(std::uint32_t tries) {
-  return tries > 20 ? kMostRetryMs : std::min(kMostRetryMs, kFirstRetryMs << tries);
+  return tries > 20 ? kMaxRetryMs : std::min(kMaxRetryMs, kFirstRetryMs << tries);
 }
 
 // Removes the path of a webhook address from a text for the log, since the path can contain a secret.
@@ -47,7 +47,7 @@ std::string without_path(std::string text, const std::string& url) {
   return text;
 }
 
-struct Wanted {
+struct RequestedNotice {
   NotifyTarget target;
   Id actor = 0;  // caller of the job or message
   bool checked =
@@ -55,7 +55,7 @@ struct Wanted {
 };
 
 // The delivery of one notification: the remaining targets and the results so far.
-struct Telling {
+struct NoticeDelivery {
   Notice notice;
   Id caller = 0;
   std::string id, body;
@@ -63,7 +63,7 @@ struct Telling {
   std::vector<std::string> reached, secrets;
   std::string failure;   // last temporary error
   std::string hopeless;  // a permanent error
-  bool counts = true;    // whether this attempt counts towards kMostTries
+  bool counts = true;    // whether this attempt counts towards kMaxTries
   std::atomic<bool> over{false};
   std::thread thread;
 
@@ -83,24 +83,25 @@ struct Telling {
   }
 };
 
-class Notifying final : public Notifier, public ContextTurns {
+class NotifierImpl final : public Notifier, public ContextLoopBase {
  public:
-  Notifying(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock, NotifierSettings settings)
-      : ContextTurns(std::move(waiter), clock, hints_of(settings.context)),
+  NotifierImpl(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock,
+               NotifierSettings settings)
+      : ContextLoopBase(std::move(waiter), clock, hints_of(settings.context)),
         store_(std::move(store)),
         settings_(std::move(settings)),
         log_once_("notifier", settings_.context) {}
-  ~Notifying() override { thread_.stop(); }
+  ~NotifierImpl() override { thread_.stop(); }
   const Result<void>& started() const { return thread_.started(); }
   void ask_to_stop() override { stop(); }
 
-  std::uint64_t turn() {
+  std::uint64_t run_once() {
     const auto next_ms = round();
     log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierAwayMs;
+    return next_ms ? std::min<std::uint64_t>(kNotifierIdleMs, *next_ms) : kNotifierUnavailableMs;
   }
   void ended() {
-    for (Telling& each : under_way_) {
+    for (NoticeDelivery& each : under_way_) {
       each.thread.join();
       (void)settle(each);  // After an error the notification is due again when its claim expires.
     }
@@ -118,7 +119,7 @@ class Notifying final : public Notifier, public ContextTurns {
       each->thread.join();
       each = under_way_.erase(each);
     }
-    MJ_TRY(due, store_->notices_due(settings_.context, kTaken, kHoldMs));
+    MJ_TRY(due, store_->due_notices(settings_.context, kTaken, kHoldMs));
     Result<void> done;
     for (const Notice& notice : due.notices) {
       if (auto one = begin(notice); !one) done = std::move(one);
@@ -129,7 +130,7 @@ class Notifying final : public Notifier, public ContextTurns {
 
   Result<void> give_up(const Notice& notice, const std::string& why) {
     const std::string line = "the end of " + notice.of + " is not reported: " + why;
-    MJ_CHECK(store_->settle_notice(settings_.context, notice, {std::nullopt, line}));
+    MJ_CHECK(store_->complete_notice(settings_.context, notice, {std::nullopt, line}));
     log(LogLevel::warn, "notifier", "context {}: {}", settings_.context, line);
     return {};
   }
@@ -139,7 +140,7 @@ class Notifying final : public Notifier, public ContextTurns {
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(record).error());
     if (!record) return give_up(notice, record.error().message);
     under_way_.emplace_back();
-    Telling& telling = under_way_.back();
+    NoticeDelivery& telling = under_way_.back();
     telling.notice = notice;
     telling.caller = is_job_key(notice.of) ? caller_of_job(notice.of) : decode<Flow>(*record).record.caller_id;
     telling.id = notice_id(settings_.context, notice);
@@ -150,14 +151,14 @@ class Notifying final : public Notifier, public ContextTurns {
     return begun;
   }
   // Submits jobs and writes messages at once. Webhooks are called in a thread if the limits allow another one.
-  Result<void> begin(Telling& telling, const Fields& record) {
+  Result<void> begin(NoticeDelivery& telling, const Fields& record) {
     MJ_TRY(wanted, targets_of(telling, record));
-    for (Wanted& each : wanted) tell(telling, std::move(each));
+    for (RequestedNotice& each : wanted) tell(telling, std::move(each));
     if (telling.webhooks.empty() || !read_secrets(telling)) return settle(telling);
-    const auto of_caller = std::count_if(under_way_.begin(), under_way_.end(), [&](const Telling& each) {
+    const auto of_caller = std::count_if(under_way_.begin(), under_way_.end(), [&](const NoticeDelivery& each) {
       return each.thread.joinable() && each.caller == telling.caller;
     });
-    if (under_way_.size() > kMostCalls || of_caller >= static_cast<std::ptrdiff_t>(kMostOfCaller)) {
+    if (under_way_.size() > kMaxCalls || of_caller >= static_cast<std::ptrdiff_t>(kMaxCallerShare)) {
       telling.counts = false;
       return settle_again(telling, kFullMs);
     }
@@ -171,19 +172,19 @@ class Notifying final : public Notifier, public ContextTurns {
   }
 
   // Returns the targets of the record and of the context that match this end and were not reached yet.
-  Result<std::vector<Wanted>> targets_of(Telling& telling, const Fields& record) {
+  Result<std::vector<RequestedNotice>> targets_of(NoticeDelivery& telling, const Fields& record) {
     std::string own, flow, notice_of;
     for (const auto& [name, value] : record) {
       if (name == "notify") own = value;
       if (name == "flow_id") flow = value;
       if (name == "notice_of") notice_of = value;
     }
-    std::vector<Wanted> all;
-    const auto add = [&](NotifyRead read, Id actor, bool checked) {
+    std::vector<RequestedNotice> all;
+    const auto add = [&](ParsedNotify read, Id actor, bool checked) {
       if (!read.problems.empty()) telling.hopeless = join(read.problems);
       for (NotifyTarget& target : read.targets) {
         const auto& reached = telling.notice.reached;
-        if (target.sound && target.wants(telling.notice.finished) &&
+        if (target.sound && target.matches_end(telling.notice.finished) &&
             std::find(reached.begin(), reached.end(), target.digest) == reached.end())
           all.push_back({std::move(target), actor, checked});
       }
@@ -201,7 +202,7 @@ class Notifying final : public Notifier, public ContextTurns {
     return all;
   }
 
-  void tell(Telling& telling, Wanted wanted) {
+  void tell(NoticeDelivery& telling, RequestedNotice wanted) {
     const NotifyTarget& target = wanted.target;
     if (target.kind == NotifyTarget::Kind::webhook) {
       if (auto allowed = settings_.webhooks.check(target.where); !allowed) return telling.add(target, allowed);
@@ -217,13 +218,13 @@ class Notifying final : public Notifier, public ContextTurns {
   }
 
   // Checks the current permissions of the actor, which may have been revoked since the record was written.
-  Result<void> may_create(const Wanted& wanted, std::string_view what) {
+  Result<void> may_create(const RequestedNotice& wanted, std::string_view what) {
     if (!wanted.checked) return {};
-    MJ_TRY(place, read_place(*store_, settings_.context, WayIn::command));
-    return may(wanted.actor, Action::create, place, {.name = std::string(what)});
+    MJ_TRY(place, read_acl_context(*store_, settings_.context, EntryPoint::command));
+    return check_permission(wanted.actor, Action::create, place, {.name = std::string(what)});
   }
 
-  Result<void> submit(const Telling& telling, const Wanted& wanted) {
+  Result<void> submit(const NoticeDelivery& telling, const RequestedNotice& wanted) {
     Job job = wanted.target.job;
     job.caller_id = wanted.actor;
     job.context_id = settings_.context;
@@ -241,7 +242,7 @@ class Notifying final : public Notifier, public ContextTurns {
   }
 
   // The id of the message is derived from the id of the notification, so that the message is written once.
-  Result<void> send(const Telling& telling, const Wanted& wanted) {
+  Result<void> send(const NoticeDelivery& telling, const RequestedNotice& wanted) {
     Message message;
     message.caller_id = wanted.actor;
     message.context_id = settings_.context;
@@ -256,7 +257,7 @@ class Notifying final : public Notifier, public ContextTurns {
     return {};
   }
 
-  bool read_secrets(Telling& telling) {
+  bool read_secrets(NoticeDelivery& telling) {
     if (settings_.secrets.empty()) return true;
     auto secrets = read_webhook_secrets(settings_.secrets);
     if (!secrets) {
@@ -267,7 +268,7 @@ class Notifying final : public Notifier, public ContextTurns {
     return true;
   }
 
-  void call(Telling& telling) {
+  void call(NoticeDelivery& telling) {
     HttpClient http;
     const std::uint64_t until = clock_.boot_ms() + kAllCallsMs;
     for (const NotifyTarget& target : telling.webhooks) {
@@ -283,18 +284,18 @@ class Notifying final : public Notifier, public ContextTurns {
     wake();
   }
 
-  Result<void> settle_again(const Telling& telling, std::uint64_t after_ms) {
-    return store_->settle_notice(settings_.context, telling.notice,
-                                 {NoticeAfter::Again{telling.reached, after_ms, telling.counts}, ""});
+  Result<void> settle_again(const NoticeDelivery& telling, std::uint64_t after_ms) {
+    return store_->complete_notice(settings_.context, telling.notice,
+                                   {NoticeResult::Retry{telling.reached, after_ms, telling.counts}, ""});
   }
-  Result<void> settle(const Telling& telling) {
+  Result<void> settle(const NoticeDelivery& telling) {
     const Notice& notice = telling.notice;
     if (telling.failure.empty() && telling.hopeless.empty())
-      return store_->settle_notice(settings_.context, notice, {});
+      return store_->complete_notice(settings_.context, notice, {});
     if (telling.failure.empty()) return give_up(notice, telling.hopeless);
     if (!telling.counts) return settle_again(telling, 0);
-    if (notice.tries + 1 >= kMostTries)
-      return give_up(notice, telling.failure + " (tried " + std::to_string(kMostTries) + " times)");
+    if (notice.tries + 1 >= kMaxTries)
+      return give_up(notice, telling.failure + " (tried " + std::to_string(kMaxTries) + " times)");
     MJ_CHECK(settle_again(telling, pause_after(notice.tries)));
     if (notice.tries == 0)
       log(LogLevel::warn, "notifier", "context {}: the end of {}: {} (retrying)", settings_.context, notice.of,
@@ -304,9 +305,9 @@ class Notifying final : public Notifier, public ContextTurns {
 
   std::unique_ptr<Store> store_;
   NotifierSettings settings_;
-  std::list<Telling> under_way_;
+  std::list<NoticeDelivery> under_way_;
   LogOnce log_once_;
-  TurnThread<Notifying> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<NotifierImpl> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace
@@ -314,7 +315,7 @@ class Notifying final : public Notifier, public ContextTurns {
 Result<std::unique_ptr<Notifier>> Notifier::start(StoreFactory& stores, const Clock& clock, NotifierSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kChannel));
-  auto made = std::make_unique<Notifying>(std::move(store), std::move(waiter), clock, std::move(settings));
+  auto made = std::make_unique<NotifierImpl>(std::move(store), std::move(waiter), clock, std::move(settings));
   MJ_CHECK(made->started());
   return made;
 }

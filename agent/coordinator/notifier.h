@@ -3,7 +3,7 @@
 // all targets:
 //
 //   due --claimed for kHoldMs--> delivered to all --> deleted
-//                            `-> some targets failed --kFirstPauseMs, doubling--> due again, at most kMostTries times
+//                            `-> some targets failed --kFirstPauseMs, doubling--> due again, at most kMaxTries times
 //
 // After a crash the notification is due again. A webhook can then be called twice with the same id; a job runs once,
 // and a message is written once. Threads: one, and one for each notification with webhook calls in progress.

@@ -23,9 +23,9 @@ namespace mycojobs {
 namespace {
 
 // The decisions of one pass, which one commit stores.
-class Step {
+class FlowCommitBuilder {
  public:
-  Step(LoadedRun& run, std::uint64_t now_ms);
+  FlowCommitBuilder(LoadedRun& run, std::uint64_t now_ms);
   // After an error the state of the run is undefined, and the run must be loaded again.
   Result<void> take(decltype(FlowEvent::what) what);
   bool full() const;
@@ -49,7 +49,7 @@ class Step {
 };
 
 // Follow-up actions on other flows, which a commit cannot perform. Each action can be repeated.
-struct Afterwards {
+struct PostCommitActions {
   std::vector<std::uint32_t> create;                // nodes that need a new child flow
   std::vector<std::pair<std::uint32_t, Id>> start;  // node and child flow that is linked but not started
   std::vector<Id> cancel;
@@ -58,17 +58,17 @@ struct Afterwards {
 };
 
 // Decides the events that were read.
-Result<void> take_events(FlowStore&, const RunRead&, Step&);
+Result<void> take_events(FlowStore&, const FlowReadResult&, FlowCommitBuilder&);
 // Decides the states of all active jobs, independent of events. Returns false if the step was full before all jobs were
 // processed.
-Result<bool> take_jobs(FlowStore&, Step&);
-Result<FlowSeen> look_at(FlowStore&, Id context, Id flow);
+Result<bool> take_jobs(FlowStore&, FlowCommitBuilder&);
+Result<FlowObserved> look_at(FlowStore&, Id context, Id flow);
 
 // Child flows.
-void children_of(const std::vector<Effect>&, const RunState&, Afterwards&);
+void children_of(const std::vector<Effect>&, const RunState&, PostCommitActions&);
 // Collects unfinished follow-up actions of a run that this process has not advanced before, and decides the ends of
 // child flows. Linked child flows that were not started are added to the actions.
-Result<void> look_at_children(FlowStore&, Step&, Afterwards&);
+Result<void> check_children(FlowStore&, FlowCommitBuilder&, PostCommitActions&);
 Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // does not start the child
 Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
 Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);
@@ -76,29 +76,28 @@ Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, con
 Result<void> check_parent(FlowStore&, const LoadedRun&);
 
 // Builds the commit without due_ms. Reads the results of the jobs if the step ends the flow.
-Result<FlowCommit> commit_of(FlowStore&, Step&);
+Result<FlowCommit> commit_of(FlowStore&, FlowCommitBuilder&);
 
 // Collects the results of all completed nodes, up to the size limit.
-Result<HandedBack> gather_results(FlowStore&, const Step&);
+Result<ResultValues> gather_results(FlowStore&, const FlowCommitBuilder&);
 
-constexpr std::size_t kEventsAtOnce = 100;   // jobs; each result can have 1 MiB
-constexpr std::size_t kResultsAtOnce = 100;  // jobs for each read
-constexpr std::size_t kAgain = 200;          // jobs for each commit
+constexpr std::size_t kMaxEventsBatch = 100;   // jobs; each result can have 1 MiB
+constexpr std::size_t kMaxResultsBatch = 100;  // jobs for each read
+constexpr std::size_t kAgain = 200;            // jobs for each commit
 
-JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
-  JobSeen seen;
+JobObserved seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
+  JobObserved seen;
   seen.node = node;
   if (view.state == "absent") {
     seen.ended = true;
-    seen.status = word(JobStatus::error);
+    seen.status = to_string(JobStatus::error);
     seen.detail = "dead_letter";
     seen.error = view.job_key + " has no record any more: another client deleted it";
     return seen;
   }
   // A record without a state was written by another client, or its claim was deleted.
-  seen.ended =
-      view.state == "ended" ||
-      (view.state.empty() && (view.status == word(JobStatus::finished) || view.status == word(JobStatus::error)));
+  seen.ended = view.state == "ended" || (view.state.empty() && (view.status == to_string(JobStatus::finished) ||
+                                                                view.status == to_string(JobStatus::error)));
   if (!seen.ended) return seen;
   seen.status = view.status;
   seen.detail = view.detail;
@@ -107,14 +106,15 @@ JobSeen seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) 
   return seen;
 }
 
-Step::Step(LoadedRun& run, std::uint64_t now_ms) : run_(run), now_ms_(now_ms), was_(run.state.status) {}
+FlowCommitBuilder::FlowCommitBuilder(LoadedRun& run, std::uint64_t now_ms)
+    : run_(run), now_ms_(now_ms), was_(run.state.status) {}
 
-Result<void> Step::take(decltype(FlowEvent::what) what) {
+Result<void> FlowCommitBuilder::take(decltype(FlowEvent::what) what) {
   // Limits the size of a commit if many events arrive at the same time.
   DecideLimits limits;
-  constexpr std::uint32_t kLeast = 50;
+  constexpr std::uint32_t kMinFacts = 50;
   limits.max_facts = std::max(
-      kLeast, limits.max_facts - static_cast<std::uint32_t>(std::min<std::size_t>(limits.max_facts, facts.size())));
+      kMinFacts, limits.max_facts - static_cast<std::uint32_t>(std::min<std::size_t>(limits.max_facts, facts.size())));
   limits.max_bytes -= std::min(limits.max_bytes, planted_bytes_);
   auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(what)}, limits);
   if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
@@ -122,29 +122,31 @@ Result<void> Step::take(decltype(FlowEvent::what) what) {
   for (const Effect& each : decided->effects) {
     const bool writes = each.kind == Effect::Kind::dispatch || each.kind == Effect::Kind::requeue;
     const bool place = writes && run_.plan->nodes[each.node].each;
-    if (place) planted_bytes_ += place_bytes(*run_.plan, each.node);
+    if (place) planted_bytes_ += each_element_bytes(*run_.plan, each.node);
   }
   std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
   std::move(decided->effects.begin(), decided->effects.end(), std::back_inserter(effects));
   return {};
 }
 
-bool Step::full() const { return facts.size() >= DecideLimits().max_facts; }
-bool Step::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
-bool Step::begins_flow() const { return was_ != FlowStatus::started && run_.state.status == FlowStatus::started; }
+bool FlowCommitBuilder::full() const { return facts.size() >= DecideLimits().max_facts; }
+bool FlowCommitBuilder::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
+bool FlowCommitBuilder::begins_flow() const {
+  return was_ != FlowStatus::started && run_.state.status == FlowStatus::started;
+}
 
 // Also the answer to a caller that may not read the flow, so that the answer does not reveal whether the flow exists.
-FlowSeen absent(Id flow) {
-  FlowSeen seen;
+FlowObserved absent(Id flow) {
+  FlowObserved seen;
   seen.flow = flow;
   seen.error = "flow " + std::to_string(flow) + " does not exist";
   return seen;
 }
 
-Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
+Result<FlowObserved> look_at(FlowStore& store, Id context, Id flow) {
   MJ_TRY(read, store.read(context, flow, kRecordAlone));
   if (read.record.empty()) return absent(flow);
-  FlowSeen seen;
+  FlowObserved seen;
   seen.flow = flow;
   auto decoded = decode<Flow>(read.record);
   seen.status = decoded.record.status;
@@ -157,8 +159,8 @@ Result<FlowSeen> look_at(FlowStore& store, Id context, Id flow) {
   return seen;
 }
 
-Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
-  const std::size_t count = std::min(read.events.size(), kEventsAtOnce);
+Result<void> take_events(FlowStore& store, const FlowReadResult& read, FlowCommitBuilder& step) {
+  const std::size_t count = std::min(read.events.size(), kMaxEventsBatch);
   std::vector<std::string> keys;
   std::set<std::string> once;
   for (std::size_t i = 0; i < count; ++i) {
@@ -195,33 +197,33 @@ Result<void> take_events(FlowStore& store, const RunRead& read, Step& step) {
   // All ignored events share one log line.
   if (nonsense > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: invalid journal entries were skipped: {}, the first is {}",
-        in_trace(std::to_string(step.run().record.id), step.run().record.traceparent), counted(nonsense, "event"),
-        first);
+        in_trace(std::to_string(step.run().record.id), step.run().record.traceparent),
+        count_with_noun(nonsense, "event"), first);
   }
   return {};
 }
 
-Result<bool> take_jobs(FlowStore& store, Step& step) {
+Result<bool> take_jobs(FlowStore& store, FlowCommitBuilder& step) {
   std::vector<std::uint32_t> nodes;
   for (const std::uint32_t i : step.state().in_flight) {
     if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
   }
   // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the
   // step becomes full.
-  std::vector<JobSeen> ended;
-  for (std::size_t from = 0; from < nodes.size(); from += kEventsAtOnce) {
-    const std::size_t to = std::min(from + kEventsAtOnce, nodes.size());
+  std::vector<JobObserved> ended;
+  for (std::size_t from = 0; from < nodes.size(); from += kMaxEventsBatch) {
+    const std::size_t to = std::min(from + kMaxEventsBatch, nodes.size());
     std::vector<std::string> keys;
     for (std::size_t i = from; i < to; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
     MJ_TRY(views, store.jobs(step.run().record.context_id, keys));
     for (std::size_t i = from; i < to && i - from < views.size(); ++i) {
       const FlowJobView& view = views[i - from];
       if (view.state == "planned" && step.again.size() < kAgain) step.again.push_back(view.job_key);
-      JobSeen now = seen(step.run(), nodes[i], view);
+      JobObserved now = seen(step.run(), nodes[i], view);
       if (now.ended) ended.push_back(std::move(now));
     }
   }
-  for (JobSeen& each : ended) {
+  for (JobObserved& each : ended) {
     if (step.full()) return false;
     MJ_CHECK(step.take(std::move(each)));
   }
@@ -230,7 +232,7 @@ Result<bool> take_jobs(FlowStore& store, Step& step) {
 
 std::string name_of(Id flow) { return "flow:" + std::to_string(flow); }
 
-void children_of(const std::vector<Effect>& effects, const RunState& state, Afterwards& afterwards) {
+void children_of(const std::vector<Effect>& effects, const RunState& state, PostCommitActions& afterwards) {
   for (const Effect& effect : effects) {
     switch (effect.kind) {
       case Effect::Kind::start_child:
@@ -250,8 +252,8 @@ void children_of(const std::vector<Effect>& effects, const RunState& state, Afte
   }
 }
 
-Result<void> look_at_children(FlowStore& store, Step& step, Afterwards& afterwards) {
-  children_of(owed(*step.run().plan, step.state()), step.state(), afterwards);
+Result<void> check_children(FlowStore& store, FlowCommitBuilder& step, PostCommitActions& afterwards) {
+  children_of(pending_child_actions(*step.run().plan, step.state()), step.state(), afterwards);
   // A copy, since take() changes the set.
   const auto awaited = step.state().awaited;
   for (const auto& [child, node] : awaited) {
@@ -272,7 +274,7 @@ Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t no
   const std::string what = name_of(run.record.id) + " node " + planned.name;
   const auto definition = parse_json(planned.child, kMaxDefinitionBytes);
   if (!definition) return fail(definition.error(), what);
-  const PlanRead read = read_plan(*definition);
+  const ParsedPlan read = read_plan(*definition);
   if (!read.plan) return fail(Code::invalid, what + ": flow: " + join(read.problems));
   NewFlow child;
   child.traceparent = run.record.traceparent;
@@ -330,14 +332,14 @@ Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
 // Returns the interval of checkpoints. A checkpoint is as large as the run, so the interval grows with the number of
 // nodes.
 std::uint64_t facts_between_checkpoints(const LoadedRun& run) {
-  constexpr std::uint64_t kLeast = 256;
-  return std::max<std::uint64_t>(kLeast, run.plan->nodes.size() / 2);
+  constexpr std::uint64_t kMinFacts = 256;
+  return std::max<std::uint64_t>(kMinFacts, run.plan->nodes.size() / 2);
 }
 
 FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
   FlowEnd end{node_job_key(run, effect.node), {}};
   const bool finished = effect.kind == Effect::Kind::finish;
-  end.fields.emplace_back("status", word(finished ? JobStatus::finished : JobStatus::error));
+  end.fields.emplace_back("status", to_string(finished ? JobStatus::finished : JobStatus::error));
   end.fields.emplace_back("detail", effect.detail.empty() && finished ? "ok" : effect.detail);
   if (!effect.error.empty()) end.fields.emplace_back("error", effect.error);
   if (!effect.values.empty()) end.fields.emplace_back("result", dump_json(nlohmann::json(effect.values)));
@@ -351,9 +353,9 @@ bool has_record(const LoadedRun& run, std::uint32_t node) {
   return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
 }
 
-void add_effects(const Step& step, FlowCommit& commit) {
+void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
   const LoadedRun& run = step.run();
-  Dispatches dispatches(run);
+  DispatchFieldBuilder dispatches(run);
   for (const Effect& effect : step.effects) {
     if (!has_record(run, effect.node)) continue;
     switch (effect.kind) {
@@ -384,9 +386,9 @@ void add_effects(const Step& step, FlowCommit& commit) {
   for (const std::string& key : step.again) commit.dispatch.push_back({key, {}});
 }
 
-Fields record_of(const Step& step) {
+Fields record_of(const FlowCommitBuilder& step) {
   const RunState& state = step.state();
-  Fields fields{{"status", std::string(word(state.status))},
+  Fields fields{{"status", std::string(to_string(state.status))},
                 {"detail", state.detail},
                 {"error", state.error},
                 {"started_ms", std::to_string(state.started_ms)},
@@ -397,16 +399,16 @@ Fields record_of(const Step& step) {
   return fields;
 }
 
-Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
+Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& step) {
   const LoadedRun& run = step.run();
-  std::map<std::uint32_t, HandedBack> of_this_step;  // results of this step, which are not stored yet
+  std::map<std::uint32_t, ResultValues> of_this_step;  // results of this step, which are not stored yet
   for (const Effect& effect : step.effects) {
     if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = {effect.values, effect.values_json};
   }
-  HandedBack all;
+  ResultValues all;
   std::size_t room = kMaxFlowResultBytes;
   // If the results exceed the limit, decide() has failed the flow, and its record gets the results that fit.
-  const auto add = [&](std::uint32_t node, const HandedBack& values) {
+  const auto add = [&](std::uint32_t node, const ResultValues& values) {
     const std::size_t bytes = result_bytes(values.texts);
     if (bytes > room) return;
     room -= bytes;
@@ -435,13 +437,13 @@ Result<HandedBack> gather_results(FlowStore& store, const Step& step) {
     }
     keys.push_back(node_job_key(run, i));
     of.push_back(i);
-    if (keys.size() == kResultsAtOnce) MJ_CHECK(read());
+    if (keys.size() == kMaxResultsBatch) MJ_CHECK(read());
   }
   if (!keys.empty()) MJ_CHECK(read());
   return all;
 }
 
-Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
+Result<FlowCommit> commit_of(FlowStore& store, FlowCommitBuilder& step) {
   LoadedRun& run = step.run();
   FlowCommit commit;
   commit.context = run.record.context_id;
@@ -466,15 +468,15 @@ Result<FlowCommit> commit_of(FlowStore& store, Step& step) {
   return commit;
 }
 
-// Returns the number of nodes that wait for an approval or a gate. Scans at most kMostLooks waiting nodes, so that no
+// Returns the number of nodes that wait for an approval or a gate. Scans at most kMaxChecks waiting nodes, so that no
 // step scans all nodes of a large flow.
 std::size_t waiting_gates(const LoadedRun& run) {
-  constexpr std::size_t kMostLooks = 1000;
-  std::size_t gates = run.state.gated.size(), looks = 0;
+  constexpr std::size_t kMaxChecks = 1000;
+  std::size_t gates = run.state.gated.size(), checks_done = 0;
   for (const std::uint32_t node : run.state.waiting) {
     const NodeKind kind = run.plan->nodes.at(node).kind;
     if (kind == NodeKind::approval || kind == NodeKind::pause) ++gates;
-    if (++looks == kMostLooks) break;
+    if (++checks_done == kMaxChecks) break;
   }
   return gates;
 }
@@ -485,9 +487,9 @@ constexpr int kMaxConflicts = 100;  // each conflict means that another process 
 // flow.
 constexpr std::uint64_t kOnMs = 1000;
 
-class Driver {
+class FlowDriver {
  public:
-  Driver(FlowStore& store, RunCache& cache, const ProgressRequest& request)
+  FlowDriver(FlowStore& store, RunCache& cache, const ProgressRequest& request)
       : store_(store), cache_(cache), asked_(request), start_(request.start), control_(request.control) {
     due_ = request.due;
     recover_ = request.recover;
@@ -495,9 +497,9 @@ class Driver {
   Result<FlowProgress> drive();
 
  private:
-  Result<LoadedRun> take_run(RunRead& read);
-  Result<void> decide_all(const RunRead& read, Step& step);
-  Result<bool> commit(Step& step, const RunRead& read, bool last);
+  Result<LoadedRun> take_run(FlowReadResult& read);
+  Result<void> decide_all(const FlowReadResult& read, FlowCommitBuilder& step);
+  Result<bool> commit(FlowCommitBuilder& step, const FlowReadResult& read, bool last);
   Result<void> after(const LoadedRun& run);
 
   FlowStore& store_;
@@ -507,29 +509,29 @@ class Driver {
   std::optional<FlowControl> control_;
   bool due_ = false, recover_ = false;
   // The run was loaded or another process has advanced it, so its child flows must be checked.
-  bool anew_ = false;
-  Afterwards afterwards_;
+  bool restart_ = false;
+  PostCommitActions afterwards_;
   std::vector<ChildStarted> links_;  // child flows to be linked in the journal
   FlowProgress done_;
   bool more_ = false;
 };
 
-Result<LoadedRun> Driver::take_run(RunRead& read) {
-  if (auto known = cache_.take(asked_.context, asked_.flow)) {
+Result<LoadedRun> FlowDriver::take_run(FlowReadResult& read) {
+  if (auto known = cache_.take_cached_run(asked_.context, asked_.flow)) {
     MJ_TRY(newer, store_.read(asked_.context, asked_.flow, known->state.revision));
     read = std::move(newer);
     if (!read.record.empty() && read.revision >= known->state.revision) {
       // Another process has advanced the flow, and may have crashed before its follow-up actions.
-      anew_ = anew_ || !read.facts.empty();
+      restart_ = restart_ || !read.facts.empty();
       MJ_CHECK(fold_facts(store_, asked_.context, asked_.flow, *known, read));
       return std::move(*known);
     }
   }
-  anew_ = true;
+  restart_ = true;
   return load_run(store_, asked_.context, asked_.flow, cache_, read);
 }
 
-Result<void> Driver::decide_all(const RunRead& read, Step& step) {
+Result<void> FlowDriver::decide_all(const FlowReadResult& read, FlowCommitBuilder& step) {
   // A request has a commit of its own, since its error is returned to the caller.
   if (start_) {
     if (step.state().status == FlowStatus::dispatched) MJ_CHECK(check_parent(store_, step.run()));
@@ -538,7 +540,7 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
   if (control_) return step.take(*control_);
   if (step.state().status == FlowStatus::dispatched) {
     step.events_taken = static_cast<std::uint32_t>(std::min<std::size_t>(read.events.size(), 100));
-    recover_ = anew_ = false;
+    recover_ = restart_ = false;
     return {};  // a new flow changes only when it is started
   }
   for (const ChildStarted& link : links_) MJ_CHECK(step.take(link));
@@ -555,24 +557,24 @@ Result<void> Driver::decide_all(const RunRead& read, Step& step) {
     MJ_TRY(all, take_jobs(store_, step));
     recover_ = !all;
   }
-  if (anew_ && !is_terminal(step.state().status)) MJ_CHECK(look_at_children(store_, step, afterwards_));
-  anew_ = false;
+  if (restart_ && !is_terminal(step.state().status)) MJ_CHECK(check_children(store_, step, afterwards_));
+  restart_ = false;
   if (!step.full()) MJ_CHECK(take_events(store_, read, step));
   const std::uint64_t timer = next_timer_ms(step.state());
-  if ((timer != 0 && timer <= step.now_ms()) || more_to_do(*step.run().plan, step.state())) {
+  if ((timer != 0 && timer <= step.now_ms()) || has_more_work(*step.run().plan, step.state())) {
     MJ_CHECK(step.take(TimePassed{}));
   }
   return {};
 }
 
 // Returns false if another process has committed first.
-Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
+Result<bool> FlowDriver::commit(FlowCommitBuilder& step, const FlowReadResult& read, bool last) {
   MJ_TRY(commit, commit_of(store_, step));
   children_of(step.effects, step.state(), afterwards_);
   LoadedRun& run = step.run();
   const bool over = is_terminal(run.state.status);
   const bool events_left = read.events.size() > step.events_taken;
-  more_ = !over && (recover_ || events_left || more_to_do(*run.plan, run.state));
+  more_ = !over && (recover_ || events_left || has_more_work(*run.plan, run.state));
   const bool nothing = commit.facts.empty() && commit.events_taken == 0 && commit.dispatch.empty();
   if (nothing && !recover_) more_ = false;  // another pass would find nothing either
   if (start_ || control_) more_ = true;
@@ -593,7 +595,7 @@ Result<bool> Driver::commit(Step& step, const RunRead& read, bool last) {
 }
 
 // A child is linked in the journal before it is started. Otherwise the child could end before its parent waits for it.
-Result<void> Driver::after(const LoadedRun& run) {
+Result<void> FlowDriver::after(const LoadedRun& run) {
   for (const ChildStarted& link : links_) {
     const NodeState& node = run.state.nodes.at(link.node);
     if (link.flow == 0) continue;
@@ -604,13 +606,13 @@ Result<void> Driver::after(const LoadedRun& run) {
     }
   }
   links_.clear();
-  const Afterwards now = std::exchange(afterwards_, {});
+  const PostCommitActions now = std::exchange(afterwards_, {});
   const std::string why = "flow " + std::to_string(run.record.id) + " does not wait for it any more";
   for (const Id other : now.await) MJ_CHECK(store_.await_flow(asked_.context, asked_.flow, other));
   for (const Id child : now.cancel) MJ_CHECK(cancel_child(store_, cache_, run, child, why));
   for (const auto& [node, child] : now.start) {
-    auto begun = start_child(store_, cache_, asked_.context, asked_.flow, run.record.caller_id, child);
-    if (!begun && begun.error().code != Code::conflict) return begun;
+    auto start_result = start_child(store_, cache_, asked_.context, asked_.flow, run.record.caller_id, child);
+    if (!start_result && start_result.error().code != Code::conflict) return start_result;
   }
   for (const std::uint32_t node : now.create) {
     if (is_terminal(run.state.nodes.at(node).status) || run.state.nodes.at(node).child != 0) continue;
@@ -626,18 +628,18 @@ Result<void> Driver::after(const LoadedRun& run) {
   return {};
 }
 
-Result<FlowProgress> Driver::drive() {
+Result<FlowProgress> FlowDriver::drive() {
   int conflicts = 0;
   for (int commits = 1;; ++commits) {
-    RunRead read;
+    FlowReadResult read;
     MJ_TRY(run, take_run(read));
-    Step step(run, read.now_ms);
+    FlowCommitBuilder step(run, read.now_ms);
     MJ_CHECK(decide_all(read, step));
     const bool last = commits >= kMaxCommits;
     MJ_TRY(ours, commit(step, read, last));
     if (!ours) {
       afterwards_ = {};
-      anew_ = true;
+      restart_ = true;
       if (++conflicts > kMaxConflicts) {
         return fail(Code::conflict, "flow " + std::to_string(asked_.flow) +
                                         " was changed by other clients during each attempt: try again");
@@ -654,7 +656,7 @@ Result<FlowProgress> Driver::drive() {
     MJ_CHECK(after(run));
     const bool on = more_ || !links_.empty();
     done_.more = on;
-    if (!is_terminal(run.state.status)) cache_.keep(asked_.context, asked_.flow, std::move(run));
+    if (!is_terminal(run.state.status)) cache_.cache_run(asked_.context, asked_.flow, std::move(run));
     if (!on || last) return done_;
   }
 }
@@ -662,7 +664,7 @@ Result<FlowProgress> Driver::drive() {
 }  // namespace
 
 Result<FlowProgress> progress(FlowStore& store, RunCache& cache, const ProgressRequest& request) {
-  return Driver(store, cache, request).drive();
+  return FlowDriver(store, cache, request).drive();
 }
 
 }  // namespace mycojobs

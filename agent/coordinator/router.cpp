@@ -75,9 +75,9 @@ class RemoteJob {
   std::vector<Log> take_log();
 
  private:
-  enum class Pace { quick, patient };
+  enum class RetryPause { quick, patient };
   // Waits; the pause grows after each failure. Returns false if the job was abandoned.
-  bool rest(Pace);
+  bool rest(RetryPause);
   bool late() const { return clock_.boot_ms() >= until_ms_; }
   std::optional<std::string> start();  // Returns the remote key of the job; no value if it is over (end_) or abandoned.
   bool follow(const std::string& key);
@@ -105,13 +105,13 @@ class RemoteJob {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kCallMs = 15000, kFirstPauseMs = 50, kLongestFollowMs = 1000, kLongestAwayMs = 10000;
+constexpr std::uint32_t kCallMs = 15000, kFirstPauseMs = 50, kMaxFollowMs = 1000, kMaxAwayMs = 10000;
 constexpr std::uint64_t kAfterCancelMs = 30000;  // time for the supervisor to end a cancelled job
-constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000, kMostKeyBytes = 48;
+constexpr std::size_t kLogPage = 500, kMaxLogLines = 5000, kMaxKeyBytes = 48;
 // Limits for a supervisor that is slow or returns too much: the rest of the log is skipped, and a larger end is
 // refused.
-constexpr std::uint64_t kMostLogMs = 15000;
-constexpr std::size_t kMostLogBytes = 8U << 20, kMostEndBytes = 16U << 20;
+constexpr std::uint64_t kMaxLogMs = 15000;
+constexpr std::size_t kMaxLogBytes = 8U << 20, kMaxEndBytes = 16U << 20;
 
 std::string text_of(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -123,7 +123,7 @@ std::string text_of(const json& object, const char* name) {
 // not return them.
 std::string ran_as_of(const json& result) {
   const json context = result.value("context_id", json()), key = result.value("key", json());
-  if (!context.is_number_unsigned() || !key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes)
+  if (!context.is_number_unsigned() || !key.is_string() || key.get_ref<const std::string&>().size() > kMaxKeyBytes)
     return {};
   return context.dump() + ' ' + key.get<std::string>();
 }
@@ -181,9 +181,9 @@ void RemoteJob::run() {
   over_ = true;
 }
 
-bool RemoteJob::rest(Pace pace) {
-  const std::uint32_t most = pace == Pace::quick ? kLongestFollowMs : kLongestAwayMs;
-  pause_ms_ = std::min(std::max(pause_ms_ * 2, kFirstPauseMs), most);
+bool RemoteJob::rest(RetryPause pace) {
+  const std::uint32_t max = pace == RetryPause::quick ? kMaxFollowMs : kMaxAwayMs;
+  pause_ms_ = std::min(std::max(pause_ms_ * 2, kFirstPauseMs), max);
   std::unique_lock lock(mutex_);
   const bool was_cancelled = cancelled_;
   wake_.wait_for(lock, std::chrono::milliseconds(pause_ms_), [&] { return abandoned_ || cancelled_ != was_cancelled; });
@@ -228,7 +228,7 @@ std::optional<std::string> RemoteJob::start() {
     // If the answer of a call was lost, the job may run there. Its own time limit then ends it.
     if (cancelled) return end("cancelled", "cancelled before the supervisor answered"), std::nullopt;
     if (late()) return end("timeout", "supervisor " + wanted_.url + " was unavailable: " + error.message), std::nullopt;
-    if (!rest(Pace::patient)) return std::nullopt;
+    if (!rest(RetryPause::patient)) return std::nullopt;
   }
 }
 
@@ -259,8 +259,8 @@ bool RemoteJob::follow(const std::string& key) {
                                                 (status ? "" : ": " + status.error().message));
       return false;
     }
-    if (status && pause_ms_ > kLongestFollowMs) pause_ms_ = 0;
-    if (!rest(status ? Pace::quick : Pace::patient)) return false;
+    if (status && pause_ms_ > kMaxFollowMs) pause_ms_ = 0;
+    if (!rest(status ? RetryPause::quick : RetryPause::patient)) return false;
   }
 }
 
@@ -268,7 +268,7 @@ std::vector<Log> RemoteJob::fetch_log(const std::string& id) {
   std::vector<Log> lines;
   std::uint64_t after = 0;
   std::size_t bytes = 0;
-  const std::uint64_t until = clock_.boot_ms() + kMostLogMs;
+  const std::uint64_t until = clock_.boot_ms() + kMaxLogMs;
   for (bool more = true; more && !is_abandoned() && clock_.boot_ms() < until;) {
     auto page = call_rpc(http_, {wanted_.url, wanted_.secret, "job.logs", kCallMs, &wanted_.networks},
                          {{"id", id}, {"after_seq", after}, {"limit", kLogPage}});
@@ -277,7 +277,7 @@ std::vector<Log> RemoteJob::fetch_log(const std::string& id) {
     for (std::size_t i = 0; more && i < (*page)["lines"].size(); ++i) {
       Log line = decode_json<Log>((*page)["lines"][i]).record;
       bytes += line.text.size();
-      more = line.seq > after && bytes <= kMostLogBytes && lines.size() < kMaxLogLines;
+      more = line.seq > after && bytes <= kMaxLogBytes && lines.size() < kMaxLogLines;
       after = line.seq;
       if (more) lines.push_back(std::move(line));
     }
@@ -296,16 +296,16 @@ void RemoteJob::fetch(const std::string& key) {
     if (is_final || clock_.boot_ms() >= until_ms_ + kAfterCancelMs)
       return end("lost", "supervisor " + wanted_.url + " does not report the result" +
                              (result ? "" : ": " + result.error().message));
-    if (!rest(Pace::patient)) return;
+    if (!rest(RetryPause::patient)) return;
   }
 }
 
 void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
   const bool finished = text_of(result, "status") == "finished";
-  if (const std::size_t size = dump_json(result).size(); size > kMostEndBytes) {
+  if (const std::size_t size = dump_json(result).size(); size > kMaxEndBytes) {
     return end("too_large", "supervisor " + wanted_.url + ": the job ended as " + (finished ? "finished" : "error") +
                                 ", and its result and error have " + std::to_string(size) + " bytes; " +
-                                std::to_string(kMostEndBytes) + " is the maximum");
+                                std::to_string(kMaxEndBytes) + " is the maximum");
   }
   JobEnd made;
   made.status = finished ? JobStatus::finished : JobStatus::error;
@@ -317,7 +317,7 @@ void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
   if (result.value("receipt", json()).is_object()) made.receipt = text_of(result, "receipt");
   made.ran_as = ran_as_of(result);
   if (const auto values = result.find("result"); values != result.end()) {
-    HandedBack back = handed_back(*values);
+    ResultValues back = parse_result_values(*values);
     made.result = std::move(back.texts);
     made.result_json = std::move(back.json);
   }
@@ -330,7 +330,7 @@ void RemoteJob::take_result(const json& result, std::vector<Log> lines) {
 namespace {
 
 // Returns the artifacts of a dependency that the job lists in `inputs`, by the name or id of the dependency.
-std::string asked_of(const Job& job, const GivenInput& of, const std::string& artifacts) {
+std::string asked_of(const Job& job, const RemoteInput& of, const std::string& artifacts) {
   const auto all = parse_json(artifacts.empty() ? "{}" : artifacts);
   if (!all || !all->is_object()) return {};
   json out = json::object();
@@ -350,48 +350,48 @@ bool is_elsewhere(const RunnerInfo& info) {
   return !runner.address.empty() && (!runner.secret.empty() || !runner.pubkey.empty()) && runner.seen_ms == 0;
 }
 
-constexpr std::uint64_t kRunnersMs = 2000, kLookAgainMs = 250;
-constexpr std::uint32_t kRouterIdleMs = 1000, kJobsAwayMs = 100, kRouterAwayMs = 500;
+constexpr std::uint64_t kRunnersMs = 2000, kCheckAgainMs = 250;
+constexpr std::uint32_t kRouterIdleMs = 1000, kJobsUnavailableMs = 100, kRouterUnavailableMs = 500;
 constexpr int kClaimsATurn = 16;  // limit for each iteration, so that leases are renewed in time
 
-class Routing final : public Router, public ContextTurns {
+class RouterImpl final : public Router, public ContextLoopBase {
  public:
-  Routing(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock, RouterSettings settings)
-      : ContextTurns(std::move(waiter), clock, ""),
+  RouterImpl(std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter, const Clock& clock, RouterSettings settings)
+      : ContextLoopBase(std::move(waiter), clock, ""),
         store_(std::move(store)),
         settings_(settings),
-        places_(settings_.concurrency),
+        slots_(settings_.concurrency),
         instance_(random_hex(16)),
         log_once_("router", settings_.context),
         log_threads_("router", settings_.context) {}
-  ~Routing() override { thread_.stop(); }
+  ~RouterImpl() override { thread_.stop(); }
   const Result<void>& started() const { return thread_.started(); }
 
   void ended() {
-    for (Away& each : away_) each.abandon();
-    for (Away& each : away_) each.join();
-    for (Away& each : away_) {
+    for (RoutedJob& each : routed_jobs_) each.abandon();
+    for (RoutedJob& each : routed_jobs_) each.join();
+    for (RoutedJob& each : routed_jobs_) {
       (void)report(each.claim,
                    Release{each.claim.ref, "the router is stopping", false});  // After an error the lease expires.
     }
   }
 
-  std::uint64_t turn() {
+  std::uint64_t run_once() {
     const auto done = round();
     log_once_(done ? nullptr : &done.error());
-    take_work(done.has_value() && queues_.waits(places_));
-    return !done ? kRouterAwayMs : away_.empty() ? kRouterIdleMs : kJobsAwayMs;
+    set_work_queues(done.has_value() && queues_.waits(slots_));
+    return !done ? kRouterUnavailableMs : routed_jobs_.empty() ? kRouterIdleMs : kJobsUnavailableMs;
   }
 
  private:
   // A hint names a queue. An unknown queue causes an early search for queues.
   void on_hint(std::string_view queue) override {
-    if (!queues_.knows(std::string(queue))) next_look_ = std::min(next_look_, last_look_ + kLookAgainMs);
+    if (!queues_.knows(std::string(queue))) next_check_ = std::min(next_check_, last_check_ + kCheckAgainMs);
   }
-  void reconnected() override { next_look_ = 0; }
+  void reconnected() override { next_check_ = 0; }
 
-  struct Away {
-    Claimed claim;
+  struct RoutedJob {
+    ClaimedJob claim;
     std::string host;                // host that the slot belongs to
     std::unique_ptr<RemoteJob> job;  // null if a message carries the job
     std::thread thread;
@@ -414,8 +414,8 @@ class Routing final : public Router, public ContextTurns {
   };
 
   Result<void> round() {
-    for (Away& each : away_) {
-      if (!each.job) MJ_CHECK(look_at_message(each));
+    for (RoutedJob& each : routed_jobs_) {
+      if (!each.job) MJ_CHECK(check_message(each));
     }
     MJ_CHECK(settle());
     MJ_CHECK(renew());
@@ -425,7 +425,7 @@ class Routing final : public Router, public ContextTurns {
     return expired;
   }
 
-  Result<void> report(const Claimed&, Report what) {
+  Result<void> report(const ClaimedJob&, Report what) {
     const Report all[] = {std::move(what)};
     MJ_TRY(answers, store_->report(settings_.context, all));
     return answers.empty() ? Result<void>() : answers.front();
@@ -433,7 +433,7 @@ class Routing final : public Router, public ContextTurns {
 
   // Stores the ends of completed jobs, after their log lines.
   Result<void> settle() {
-    for (auto each = away_.begin(); each != away_.end();) {
+    for (auto each = routed_jobs_.begin(); each != routed_jobs_.end();) {
       if (!each->over()) {
         ++each;
         continue;
@@ -456,19 +456,19 @@ class Routing final : public Router, public ContextTurns {
               stored.error().message);
       }
       each->join();
-      places_.leave(each->host);
-      each = away_.erase(each);
+      slots_.release_slot(each->host);
+      each = routed_jobs_.erase(each);
     }
     return {};
   }
 
   Result<void> renew() {
-    if (away_.empty() || clock_.boot_ms() < next_renewal_) return {};
+    if (routed_jobs_.empty() || clock_.boot_ms() < next_renewal_) return {};
     std::vector<ClaimRef> claims;
-    for (const Away& each : away_) claims.push_back(each.claim.ref);
+    for (const RoutedJob& each : routed_jobs_) claims.push_back(each.claim.ref);
     MJ_TRY(answers, store_->renew(settings_.context, claims, settings_.lease_ms));
     next_renewal_ = clock_.boot_ms() + std::min(settings_.lease_ms / 3, 1000U);
-    auto each = away_.begin();
+    auto each = routed_jobs_.begin();
     for (const Renewal answer : answers) {
       if (answer == Renewal::cancel) MJ_CHECK(cancel(*each));
       if (answer == Renewal::stale) each->abandon();
@@ -494,9 +494,9 @@ class Routing final : public Router, public ContextTurns {
   }
 
   Result<void> take() {
-    MJ_CHECK(look_for_queues());
+    MJ_CHECK(find_queues());
     for (int i = 0; i < kClaimsATurn && !stopped(); ++i) {
-      const RouterQueues::Ask ask = queues_.next(places_);
+      const RouterQueues::ClaimPlan ask = queues_.next(slots_);
       if (ask.queues.empty()) return {};
       ClaimRequest request;
       request.context = settings_.context;
@@ -509,7 +509,7 @@ class Routing final : public Router, public ContextTurns {
       std::vector<std::string> came;
       std::vector<Report> back;
       Result<void> sent;
-      for (Claimed& claim : reply.jobs) {
+      for (ClaimedJob& claim : reply.jobs) {
         came.push_back(claim.queue);
         if (sent) {
           sent = send(std::move(claim), back);
@@ -517,7 +517,7 @@ class Routing final : public Router, public ContextTurns {
           back.emplace_back(Release{claim.ref, "a job before it could not be sent", false});
         }
       }
-      queues_.answered(ask, came);
+      queues_.record_claims(ask, came);
       const bool over = !sent || !back.empty() || came.empty();
       if (!back.empty()) MJ_CHECK(give_back(std::move(back)));
       if (over) return sent;
@@ -529,24 +529,24 @@ class Routing final : public Router, public ContextTurns {
   Result<void> give_back(std::vector<Report> jobs) {
     std::reverse(jobs.begin(), jobs.end());
     MJ_CHECK(store_->report(settings_.context, jobs));
-    next_look_ = 0;  // The record of a supervisor may have a new address.
+    next_check_ = 0;  // The record of a supervisor may have a new address.
     return {};
   }
 
   // Finds the queues of remote supervisors. No agent claims from them.
-  Result<void> look_for_queues() {
-    if (clock_.boot_ms() < next_look_) return {};
+  Result<void> find_queues() {
+    if (clock_.boot_ms() < next_check_) return {};
     MJ_TRY(runners, store_->runners(settings_.context));
     MJ_TRY(known, store_->known_queues(settings_.context));
-    last_look_ = clock_.boot_ms();
-    next_look_ = last_look_ + kRunnersMs;
+    last_check_ = clock_.boot_ms();
+    next_check_ = last_check_ + kRunnersMs;
     std::map<std::string, std::string> of_hosts;
     for (const RunnerInfo& info : runners) {
       const std::string host = host_of_address(info.runner.address), queue = router_queue(info.runner.address);
       if (queue != kRouterQueue) of_hosts[queue] = host;
       if (is_elsewhere(info)) of_hosts[runner_queue(info.runner.id)] = host;
     }
-    queues_.look(std::move(of_hosts), known.journals);
+    queues_.update_queues(std::move(of_hosts), known.journals);
     return {};
   }
 
@@ -560,7 +560,7 @@ class Routing final : public Router, public ContextTurns {
     return to == runners.end() ? std::nullopt : std::optional(std::move(to->runner));
   }
 
-  RemoteRequest wanted_of(const Claimed& claim) const {
+  RemoteRequest wanted_of(const ClaimedJob& claim) const {
     RemoteRequest wanted;
     wanted.context = settings_.context;
     wanted.job_key = claim.ref.job_key;
@@ -574,7 +574,7 @@ class Routing final : public Router, public ContextTurns {
   }
 
   // back: receives the release of the job if its supervisor has no free slot. The queue was polled for another host.
-  Result<void> send(Claimed claim, std::vector<Report>& back) {
+  Result<void> send(ClaimedJob claim, std::vector<Report>& back) {
     RemoteRequest wanted = wanted_of(claim);
     const auto refuse = [&](const std::string& why) { return end_refused(claim, '"' + wanted.url + "\" " + why); };
     MJ_TRY(to, supervisor_of(wanted.url));
@@ -587,9 +587,9 @@ class Routing final : public Router, public ContextTurns {
       return refuse("is not the supervisor for which the job was queued: another client has changed the record since");
     wanted.url = to->address;
     std::string host = host_of_address(to->address);
-    if (places_.room_of(host) == 0) {
+    if (slots_.available_slots(host) == 0) {
       back.emplace_back(Release{claim.ref, "its supervisor already has the maximum number of jobs", false});
-      if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
+      if (claim.queue == kRouterQueue) queues_.skip_host(std::move(host));
       return {};
     }
     if (to->secret.empty() && !to->pubkey.empty())
@@ -604,32 +604,32 @@ class Routing final : public Router, public ContextTurns {
     log_threads_(thread ? nullptr : &thread.error());
     if (!thread) {  // This host is out of threads: the job is sent later, or by another coordinator.
       back.emplace_back(Release{claim.ref, std::move(thread).error().message, false});
-      if (claim.queue == kRouterQueue) queues_.hold_back(std::move(host));
+      if (claim.queue == kRouterQueue) queues_.skip_host(std::move(host));
       return {};
     }
-    Away& away = begin(std::move(claim), std::move(host));
+    RoutedJob& away = begin(std::move(claim), std::move(host));
     away.job = std::move(job);
     away.thread = std::move(*thread);
     return {};
   }
 
-  Result<void> end_refused(const Claimed& claim, const std::string& why) {
+  Result<void> end_refused(const ClaimedJob& claim, const std::string& why) {
     JobEnd end;
     end.detail = "setup_error";
     end.error = "supervisor_url: " + why;
     return report(claim, EndReport{claim.ref, end});
   }
 
-  Away& begin(Claimed claim, std::string host) {
-    places_.take(host);
-    Away& away = away_.emplace_back();
+  RoutedJob& begin(ClaimedJob claim, std::string host) {
+    slots_.acquire_slot(host);
+    RoutedJob& away = routed_jobs_.emplace_back();
     away.claim = std::move(claim);
     away.host = std::move(host);
     return away;
   }
 
   // The job stays claimed; the message has a copy of it, once for each attempt.
-  Result<void> send_message(Claimed claim, std::string host, const Runner& to, RemoteRequest wanted) {
+  Result<void> send_message(ClaimedJob claim, std::string host, const Runner& to, RemoteRequest wanted) {
     auto message = settings_.key
                        ? sent_message(to, wanted)
                        : Result<Message>(fail(
@@ -637,7 +637,7 @@ class Routing final : public Router, public ContextTurns {
                              "coordinator.key: is not set on this coordinator, so other hosts reject its messages"));
     if (!message && message.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(message).error());
     if (!message) return end_refused(claim, message.error().message);
-    Away& away = begin(std::move(claim), std::move(host));
+    RoutedJob& away = begin(std::move(claim), std::move(host));
     away.message = redis_key(*message);
     away.until_ms = clock_.boot_ms() + wanted.timeout_ms;
     return {};
@@ -645,9 +645,9 @@ class Routing final : public Router, public ContextTurns {
 
   // Stores the message under the first id that no other client uses. The attempt of the job determines the candidates.
   Result<Message> sent_message(const Runner& to, const RemoteRequest& wanted) {
-    constexpr int kMostIds = 16;
+    constexpr int kMaxIds = 16;
     MJ_TRY(message, message_of(to, wanted));
-    for (int i = 0; i < kMostIds; ++i) {
+    for (int i = 0; i < kMaxIds; ++i) {
       const std::string name = std::to_string(wanted.context) + ' ' + wanted.job_key + ' ' +
                                std::to_string(wanted.attempt) + (i == 0 ? "" : ' ' + std::to_string(i));
       message.id = std::max<Id>(1, static_cast<Id>(std::stoul(sha256_hex(name).substr(0, 8), nullptr, 16)));
@@ -676,9 +676,9 @@ class Routing final : public Router, public ContextTurns {
         message.job.front().given = found.job.front().given;
       MJ_TRY(content, content_hash(message));
       const auto of_found = content_hash(found);
-      const bool is_ours = of_found && *of_found == content &&
-                           check_signature(found, {settings_.key->public_key(), found.created_at}).has_value();
-      return is_ours ? std::optional(std::move(found)) : std::nullopt;
+      const bool is_own_key = of_found && *of_found == content &&
+                              check_signature(found, {settings_.key->public_key(), found.created_at}).has_value();
+      return is_own_key ? std::optional(std::move(found)) : std::nullopt;
     }
     MJ_CHECK(check_files(*store_, settings_.files, settings_.context, message));
     MJ_TRY(now_ms, store_->now_ms());
@@ -700,7 +700,7 @@ class Routing final : public Router, public ContextTurns {
     message.target_key = to.pubkey;
     message.target_context = to.target_context != 0 ? to.target_context : settings_.context;
     message.topic = to.topic;
-    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMostDeliverS, wanted.timeout_ms / 1000));
+    message.timeout = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMaxDeliverS, wanted.timeout_ms / 1000));
     Job job = carried_of(wanted.job);
     job.id = wanted.job.id;
     job.caller_id = wanted.job.caller_id;
@@ -715,18 +715,18 @@ class Routing final : public Router, public ContextTurns {
 
   // Returns the results of all dependencies and the artifacts that the job lists in `inputs`.
   Result<std::string> given_of(const Job& job) {
-    std::vector<GivenInput> all;
+    std::vector<RemoteInput> all;
     constexpr std::string_view kAsked[] = {"name", "result", "result_json", "artifacts"};
     for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
       auto fields = store_->load_fields(settings_.context, job_key(job.caller_id, id), kAsked);
       if (!fields && fields.error().code == Code::not_found) continue;  // deleted by retention
       if (!fields) return tl::unexpected<Error>(std::move(fields).error());
       Job left = decode<Job>(*fields).record;
-      GivenInput one{id, left.name, std::move(left.result), std::move(left.result_json), ""};
+      RemoteInput one{id, left.name, std::move(left.result), std::move(left.result_json), ""};
       one.artifacts = asked_of(job, one, left.artifacts);
       all.push_back(std::move(one));
     }
-    return given_json(all);
+    return remote_inputs_to_json(all);
   }
 
   // Returns false if another message with the same key was sent before.
@@ -746,7 +746,7 @@ class Routing final : public Router, public ContextTurns {
     return field_of(mark, "content") == content;
   }
 
-  Result<void> cancel(Away& away) {
+  Result<void> cancel(RoutedJob& away) {
     if (away.job) {
       away.job->cancel();
       return {};
@@ -760,7 +760,7 @@ class Routing final : public Router, public ContextTurns {
 
   // Reads the state of a job that a message carries from the mark of the message. The record itself is not trusted,
   // since every actor with permission to send messages can write it.
-  Result<void> look_at_message(Away& away) {
+  Result<void> check_message(RoutedJob& away) {
     if (away.over()) return {};
     constexpr std::string_view kAsked[] = {"state", "why", kCarriedAnswer};
     auto fields = store_->load_fields(settings_.context, "mj:message:" + away.message, kAsked);
@@ -773,8 +773,8 @@ class Routing final : public Router, public ContextTurns {
       auto answer =
           answers && answers->is_array() && !answers->empty()
               ? read_answered_job(answers->front(), 0)
-              : Result<AnsweredJob>(fail(Code::not_found, !state.empty() ? std::string(field_of(*fields, "why"))
-                                                                         : "its message no longer exists"));
+              : Result<RemoteJobEnd>(fail(Code::not_found, !state.empty() ? std::string(field_of(*fields, "why"))
+                                                                          : "its message no longer exists"));
       if (answer) {
         end = std::move(answer->end);
       } else {
@@ -792,15 +792,15 @@ class Routing final : public Router, public ContextTurns {
 
   std::unique_ptr<Store> store_;
   RouterSettings settings_;
-  RouterPlaces places_;
+  RouterSlots slots_;
   RouterQueues queues_;
   std::string instance_;
-  std::list<Away> away_;
+  std::list<RoutedJob> routed_jobs_;
   LeaseWatch leases_;
-  std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_look_ = 0, last_look_ = 0;
+  std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_check_ = 0, last_check_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
   LogOnce log_once_, log_threads_;
-  TurnThread<Routing> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<RouterImpl> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace
@@ -808,7 +808,7 @@ class Routing final : public Router, public ContextTurns {
 Result<std::unique_ptr<Router>> Router::start(StoreFactory& stores, const Clock& clock, RouterSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(waiter, stores.open_waiter({{settings.context, kRouterQueue}}, "mj:router"));
-  auto made = std::make_unique<Routing>(std::move(store), std::move(waiter), clock, settings);
+  auto made = std::make_unique<RouterImpl>(std::move(store), std::move(waiter), clock, settings);
   MJ_CHECK(made->started());
   return made;
 }

@@ -29,7 +29,7 @@ struct RouterSettings {
   std::uint64_t default_timeout_ms = 600'000;
   Networks networks;                      // networks that may be called
   std::shared_ptr<const SigningKey> key;  // key of this coordinator for signed messages; null: no messages are sent
-  CarriedFiles files = {};
+  MessageAttachments files = {};
 };
 
 class Router {

@@ -8,48 +8,48 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kClaimAtOnce = 8;
+constexpr std::uint32_t kMaxClaimBatch = 8;
 // Maximum number of queues in one claim, which blocks other clients of the server while it runs.
-constexpr std::size_t kHostsAtOnce = 64, kStrangersAtOnce = 16;
+constexpr std::size_t kMaxHostsBatch = 64, kMaxUnknownHostsBatch = 16;
 
 }  // namespace
 
-std::uint32_t RouterPlaces::room_of(const std::string& host) const {
+std::uint32_t RouterSlots::available_slots(const std::string& host) const {
   const auto found = taken_.find(host);
   const std::uint32_t taken = found == taken_.end() ? 0 : found->second;
   return taken < free_ ? (free_ - taken + 1) / 2 : 0;
 }
 
-void RouterPlaces::take(const std::string& host) {
+void RouterSlots::acquire_slot(const std::string& host) {
   ++taken_[host];
   --free_;
 }
 
-void RouterPlaces::leave(const std::string& host) {
+void RouterSlots::release_slot(const std::string& host) {
   ++free_;
   if (--taken_[host] == 0) taken_.erase(host);
 }
 
-void RouterQueues::look(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names) {
+void RouterQueues::update_queues(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names) {
   of_hosts_ = std::move(of_hosts);
-  strangers_.clear();
+  unknown_hosts_.clear();
   for (const std::string& name : names) {
-    if (name.starts_with(kRouterQueues) && !of_hosts_.contains(name)) strangers_.push_back(name);
+    if (name.starts_with(kRouterQueues) && !of_hosts_.contains(name)) unknown_hosts_.push_back(name);
   }
 }
 
-bool RouterQueues::waits(const RouterPlaces& places) const {
-  return places.free() > 0 && (held_back_.empty() || places.room_of(held_back_) > 0);
+bool RouterQueues::waits(const RouterSlots& places) const {
+  return places.free() > 0 && (held_back_.empty() || places.available_slots(held_back_) > 0);
 }
 
-RouterQueues::Ask RouterQueues::next(const RouterPlaces& places) {
-  Ask ask;
+RouterQueues::ClaimPlan RouterQueues::next(const RouterSlots& places) {
+  ClaimPlan ask;
   if (places.free() == 0) return ask;
-  ask.max_jobs = std::min(kClaimAtOnce, places.free());
+  ask.max_jobs = std::min(kMaxClaimBatch, places.free());
   auto each = of_hosts_.upper_bound(after_);
-  for (std::size_t i = 0; i < of_hosts_.size() && ask.queues.size() < kHostsAtOnce; ++i, ++each) {
+  for (std::size_t i = 0; i < of_hosts_.size() && ask.queues.size() < kMaxHostsBatch; ++i, ++each) {
     if (each == of_hosts_.end()) each = of_hosts_.begin();
-    const std::uint32_t room = places.room_of(each->second);
+    const std::uint32_t room = places.available_slots(each->second);
     if (room == 0) continue;
     ask.queues.push_back(each->first);
     ask.max_jobs = std::min(ask.max_jobs, room);
@@ -60,12 +60,12 @@ RouterQueues::Ask RouterQueues::next(const RouterPlaces& places) {
     held_back_.clear();
     ask.queues.emplace_back(kRouterQueue);
   }
-  for (std::size_t i = 0; i < std::min(strangers_.size(), kStrangersAtOnce); ++i)
-    ask.queues.push_back(strangers_[next_stranger_++ % strangers_.size()]);
+  for (std::size_t i = 0; i < std::min(unknown_hosts_.size(), kMaxUnknownHostsBatch); ++i)
+    ask.queues.push_back(unknown_hosts_[next_unknown_host_++ % unknown_hosts_.size()]);
   return ask;
 }
 
-void RouterQueues::answered(const Ask& asked, const std::vector<std::string>& came) {
+void RouterQueues::record_claims(const ClaimPlan& asked, const std::vector<std::string>& came) {
   for (const auto* all : {&came, &asked.queues}) {
     const auto last = std::find_if(all->rbegin(), all->rend(), [&](const std::string& each) { return knows(each); });
     if (last == all->rend()) continue;

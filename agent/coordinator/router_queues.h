@@ -16,14 +16,14 @@
 namespace mycojobs {
 
 // Slots in use by host. Host names are those of host_of_address() (domain/host.h).
-class RouterPlaces {
+class RouterSlots {
  public:
-  explicit RouterPlaces(std::uint32_t all) : free_(all) {}
+  explicit RouterSlots(std::uint32_t all) : free_(all) {}
   std::uint32_t free() const { return free_; }
   // Returns how many more slots the host may take now.
-  std::uint32_t room_of(const std::string& host) const;
-  void take(const std::string& host);
-  void leave(const std::string& host);
+  std::uint32_t available_slots(const std::string& host) const;
+  void acquire_slot(const std::string& host);
+  void release_slot(const std::string& host);
 
  private:
   std::uint32_t free_;
@@ -32,31 +32,31 @@ class RouterPlaces {
 
 class RouterQueues {
  public:
-  struct Ask {
+  struct ClaimPlan {
     std::vector<std::string> queues;
     std::uint32_t max_jobs = 0;  // maximum number of jobs from all queues together
-    bool operator==(const Ask&) const = default;
+    bool operator==(const ClaimPlan&) const = default;
   };
 
   // of_hosts: host by queue, for the supervisors that have a record. names: all router queues. The queues of hosts
   // without a record are polled as well, since their jobs must be refused, but only a few at a time: any author of a
   // flow can name hosts.
-  void look(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names);
+  void update_queues(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names);
   bool knows(const std::string& queue) const { return of_hosts_.contains(queue); }
   // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
-  Ask next(const RouterPlaces&);
+  ClaimPlan next(const RouterSlots&);
   // came: the queues of the claimed jobs, in the order of the jobs.
-  void answered(const Ask&, const std::vector<std::string>& came);
+  void record_claims(const ClaimPlan&, const std::vector<std::string>& came);
   // Reports that the first job of kRouterQueue is for a host without a free slot. That queue is skipped until the host
   // has one.
-  void hold_back(std::string host) { held_back_ = std::move(host); }
-  bool waits(const RouterPlaces&) const;  // Returns whether new entries of kRouterQueue can be claimed.
+  void skip_host(std::string host) { held_back_ = std::move(host); }
+  bool waits(const RouterSlots&) const;  // Returns whether new entries of kRouterQueue can be claimed.
 
  private:
   std::map<std::string, std::string> of_hosts_;
-  std::vector<std::string> strangers_;
+  std::vector<std::string> unknown_hosts_;
   std::string after_;  // host that was served last
-  std::size_t next_stranger_ = 0;
+  std::size_t next_unknown_host_ = 0;
   std::string held_back_;
 };
 

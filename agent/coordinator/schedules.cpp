@@ -15,16 +15,16 @@ namespace {
 
 constexpr std::uint64_t kHourMs = 3600ULL * 1000;
 
-struct Due {
+struct DueTimes {
   std::deque<std::uint64_t> moments;  // the newest kMaxMoments times, in ascending order
   bool more = false;                  // older times were left out
 };
 
 // Collects the scheduled times between `from` and `to`.
-Result<void> collect(const Cron& cron, const std::string& zone, std::uint64_t from, std::uint64_t to, Due& due) {
+Result<void> collect(const Cron& cron, const std::string& zone, std::uint64_t from, std::uint64_t to, DueTimes& due) {
   due = {};
   for (std::uint64_t at = from;;) {
-    MJ_TRY(next, next_moment(cron, zone, at));
+    MJ_TRY(next, next_time(cron, zone, at));
     if (next == 0 || next > to) return {};
     due.moments.push_back(next);
     if (due.moments.size() > kMaxMoments) {
@@ -37,9 +37,9 @@ Result<void> collect(const Cron& cron, const std::string& zone, std::uint64_t fr
 
 // Returns the scheduled times from the next time of the schedule until now. After a long outage only the newest times
 // are computed, in windows that grow backwards from now.
-Result<Due> due_moments(const Cron& cron, const Schedule& schedule, std::uint64_t now_ms) {
+Result<DueTimes> due_moments(const Cron& cron, const Schedule& schedule, std::uint64_t now_ms) {
   const std::uint64_t first = schedule.next_ms - 1;
-  Due due;
+  DueTimes due;
   for (std::uint64_t window = 2 * kHourMs;; window *= 4) {
     const bool whole = now_ms - first <= window;
     MJ_CHECK(collect(cron, schedule.zone, whole ? first : now_ms - window, now_ms, due));
@@ -69,20 +69,20 @@ Result<void> check_schedule(const Schedule& schedule) {
     std::string all;
     for (auto each : words) all += (all.empty() ? "" : ", ") + std::string(each);
     fine = fail(Code::invalid,
-                std::string(field) + ": " + shown(word) + " is not one of " + all + did_you_mean(word, words));
+                std::string(field) + ": " + excerpt(word) + " is not one of " + all + did_you_mean(word, words));
     return fine;
   };
   MJ_CHECK(check("overlap", schedule.overlap, kOverlap));
   return check("missed", schedule.missed, kMissed);
 }
 
-Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, std::uint64_t now_ms) {
-  ScheduleTurn turn{{}, schedule.next_ms, schedule.note, false};
+Result<ScheduleDecision> decide_schedule(const Schedule& schedule, const PreviousRun& before, std::uint64_t now_ms) {
+  ScheduleDecision turn{{}, schedule.next_ms, schedule.note, false};
   if (schedule.paused || schedule.next_ms == 0 || schedule.next_ms > now_ms) return turn;
   MJ_CHECK(check_schedule(schedule));
   MJ_TRY(cron, parse_cron(schedule.cron));
   MJ_TRY(due, due_moments(cron, schedule, now_ms));
-  MJ_TRY(next, next_moment(cron, schedule.zone, now_ms));
+  MJ_TRY(next, next_time(cron, schedule.zone, now_ms));
   turn.next_ms = next;
   turn.note.clear();
   if (due.moments.empty()) return turn;  // The record was edited: next_ms does not match the cron expression.
@@ -123,11 +123,11 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
     // Only the newest starts, since all of them would run at the same time.
     chosen.erase(chosen.begin(), chosen.end() - 1);
   }
-  const std::size_t most = queue ? 1 : kMaxStartsAtOnce;
-  if (chosen.size() > most) {
-    turn.next_ms = chosen[most];
+  const std::size_t max = queue ? 1 : kMaxConcurrentStarts;
+  if (chosen.size() > max) {
+    turn.next_ms = chosen[max];
     turn.waits = queue;
-    chosen.resize(most);
+    chosen.resize(max);
   }
   turn.starts = std::move(chosen);
   return turn;
@@ -135,14 +135,14 @@ Result<ScheduleTurn> turn_of(const Schedule& schedule, const RunBefore& before, 
 
 namespace {
 
-constexpr std::uint64_t kMostScheduleMs = 3600ULL * 1000;  // maximum time until the next check
-constexpr std::uint64_t kWaitMs = 1000;                    // interval of checks while a run waits for the previous one
+constexpr std::uint64_t kMaxScheduleMs = 3600ULL * 1000;  // maximum time until the next check
+constexpr std::uint64_t kWaitMs = 1000;                   // interval of checks while a run waits for the previous one
 
 // Returns whether an error of the store is temporary.
 bool passes(Code code) { return code == Code::unavailable || code == Code::io; }
 
-Result<RunBefore> run_before(FlowStore& store, Id context, const Schedule& schedule) {
-  RunBefore before;
+Result<PreviousRun> run_before(FlowStore& store, Id context, const Schedule& schedule) {
+  PreviousRun before;
   if (schedule.last_flow == 0) return before;
   auto read = store.read(context, schedule.last_flow, kRecordAlone);
   if (!read && passes(read.error().code)) return tl::unexpected<Error>(std::move(read).error());
@@ -160,12 +160,12 @@ Result<std::shared_ptr<const FlowPlan>> plan_of(FlowStore& store, RunCache& cach
   MJ_TRY(text, store.definition(context, hash));
   MJ_TRY(read, plan_of_text(text, hash));
   auto plan = std::make_shared<const FlowPlan>(std::move(read));
-  cache.keep_plan(context, plan);
+  cache.cache_plan(context, plan);
   return std::shared_ptr<const FlowPlan>(plan);
 }
 
 Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule, std::uint64_t moment,
-                 const MayStart& may_start) {
+                 const StartCheck& may_start) {
   MJ_TRY(plan, plan_of(store, cache, context, schedule.definition_hash));
   if (may_start) MJ_CHECK(may_start(schedule.caller, *plan));
   NewFlow wanted;
@@ -187,8 +187,8 @@ Result<Id> start(FlowStore& store, RunCache& cache, Id context, const Schedule& 
 
 // Starts the flows of a turn. A flow that cannot start is skipped, and the reason is noted, since a retry in a loop
 // would not succeed.
-Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleTurn turn,
-                       const MayStart& may_start) {
+Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& schedule, ScheduleDecision turn,
+                       const StartCheck& may_start) {
   for (std::uint64_t moment : turn.starts) {
     auto flow = start(store, cache, context, schedule, moment, may_start);
     if (flow) {
@@ -197,7 +197,7 @@ Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& 
       continue;
     }
     if (passes(flow.error().code)) return tl::unexpected(std::move(flow).error());
-    turn.note = moment_text(moment, schedule.zone) + " was not started: " + flow.error().message;
+    turn.note = time_to_string(moment, schedule.zone) + " was not started: " + flow.error().message;
   }
   schedule.next_ms = turn.next_ms;
   schedule.note = std::move(turn.note);
@@ -205,18 +205,18 @@ Result<void> take_turn(FlowStore& store, RunCache& cache, Id context, Schedule& 
 }
 
 std::uint64_t until(std::uint64_t next_ms, std::uint64_t now_ms) {
-  if (next_ms == 0) return kMostScheduleMs;
-  return next_ms <= now_ms ? 1 : std::min(next_ms - now_ms, kMostScheduleMs);
+  if (next_ms == 0) return kMaxScheduleMs;
+  return next_ms <= now_ms ? 1 : std::min(next_ms - now_ms, kMaxScheduleMs);
 }
 
 // Returns the time in ms until the next check. Error `conflict`: another process changed the schedule in between.
 Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Schedule schedule, std::uint64_t now_ms,
-                             const MayStart& may_start) {
-  if (schedule.paused) return kMostScheduleMs;
+                             const StartCheck& may_start) {
+  if (schedule.paused) return kMaxScheduleMs;
   if (schedule.next_ms == 0 || schedule.next_ms > now_ms) return until(schedule.next_ms, now_ms);
   const Schedule as_read = schedule;
   MJ_TRY(before, run_before(store, context, schedule));
-  auto turn = turn_of(schedule, before, now_ms);
+  auto turn = decide_schedule(schedule, before, now_ms);
   bool waits = false;
   if (turn) {
     waits = turn->waits;
@@ -234,16 +234,16 @@ Result<std::uint64_t> settle(FlowStore& store, RunCache& cache, Id context, Sche
 
 }  // namespace
 
-Result<std::uint64_t> settle_schedule(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule,
-                                      const MayStart& may_start) {
+Result<std::uint64_t> complete_schedule(FlowStore& store, RunCache& cache, Id context, const Schedule& schedule,
+                                        const StartCheck& may_start) {
   MJ_TRY(now, store.now_ms(context));
   return settle(store, cache, context, schedule, now, may_start);
 }
 
-Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const MayStart& may_start) {
+Result<std::uint64_t> run_schedules(FlowStore& store, RunCache& cache, Id context, const StartCheck& may_start) {
   MJ_TRY(now, store.now_ms(context));
   MJ_TRY(schedules, store.schedules(context));
-  std::uint64_t wait_ms = kMostScheduleMs;
+  std::uint64_t wait_ms = kMaxScheduleMs;
   for (const Schedule& schedule : schedules) {
     auto next = settle(store, cache, context, schedule, now, may_start);
     if (!next && passes(next.error().code)) return next;

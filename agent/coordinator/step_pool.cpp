@@ -60,7 +60,7 @@ std::set<std::string> StepPool::pop_finished() {
   return std::exchange(finished_deployments_, {});
 }
 
-bool StepPool::may_run(const Queue& queue) const {
+bool StepPool::can_run(const Queue& queue) const {
   if (queue.steps.empty() || queue.running >= shares_.per_deployment) return false;
   const auto found = owners_.find(queue.owner);
   if (found == owners_.end() || found->second.running == 0) return true;
@@ -70,7 +70,7 @@ bool StepPool::may_run(const Queue& queue) const {
 }
 
 std::list<StepPool::Queue>::iterator StepPool::next() {
-  return std::find_if(queues_.begin(), queues_.end(), [&](const Queue& each) { return may_run(each); });
+  return std::find_if(queues_.begin(), queues_.end(), [&](const Queue& each) { return can_run(each); });
 }
 
 void StepPool::run() {
@@ -104,7 +104,7 @@ void StepPool::run_one(std::unique_lock<std::mutex>& lock, std::list<Queue>::ite
   --queue->running;
   Owner& of = owners_[owner];
   --of.running;
-  const Moment now = std::chrono::steady_clock::now();
+  const TimePoint now = std::chrono::steady_clock::now();
   if (!worked) of.penalty_until = now + std::chrono::milliseconds(shares_.penalty_ms);
   if (of.running == 0 && of.penalty_until <= now) owners_.erase(owner);
   finished_deployments_.insert(queue->deployment);

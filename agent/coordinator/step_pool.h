@@ -55,7 +55,7 @@ class StepPool {
   std::set<std::string> pop_finished();
 
  private:
-  using Moment = std::chrono::steady_clock::time_point;
+  using TimePoint = std::chrono::steady_clock::time_point;
   struct Queue {
     std::string deployment;
     Id owner = 0;
@@ -64,11 +64,11 @@ class StepPool {
   };
   struct Owner {
     std::size_t running = 0;
-    Moment penalty_until = {};
+    TimePoint penalty_until = {};
   };
   void add_thread();
   void run();
-  bool may_run(const Queue&) const;
+  bool can_run(const Queue&) const;
   std::list<Queue>::iterator next();
   void run_one(std::unique_lock<std::mutex>&, std::list<Queue>::iterator);
 

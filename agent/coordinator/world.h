@@ -38,78 +38,80 @@ ManifestText manifest_text(const nlohmann::json& manifest, const CodeFiles& code
 Result<AppliedManifest> read_applied(const std::string& text);
 // Reads a manifest from the store. Errors: not_found; invalid (the stored content has another hash, or cannot be
 // parsed).
-Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& world, const std::string& hash);
+Result<AppliedManifest> stored_manifest(WorkflowStore&, Id context, const std::string& deployment,
+                                        const std::string& hash);
 
 // Calls `see` for each fact after the height `after`, in order, until `see` returns false or an error. Errors:
 // unavailable; invalid (a fact is missing or cannot be decoded; the message names the height); errors of `see`.
-Result<void> each_fact(WorkflowStore&, Id context, const std::string& world, std::uint64_t after,
-                       const std::function<Result<bool>(WorkflowFact)>& see);
+Result<void> for_each_fact(WorkflowStore&, Id context, const std::string& deployment, std::uint64_t after,
+                           const std::function<Result<bool>(WorkflowFact)>& see);
 
-// Indexes over the state of a deployment, so that no query scans all instances. before() and after() must be called for
-// every fact.
-class WorldIndex {
+// Indexes over the state of a deployment, so that no query scans all instances. before_fact() and after() must be
+// called for every fact.
+class DeploymentIndex {
  public:
-  WorldIndex(const WorldState&, std::size_t most_mail);
-  WorldIndex() = default;
-  void before(const WorldState&, const WorkflowFact&);  // Called before the fact is folded into the state.
-  void after(const WorldState&, const WorkflowFact&);   // Called after the fact was folded into the state.
+  DeploymentIndex(const DeploymentState&, std::size_t most_mail);
+  DeploymentIndex() = default;
+  void before_fact(const DeploymentState&, const WorkflowFact&);  // Called before the fact is folded into the state.
+  void after_fact(const DeploymentState&, const WorkflowFact&);   // Called after the fact was folded into the state.
 
   // Returns the intents that are not published yet, in the order in which the steps requested them.
   const std::map<std::pair<std::uint64_t, std::uint64_t>, std::string>& queued() const { return queued_; }
   // Pairs of time in ms and intent.
   const std::set<std::pair<std::uint64_t, std::string>>& timers() const { return timers_; }
   // Returns the pending intent of a carrier, or an empty text.
-  std::string intent_of(const std::string& carrier) const;
-  const std::map<std::string, std::string>& carriers() const { return carriers_; }
+  std::string intent_of(const std::string& effect_ref) const;
+  const std::map<std::string, std::string>& effect_refs() const { return effect_refs_; }
   // Returns the instances with mail at the limit. An instance is removed when half of its mail has been processed.
-  const std::set<CellId>& full() const { return full_; }
+  const std::set<InstanceId>& full_instances() const { return full_; }
 
  private:
-  void count_mail(const WorldState&, const CellId&);
+  void count_mail(const DeploymentState&, const InstanceId&);
   void add(const PendingIntent&);
   void remove(const PendingIntent&);
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> queued_;
   std::set<std::pair<std::uint64_t, std::string>> timers_;
-  std::map<std::string, std::string> carriers_;  // intent by carrier, the job or flow that performs the effect
-  std::set<CellId> full_;
+  std::map<std::string, std::string> effect_refs_;  // intent by carrier, the job or flow that performs the effect
+  std::set<InstanceId> full_;
   std::size_t most_mail_ = kMaxCellMail;
 };
-const PendingIntent* find_pending(const WorldState&, const std::string& intent);
+const PendingIntent* find_pending(const DeploymentState&, const std::string& intent);
 
 // Executes a step; implemented by workflow::Engines::step(). Called from several threads at a time. An error means that
 // the step was not executed, for example because its process could not be started.
-using StepTaker = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
+using StepRunner = std::function<Result<StepAnswer>(const WorkflowSpec&, const WorkflowManifest&, const StepRequest&)>;
 
-class LoadedWorld {
+class LoadedDeployment {
  public:
   // Loads from the latest readable snapshot, or from the first fact if there is none or from_beginning is set. A
   // deployment without facts has an empty state. Errors: unavailable; invalid (a fact cannot be applied; the message
   // names the height); not_found (a manifest is missing).
-  static Result<LoadedWorld> load(WorkflowStore&, Id context, const std::string& name, bool from_beginning = false);
+  static Result<LoadedDeployment> load(WorkflowStore&, Id context, const std::string& name,
+                                       bool from_beginning = false);
   // Sets the amount of mail with which an instance is full. The store rejects further posts to a full instance. Entries
   // already in the inbox, and events from instances of this deployment, are accepted in any case: an accepted entry is
   // never rejected later, and a full instance does not block the others.
-  void limit_mail(std::size_t most) { index_ = WorldIndex(state_, most); }
+  void limit_mail(std::size_t max) { index_ = DeploymentIndex(state_, max); }
 
   const std::string& name() const { return name_; }
-  const WorldState& state() const { return state_; }
-  const WorldIndex& index() const { return index_; }
+  const DeploymentState& state() const { return state_; }
+  const DeploymentIndex& index() const { return index_; }
   const ManifestCatalog& catalog() const { return catalog_; }
   Id owner_of(const std::string& manifest_hash) const;
   // Loads a manifest into the catalog unless the catalog has it.
-  Result<void> know(WorkflowStore&, const std::string& manifest_hash);
+  Result<void> add_manifest(WorkflowStore&, const std::string& manifest_hash);
   // Adds a manifest to the catalog unless the catalog has it.
-  void know(AppliedManifest);
+  void add_manifest(AppliedManifest);
 
   // Decides and folds the resulting facts into the state; commit() stores them. Errors are those of mycojobs::decide();
   // the state is then unchanged.
   Result<void> decide(const WorkflowInput&);
-  std::size_t news_bytes() const { return news_bytes_; }  // size of the facts and blobs that wait for commit()
+  std::size_t pending_bytes() const { return news_bytes_; }  // size of the facts and blobs that wait for commit()
   // Returns the request for the step that processes the next mail of an instance. Reads a spilled state from its blob.
-  Result<StepRequest> request_of(WorkflowStore&, const CellId&);
-  std::size_t news() const { return facts_.size(); }
+  Result<StepRequest> request_of(WorkflowStore&, const InstanceId&);
+  std::size_t pending_facts() const { return facts_.size(); }
   // Marks an inbox entry as processed. The next commit() removes the entry.
-  void done(std::string mail_id) { done_.push_back(std::move(mail_id)); }
+  void mark_processed(std::string mail_id) { done_.push_back(std::move(mail_id)); }
   // Commits all decisions. alone: only if the inbox is empty. applies: the condition of commit_manifest(). After an
   // error, including conflict (another process has committed), this object must not be used again; load the deployment
   // again.
@@ -123,20 +125,20 @@ class LoadedWorld {
   void skip_snapshot() { snapshot_height_ = state_.height; }
   // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
   // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
-  // collection deletes the blobs. least: minimum number of bytes of blobs to write before wants_collection() returns
+  // collection deletes the blobs. least: minimum number of bytes of blobs to write before needs_collection() returns
   // true again.
-  Result<void> collect(WorkflowStore&, std::uint64_t least);
-  bool wants_collection() const { return written_ >= collect_at_; }
+  Result<void> collect_garbage_blobs(WorkflowStore&, std::uint64_t min);
+  bool needs_collection() const { return written_ >= collect_at_; }
 
  private:
   Result<void> fold_all(WorkflowStore&, std::uint64_t after);
   Result<void> fold_one(const WorkflowFact&);
-  Result<void> know_all(WorkflowStore&);
+  Result<void> load_manifests(WorkflowStore&);
 
   Id context_ = 0;
   std::string name_;
-  WorldState state_;
-  WorldIndex index_;
+  DeploymentState state_;
+  DeploymentIndex index_;
   ManifestCatalog catalog_;
   std::map<std::string, Id> owners_;
   std::uint64_t base_ = 0;             // height of the journal in the store
@@ -151,7 +153,7 @@ class LoadedWorld {
   std::size_t most_snapshot_ = kMaxSnapshotBytes;
   std::vector<std::string> done_;
   std::string snapshot_, applied_;
-  std::optional<std::set<CellId>> stored_full_;  // full instances as stored; no value: unknown
+  std::optional<std::set<InstanceId>> stored_full_;  // full instances as stored; no value: unknown
 };
 
 }  // namespace mycojobs

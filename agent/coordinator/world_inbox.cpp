@@ -9,7 +9,7 @@ namespace {
 const std::string kAnybody;                 // queue of the entries with unknown targets
 constexpr std::uint64_t kEntryBytes = 600;  // memory of an entry without its texts
 
-std::uint64_t bytes_of(const WorldMail& mail) {
+std::uint64_t bytes_of(const InboxEntry& mail) {
   std::uint64_t bytes = kEntryBytes;
   for (const auto& [name, text] : mail.fields) bytes += name.size() + text.size();
   return bytes;
@@ -17,22 +17,23 @@ std::uint64_t bytes_of(const WorldMail& mail) {
 
 }  // namespace
 
-Result<void> WorldInbox::read(WorkflowStore& store, Id context, const std::string& world, const Targets& targets) {
-  sort(targets);
+Result<void> DeploymentInbox::read(WorkflowStore& store, Id context, const std::string& deployment,
+                                   const Targets& targets) {
+  group_by_instance(targets);
   if (bytes_ >= limits_.bytes) return {};
   if (empty()) last_read_.clear();  // An inbox that was deleted or restored starts with lower ids.
-  const std::uint64_t most = std::min(kMaxMailBytes, limits_.bytes - bytes_);
-  MJ_TRY(mail, store.mail(context, world, limits_.page, most, last_read_));
-  for (WorldMail& each : mail) {
+  const std::uint64_t max = std::min(kMaxMailBytes, limits_.bytes - bytes_);
+  MJ_TRY(mail, store.mail(context, deployment, limits_.page, max, last_read_));
+  for (InboxEntry& each : mail) {
     last_read_ = each.id;
     bytes_ += bytes_of(each);
     unsorted_.push_back(std::move(each));
   }
-  sort(targets);
+  group_by_instance(targets);
   return {};
 }
 
-void WorldInbox::sort(const Targets& targets) {
+void DeploymentInbox::group_by_instance(const Targets& targets) {
   while (!unsorted_.empty()) {
     auto wanted = targets(unsorted_.front());
     const bool before = wanted ? queues_.contains(kAnybody) : waiting_ > 0 && !queues_.contains(kAnybody);
@@ -48,7 +49,7 @@ void WorldInbox::sort(const Targets& targets) {
   }
 }
 
-void WorldInbox::add(std::shared_ptr<Entry> entry) {
+void DeploymentInbox::add(std::shared_ptr<Entry> entry) {
   ++waiting_;
   for (const std::string& target : entry->targets) {
     auto& queue = queues_[target];
@@ -58,7 +59,7 @@ void WorldInbox::add(std::shared_ptr<Entry> entry) {
   if (entry->first_of == entry->targets.size()) next_.push_back(std::move(entry));
 }
 
-std::optional<WorldMail> WorldInbox::take(const std::function<bool(const std::string&)>& waits) {
+std::optional<InboxEntry> DeploymentInbox::take(const std::function<bool(const std::string&)>& waits) {
   const auto free = [&](const std::shared_ptr<Entry>& entry) {
     return !waits || std::none_of(entry->targets.begin(), entry->targets.end(), waits);
   };

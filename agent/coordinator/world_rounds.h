@@ -3,9 +3,9 @@
 //   inbox --> decide events and receipts --> run steps in the engine --> commit --> publish effects
 //
 // Effects are published only after the step that requested them was committed (invariant 10). After a crash in between,
-// the next leader finds them in WorldIndex::queued(). Publishing twice has no further effect, since the intent is the
-// idempotency key of the carrier, the job or flow that performs the effect. After a conflict with the commit of another
-// process, the deployment (in the code: world) is dropped and loaded again.
+// the next leader finds them in DeploymentIndex::queued(). Publishing twice has no further effect, since the intent is
+// the idempotency key of the carrier, the job or flow that performs the effect. After a conflict with the commit of
+// another process, the deployment (in the code: world) is dropped and loaded again.
 //
 // An effect runs in the name of the owner (AppliedManifest). The permissions of the owner and the limits of its jobs
 // apply. A deployment or instance is retried after a pause when its work fails, and does not delay the others.
@@ -14,8 +14,8 @@
 // for its steps for a short time only. The result of a slower step is part of a later commit.
 //
 // A round serves the owners round-robin, one deployment of each (owner_turns.h). It spends at most
-// WorldLimits::owner_ms on the deployments of an owner, plus the time of the current commit. The remaining deployments
-// wait for the next round.
+// DeploymentLimits::owner_ms on the deployments of an owner, plus the time of the current commit. The remaining
+// deployments wait for the next round.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@
 
 namespace mycojobs {
 
-struct WorldLimits {
+struct DeploymentLimits {
   std::uint64_t snapshot_every = 5000;  // facts between snapshots; at least the number of instances
   std::size_t mail = 200, steps = 128;  // maximum numbers for one commit
   StepShares shares = {};               // distribution of the threads for steps
@@ -57,20 +57,20 @@ struct WorldLimits {
   std::size_t snapshot_bytes = kMaxSnapshotBytes;  // a larger deployment gets no snapshot; its journal has all facts
 };
 
-class WorldRounds {
+class DeploymentLoop {
  public:
-  struct Parts {
+  struct Dependencies {
     Store& store;
     FlowStore& flows;
-    WorkflowStore& worlds;
-    StepTaker take_step;
+    WorkflowStore& deployments;
+    StepRunner take_step;
     const Clock& clock;
     JobLimits limits = {};  // limits of the jobs and flows that effects start
     std::shared_ptr<Metrics> metrics = no_metrics();
     // Called by any thread when a step has ended between two rounds.
     std::function<void()> wake = [] {};
   };
-  WorldRounds(Parts parts, Id context, WorldLimits limits = {})
+  DeploymentLoop(Dependencies parts, Id context, DeploymentLimits limits = {})
       : parts_(std::move(parts)), context_(context), limits_(limits), pool_(limits.shares, parts_.wake) {}
 
   // Runs one round. Returns the time in ms until the next round if no event arrives before; 0: more work is waiting.
@@ -83,104 +83,106 @@ class WorldRounds {
   std::uint64_t step_waits() const { return step_waits_; }
 
  private:
-  struct StepExecution;
-  struct World {
-    LoadedWorld loaded;
-    WorldInbox inbox = WorldInbox();
-    std::map<CellId, std::uint64_t> put_off = {};  // paused instances and the ends of their pauses, in local time
-    std::map<CellId, std::uint64_t> pauses = {};   // lengths of the latest pauses, in ms
-    std::vector<std::shared_ptr<StepExecution>> running = {};  // steps in the pool, in the order of their start
-    bool is_slow = false;                                      // the steps take longer than a commit waits for them
-    std::string looked = {};                                   // last carrier that the sweep has checked
-    std::uint64_t next_look_ms = 0;                            // time of the next check, in local time
-    std::set<std::string> unheard = {};                        // ended carriers that a sweep has found
-    std::map<std::string, std::string> refused = {};           // reasons for which receipts were rejected, by carrier
-    int drained = 0;                                           // passes in which mail was held back to allow a snapshot
+  struct PendingStep;
+  struct Deployment {
+    LoadedDeployment loaded;
+    DeploymentInbox inbox = DeploymentInbox();
+    std::map<InstanceId, std::uint64_t> backoffs = {};  // paused instances and the ends of their pauses, in local time
+    std::map<InstanceId, std::uint64_t> pauses = {};    // lengths of the latest pauses, in ms
+    std::vector<std::shared_ptr<PendingStep>> running = {};  // steps in the pool, in the order of their start
+    bool is_slow = false;                                    // the steps take longer than a commit waits for them
+    std::string looked = {};                                 // last carrier that the sweep has checked
+    std::uint64_t next_look_ms = 0;                          // time of the next check, in local time
+    std::set<std::string> unheard = {};                      // ended carriers that a sweep has found
+    std::map<std::string, std::string> refused = {};         // reasons for which receipts were rejected, by carrier
+    int drained = 0;                                         // passes in which mail was held back to allow a snapshot
   };
-  struct PutOff {
+  struct Backoff {
     std::uint64_t until_ms = 0;  // local time
     std::string why;
   };
   void add_turn(const std::string& name);
-  bool is_put_off(const std::string& name) const;
+  bool is_backing_off(const std::string& name) const;
   // Returns 0 until the deployment has been loaded.
-  Id owner_of_world(const std::string& name) const;
+  Id owner_of_deployment(const std::string& name) const;
   // Returns whether any work was done.
   Result<bool> take_turns();
   // Returns whether the deployment has more work.
-  Result<bool> work(Id owner, const std::string& name, std::uint64_t until_ms);
-  void put_off(const std::string& name, const Error&);
-  Result<World*> world_of(const std::string& name);
-  Result<bool> work_once(World&);
-  bool drains(World&);
-  Result<bool> take_snapshot(LoadedWorld&);
-  std::uint64_t due_of(const World&);
+  Result<bool> process_deployment(Id owner, const std::string& name, std::uint64_t until_ms);
+  void backoffs(const std::string& name, const Error&);
+  Result<Deployment*> find_deployment(const std::string& name);
+  Result<bool> run_commit(Deployment&);
+  bool should_drain(Deployment&);
+  Result<bool> take_snapshot(LoadedDeployment&);
+  std::uint64_t due_of(const Deployment&);
   // Incoming mail.
-  Result<std::size_t> take_mail(World&);
-  Result<void> take_one(LoadedWorld&, const WorldMail&);
-  Result<void> receive(LoadedWorld&, ReceiptArrived);
+  Result<std::size_t> decide_mail(Deployment&);
+  Result<void> decide_entry(LoadedDeployment&, const InboxEntry&);
+  Result<void> decide_receipt(LoadedDeployment&, ReceiptArrived);
   // Decides, and assigns the resulting facts to the trace. An empty trace assigns none.
-  Result<void> decide_traced(LoadedWorld&, const std::string& traceparent, const WorkflowInput&);
-  std::string trace_of(const LoadedWorld&, const PendingIntent&) const;
-  std::string trace_of(const LoadedWorld&, std::uint64_t height) const;
+  Result<void> decide_traced(LoadedDeployment&, const std::string& traceparent, const WorkflowInput&);
+  std::string trace_of(const LoadedDeployment&, const PendingIntent&) const;
+  std::string trace_of(const LoadedDeployment&, std::uint64_t height) const;
   // Restores the trace of an intent from the record of its carrier, after a change of leaders.
-  void recall_trace(const LoadedWorld&, const std::string& intent, const std::string& traceparent);
-  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedWorld&, const std::string& job_key);
-  Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedWorld&, const std::string& flow_key);
-  Result<std::optional<ReceiptArrived>> receipt_of_carrier(LoadedWorld&, const std::string& carrier);
+  void load_trace(const LoadedDeployment&, const std::string& intent, const std::string& traceparent);
+  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedDeployment&, const std::string& job_key);
+  Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedDeployment&, const std::string& flow_key);
+  Result<std::optional<ReceiptArrived>> receipt_of_effect_ref(LoadedDeployment&, const std::string& effect_ref);
   Result<std::string> pubkey_of(Id runner);
-  Result<std::string> why_receipt_fails(const EndedJob&, const Job&, const std::string& intent);
-  Result<void> hear_of_ends(World&);
+  Result<std::string> receipt_error(const EndedJob&, const Job&, const std::string& intent);
+  Result<void> process_completions(Deployment&);
   // Periodic checks for lost notifications.
-  Result<void> look_around();
-  Result<std::vector<std::string>> look_at(const std::vector<std::string>& names);
-  bool has_waited(const World&, const WorldGlance&);
-  Result<std::size_t> settle_by_time(LoadedWorld&);
+  Result<void> sweep();
+  Result<std::vector<std::string>> poll_deployments(const std::vector<std::string>& names);
+  bool has_missed_event(const Deployment&, const DeploymentPollResult&);
+  Result<std::size_t> settle_timers(LoadedDeployment&);
   // Steps.
-  Result<std::size_t> take_steps(World&);
-  Result<void> begin_steps(World&, std::size_t most, std::size_t most_bytes);
-  void submit(const std::string& world, Id owner, std::shared_ptr<StepExecution>);
-  static Result<StepAnswer> answer_of(const StepTaker&, const StepExecution&);
-  void wait_for_steps(World&);
-  Result<std::size_t> end_steps(World&, std::size_t most_bytes);
-  void put_step_off(World&, const CellId&, const MailId&, const std::string& why);
+  Result<std::size_t> run_steps(Deployment&);
+  Result<void> begin_steps(Deployment&, std::size_t max, std::size_t most_bytes);
+  void submit(const std::string& deployment, Id owner, std::shared_ptr<PendingStep>);
+  static Result<StepAnswer> answer_of(const StepRunner&, const PendingStep&);
+  void wait_for_steps(Deployment&);
+  Result<std::size_t> end_steps(Deployment&, std::size_t most_bytes);
+  void back_off_instance(Deployment&, const InstanceId&, const MailId&, const std::string& why);
   void forget(const std::string& name);  // Drops the decisions that were not committed.
   // Effects.
-  Result<std::size_t> publish(LoadedWorld&);
-  Result<void> publish_one(LoadedWorld&, const std::string& intent);
-  struct Carried;
-  Result<std::string> carry_out(LoadedWorld&, const PendingIntent&, const CellState&, Carried&);
-  // place() returns the access control data of the context, read once per round. may_act() checks a permission of the
-  // owner. Error denied: the owner does not have it.
-  Result<const Place*> place();
-  Result<void> may_act(Id owner, Action, const Thing&);
-  Result<Job> submit_job(LoadedWorld&, const PendingIntent&, const CellState&, const EffectSpec&, Id owner, Carried&);
-  Result<std::string> start_flow(LoadedWorld&, const PendingIntent&, Id owner, const nlohmann::json& params, Carried&);
+  Result<std::size_t> publish_effects(LoadedDeployment&);
+  Result<void> publish_effect(LoadedDeployment&, const std::string& intent);
+  struct DispatchContext;
+  Result<std::string> dispatch_effect(LoadedDeployment&, const PendingIntent&, const InstanceState&, DispatchContext&);
+  // acl_context() returns the access control data of the context, read once per round. check_owner_permission() checks
+  // a permission of the owner. Error denied: the owner does not have it.
+  Result<const AclContext*> acl_context();
+  Result<void> check_owner_permission(Id owner, Action, const Resource&);
+  Result<Job> submit_job(LoadedDeployment&, const PendingIntent&, const InstanceState&, const EffectSpec&, Id owner,
+                         DispatchContext&);
+  Result<std::string> start_flow(LoadedDeployment&, const PendingIntent&, Id owner, const nlohmann::json& params,
+                                 DispatchContext&);
   // Returns the hash of the definition of the newest flow with that name that may be started in the owner's name.
   Result<std::string> definition_for(Id owner, const std::string& name);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
-  Result<void> cancel_effects(LoadedWorld&, const std::string& intent);
-  Result<void> cancel_instance(LoadedWorld&, const WorldMail&);
+  Result<void> cancel_effects(LoadedDeployment&, const std::string& intent);
+  Result<void> cancel_instance(LoadedDeployment&, const InboxEntry&);
   // key: idempotency key of the request, so that a flow is cancelled once. A carrier that has ended is not changed.
-  Result<void> cancel_carrier(const std::string& key, const std::string& carrier, Id owner);
+  Result<void> cancel_effect_ref(const std::string& key, const std::string& effect_ref, Id owner);
   Sample sample() const;
 
-  Parts parts_;
+  Dependencies parts_;
   Id context_;
-  WorldLimits limits_;
+  DeploymentLimits limits_;
   RunCache runs_{1000};
-  std::map<std::string, World> worlds_;
-  std::map<std::string, PutOff> put_off_;  // paused deployments
-  std::map<std::string, Id> owners_;       // owners of deployments, as of the latest load
+  std::map<std::string, Deployment> deployments_;
+  std::map<std::string, Backoff> backoffs_;  // paused deployments
+  std::map<std::string, Id> owners_;         // owners of deployments, as of the latest load
   OwnerTurns turns_;
   std::map<Id, std::uint64_t> waited_ms_;  // time that this round has waited for steps, by owner
   std::uint64_t step_waits_ = 0;
-  std::map<std::string, WorldTraces> traces_;
-  std::map<Id, std::string> pubkeys_;                    // public keys of runners, as of this round
-  std::optional<Place> place_;                           // as of this round
-  std::uint64_t next_list_ms_ = 0, next_glance_ms_ = 0;  // local time
-  std::uint64_t now_ms_ = 0;                             // clock of the store, as of this pass
-  StepPool pool_;                                        // Last member: its threads use the members above.
+  std::map<std::string, DeploymentTraces> traces_;
+  std::map<Id, std::string> pubkeys_;                  // public keys of runners, as of this round
+  std::optional<AclContext> place_;                    // as of this round
+  std::uint64_t next_list_ms_ = 0, next_poll_ms_ = 0;  // local time
+  std::uint64_t now_ms_ = 0;                           // clock of the store, as of this pass
+  StepPool pool_;                                      // Last member: its threads use the members above.
 };
 
 }  // namespace mycojobs

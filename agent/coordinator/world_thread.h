@@ -12,32 +12,32 @@
 
 namespace mycojobs {
 
-class WorldThread final : public ContextTurns {
+class DeploymentThread final : public ContextLoopBase {
  public:
-  static Result<std::unique_ptr<WorldThread>> start(StoreFactory&, const Clock&, Id context, StepTaker, JobLimits = {},
-                                                    std::shared_ptr<Metrics> = no_metrics());
-  ~WorldThread() override { thread_.stop(); }  // Waits for the current commit.
+  static Result<std::unique_ptr<DeploymentThread>> start(StoreFactory&, const Clock&, Id context, StepRunner,
+                                                         JobLimits = {}, std::shared_ptr<Metrics> = no_metrics());
+  ~DeploymentThread() override { thread_.stop(); }  // Waits for the current commit.
 
   void set_leads(bool);  // any thread
   const Result<void>& started() const { return thread_.started(); }
-  std::uint64_t turn();
+  std::uint64_t run_once();
 
  private:
   struct Stores {
     std::unique_ptr<Store> jobs;
     std::unique_ptr<FlowStore> flows;
-    std::unique_ptr<WorkflowStore> worlds;
+    std::unique_ptr<WorkflowStore> deployments;
   };
-  WorldThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepTaker, JobLimits,
-              std::shared_ptr<Metrics>);
+  DeploymentThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepRunner, JobLimits,
+                   std::shared_ptr<Metrics>);
   void reconnected() override { recovers_ = true; }
 
   Stores stores_;
-  WorldRounds rounds_;
+  DeploymentLoop rounds_;
   LogOnce log_once_;
   bool recovers_ = true;
   std::atomic<bool> leads_{false};
-  TurnThread<WorldThread> thread_{*this};  // Last member: the thread uses all members above.
+  LoopThread<DeploymentThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 
 }  // namespace mycojobs

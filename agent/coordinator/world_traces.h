@@ -11,14 +11,14 @@
 
 namespace mycojobs {
 
-class WorldTraces {
+class DeploymentTraces {
  public:
   // Assigns the trace to the facts after height `before`, up to and including height `last`.
   void mark(std::uint64_t before, std::uint64_t last, const std::string& traceparent) {
     if (traceparent.empty()) return;
     for (std::uint64_t height = before + 1; height <= last; ++height) facts_[height] = traceparent;
     // The new facts are kept, since the steps that they cause will read their trace.
-    for (auto oldest = facts_.begin(); facts_.size() > kMost;)
+    for (auto oldest = facts_.begin(); facts_.size() > kMaxTraces;)
       oldest = oldest->first > before && oldest->first <= last ? std::next(oldest) : facts_.erase(oldest);
   }
   std::string of(std::uint64_t height) const {
@@ -26,10 +26,10 @@ class WorldTraces {
     return found == facts_.end() ? "" : found->second;
   }
   // Removes the facts after this height, which were decided but not committed.
-  void forget_behind(std::uint64_t height) { facts_.erase(facts_.upper_bound(height), facts_.end()); }
+  void forget_before(std::uint64_t height) { facts_.erase(facts_.upper_bound(height), facts_.end()); }
 
  private:
-  static constexpr std::size_t kMost = 10000;
+  static constexpr std::size_t kMaxTraces = 10000;
   std::map<std::uint64_t, std::string> facts_;
 };
 

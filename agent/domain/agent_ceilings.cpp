@@ -22,19 +22,20 @@ Result<void> check_request(const Job& job, PolicyRequest asked, const PublishedC
   for (const PolicyField field : kWithheld) {
     if (published.withheld[policies::index(field)]) asked.named.reset(policies::index(field));
   }
-  return combine(profile(profile_of(job.script_type)), asked, published.ceiling).map([](const Policy&) {});
+  return apply_ceiling_or_fail(profile(profile_of(job.script_type)), asked, published.ceiling).map([](const Policy&) {
+  });
 }
 
 }  // namespace
 
 std::string publish_ceiling(const Ceiling& ceiling) {
   json out = json::object();
-  const json lists = to_json(ceiling.most);
+  const json lists = to_json(ceiling.max);
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    const std::string name(word(field));
+    const std::string name(to_string(field));
     if (!has_ceiling(field)) continue;
-    out[name] = is_withheld(field) ? json(!lists.at(name).empty()) : json::parse(value_text(field, ceiling.most));
+    out[name] = is_withheld(field) ? json(!lists.at(name).empty()) : json::parse(value_text(field, ceiling.max));
   }
   return dump_json(out);
 }
@@ -44,24 +45,24 @@ std::optional<PublishedCeiling> read_published_ceiling(std::string_view text, Id
   if (text.empty() || !object || !object->is_object()) return std::nullopt;
   PublishedCeiling out;
   for (const PolicyField field : kWithheld) {
-    const auto found = object->find(std::string(word(field)));
+    const auto found = object->find(std::string(to_string(field)));
     if (found == object->end()) continue;
     out.withheld[policies::index(field)] = *found == true;
     object->erase(found);
   }
-  const PolicyRead read = read_policy(dump_json(*object), "", PolicyKind::ceiling);
+  const ParsedPolicy read = read_policy(dump_json(*object), "", PolicyKind::ceiling);
   if (!read.ok()) return std::nullopt;
-  out.ceiling.most = applied(default_ceiling(), read.request);
+  out.ceiling.max = apply_request(default_ceiling(), read.request);
   out.ceiling.context = context;
   return out;
 }
 
 Result<void> check_policy(const Job& job, const std::vector<AgentCeiling>& agents) {
   if (job.policy.empty()) return {};  // the job requests nothing
-  const PolicyRead asked = read_policy(job.policy, "policy");
+  const ParsedPolicy asked = read_policy(job.policy, "policy");
   if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
   const std::string_view name = profile_of(job.script_type);
-  MJ_CHECK(check_warm(name, applied(profile(name), asked.request)));
+  MJ_CHECK(check_warm(name, apply_request(profile(name), asked.request)));
   std::optional<Error> refusal;
   std::size_t refused = 0;
   for (const AgentCeiling& agent : agents) {
@@ -74,7 +75,8 @@ Result<void> check_policy(const Job& job, const std::vector<AgentCeiling>& agent
     if (!refusal) refusal = std::move(checked).error();
   }
   if (!refusal) return {};
-  refusal->message += "; so says the configuration of " + counted(refused, "live agent") + " for " + job.script_type;
+  refusal->message +=
+      "; so says the configuration of " + count_with_noun(refused, "live agent") + " for " + job.script_type;
   return tl::unexpected<Error>(std::move(*refusal));
 }
 

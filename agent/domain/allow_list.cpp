@@ -8,21 +8,21 @@ namespace {
 constexpr std::size_t kMaxEntry = 300;
 
 tl::unexpected<Error> wrong(std::string_view entry, const std::string& why) {
-  return fail(Code::invalid, shown(entry) + ": " + why);
+  return fail(Code::invalid, excerpt(entry) + ": " + why);
 }
 
 // Splits "host:port" at the last colon and removes the brackets.
-struct Parts {
+struct HostPortText {
   std::string_view host, port;
   bool bracketed = false;
 };
-Result<Parts> split(std::string_view text) {
+Result<HostPortText> split(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   const std::size_t bracket = text.rfind(']');
   if (colon == text.npos || (bracket != text.npos && bracket > colon)) {
     return wrong(text, "the port is missing: write host:port, or host:* for every port");
   }
-  Parts parts{text.substr(0, colon), text.substr(colon + 1), false};
+  HostPortText parts{text.substr(0, colon), text.substr(colon + 1), false};
   if (parts.host.size() >= 2 && parts.host.front() == '[' && parts.host.back() == ']') {
     parts.host = parts.host.substr(1, parts.host.size() - 2);
     parts.bracketed = true;
@@ -65,7 +65,7 @@ Result<AllowEntry> range_of(std::string_view text, std::string_view host, std::s
   return entry;
 }
 
-Result<AllowEntry> host_of(std::string_view text, const Parts& parts) {
+Result<AllowEntry> host_of(std::string_view text, const HostPortText& parts) {
   AllowEntry entry;
   if (const std::size_t slash = parts.host.find('/'); slash != parts.host.npos)
     return range_of(text, parts.host, slash);

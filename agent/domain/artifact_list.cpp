@@ -29,9 +29,9 @@ bool has_control_characters(std::string_view name) {
 bool is_artifact_name(std::string_view name) { return problem_with_artifact_name(name).empty(); }
 
 std::string problem_with_artifact_name(std::string_view name) {
-  constexpr std::size_t kLongest = 512;
-  constexpr std::size_t kLongestPart = 255;  // limit of common file systems
-  if (name.size() > kLongest)
+  constexpr std::size_t kMaxNameBytes = 512;
+  constexpr std::size_t kMaxPartBytes = 255;  // limit of common file systems
+  if (name.size() > kMaxNameBytes)
     return "its name has " + std::to_string(name.size()) + " bytes, over 512: give a shorter one";
   if (!is_utf8(name) || has_control_characters(name))
     return "its name is not UTF-8 without control characters: rename the file";
@@ -41,11 +41,11 @@ std::string problem_with_artifact_name(std::string_view name) {
     if (part.empty() || part == "." || part == "..")
       return "its name is not a path below the artifacts folder, since it contains \"..\" or an empty part: rename the "
              "file";
-    if (part.size() > kLongestPart) return "a part of its name has over 255 bytes: give a shorter one";
+    if (part.size() > kMaxPartBytes) return "a part of its name has over 255 bytes: give a shorter one";
     from = end + 1;
   }
   const auto folders = std::count(name.begin(), name.end(), '/');
-  if (folders > kMostArtifactFolders)
+  if (folders > kMaxArtifactFolders)
     return "it is " + std::to_string(folders) + " folders deep, over 32: use fewer folders";
   return {};
 }
@@ -132,22 +132,22 @@ bool has_lost_artifacts(const std::string& text) {
 
 namespace {
 
-Result<GivenInput> read_given_one(const std::string& key, const json& value) {
-  const std::string where = "given." + shown(key);
+Result<RemoteInput> read_given_one(const std::string& key, const json& value) {
+  const std::string where = "given." + excerpt(key);
   std::uint64_t id = 0;
   if (!parse_u64(key, id) || id == 0 || id > UINT32_MAX || !value.is_object())
     return fail(Code::invalid, where + ": is not a job id");
   auto decoded = decode_json<Job>(value);
   if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
   Job& job = decoded.record;
-  return GivenInput{static_cast<Id>(id), std::move(job.name), std::move(job.result), std::move(job.result_json),
-                    std::move(job.artifacts)};
+  return RemoteInput{static_cast<Id>(id), std::move(job.name), std::move(job.result), std::move(job.result_json),
+                     std::move(job.artifacts)};
 }
 
 }  // namespace
 
-Result<std::vector<GivenInput>> read_given(const std::string& text) {
-  std::vector<GivenInput> out;
+Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& text) {
+  std::vector<RemoteInput> out;
   if (text.empty()) return out;
   const auto all = parse_json(text);
   if (!all || !all->is_object()) return fail(Code::invalid, "given: is not a JSON object");
@@ -158,10 +158,10 @@ Result<std::vector<GivenInput>> read_given(const std::string& text) {
   return out;
 }
 
-std::string given_json(const std::vector<GivenInput>& all) {
+std::string remote_inputs_to_json(const std::vector<RemoteInput>& all) {
   if (all.empty()) return {};
   json out = json::object();
-  for (const GivenInput& each : all) {
+  for (const RemoteInput& each : all) {
     json& one = out[std::to_string(each.id)] = json::object();
     if (!each.name.empty()) one["name"] = each.name;
     if (!each.result.empty()) one["result"] = each.result;

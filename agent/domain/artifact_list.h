@@ -14,8 +14,8 @@
 
 namespace mycojobs {
 
-inline constexpr std::size_t kMostArtifacts = 1000;  // per job
-inline constexpr int kMostArtifactFolders = 32;      // per path
+inline constexpr std::size_t kMaxArtifacts = 1000;  // per job
+inline constexpr int kMaxArtifactFolders = 32;      // per path
 
 // Returns whether the name is a valid artifact name: a relative path of at most 512 bytes of UTF-8 and at most 32
 // folders, without control characters, without "..", and without parts that are empty or longer than 255 bytes.
@@ -81,7 +81,7 @@ bool has_lost_artifacts(const std::string& json);
 
 // The results of a dependency that ran on another supervisor. The record holds them by the job's id on that supervisor:
 //   {"7": {"name": "build", "result": {...}, "result_json": [...], "artifacts": {...}}}
-struct GivenInput {
+struct RemoteInput {
   Id id = 0;
   std::string name;
   TextMap result = {};
@@ -89,7 +89,7 @@ struct GivenInput {
   std::string artifacts = {};  // same format as the field `artifacts` of a job
 };
 // Error invalid: the text does not have this form.
-Result<std::vector<GivenInput>> read_given(const std::string& json);
-std::string given_json(const std::vector<GivenInput>&);  // "" for an empty list
+Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& json);
+std::string remote_inputs_to_json(const std::vector<RemoteInput>&);  // "" for an empty list
 
 }  // namespace mycojobs

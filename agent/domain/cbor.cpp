@@ -17,7 +17,7 @@ using nlohmann::json;
 Result<void> put(std::string& out, const json& value, std::size_t depth);
 
 Result<void> put_text(std::string& out, const std::string& text) {
-  if (!is_utf8(text)) return fail(Code::invalid, shown(text) + ": is not UTF-8");
+  if (!is_utf8(text)) return fail(Code::invalid, excerpt(text) + ": is not UTF-8");
   put_cbor_text(out, text);
   return {};
 }
@@ -80,9 +80,9 @@ Result<void> put(std::string& out, const json& value, std::size_t depth) {
   return put_map(out, value, depth);
 }
 
-class Reading {
+class CborParser {
  public:
-  Reading(std::string_view bytes, const CborLimits& limits) : items_(bytes), values_left_(limits.values) {}
+  CborParser(std::string_view bytes, const CborLimits& limits) : items_(bytes), values_left_(limits.values) {}
 
   Result<json> whole() {
     MJ_TRY(value, next(0));
@@ -92,7 +92,8 @@ class Reading {
 
  private:
   Result<json> next(std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
-    if (depth > kMaxCborDepth) return items_.wrong("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
+    if (depth > kMaxCborDepth)
+      return items_.set_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     if (values_left_-- == 0) return fail(Code::too_large, "CBOR: it has too many values");
     MJ_TRY(item, items_.next());
     switch (item.kind) {
@@ -153,7 +154,7 @@ Result<json> decode_cbor(std::string_view bytes, const CborLimits& limits) {
   if (bytes.size() > limits.bytes)
     return fail(Code::too_large,
                 "CBOR: " + std::to_string(bytes.size()) + " bytes; at most " + std::to_string(limits.bytes));
-  return Reading(bytes, limits).whole();
+  return CborParser(bytes, limits).whole();
 }
 
 }  // namespace mycojobs

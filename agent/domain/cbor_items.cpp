@@ -94,12 +94,12 @@ void put_cbor_text(std::string& out, std::string_view text) {
 void put_cbor_bool(std::string& out, bool value) { out += static_cast<char>(value ? kTrue : kFalse); }
 void put_cbor_null(std::string& out) { out += static_cast<char>(kNull); }
 
-tl::unexpected<Error> CborItems::wrong(const std::string& why) const {
+tl::unexpected<Error> CborItems::set_error(const std::string& why) const {
   return fail(Code::invalid, "CBOR, byte " + std::to_string(at_) + ": " + why);
 }
 
 Result<std::uint64_t> CborItems::big_endian(unsigned width) {
-  if (left() < width) return wrong("it ends early");
+  if (remaining() < width) return set_error("it ends early");
   std::uint64_t value = 0;
   for (unsigned i = 0; i < width; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes_[at_++]);
   return value;
@@ -109,17 +109,17 @@ Result<CborItems::Head> CborItems::head() {
   MJ_TRY(first, big_endian(1));
   Head head{static_cast<CborMajor>(first >> 5), static_cast<std::uint8_t>(first & 0x1f), first & 0x1f};
   if (head.info < 24) return head;
-  if (head.info > 27) return wrong("a length that is not given in front");
+  if (head.info > 27) return set_error("a length that is not given in front");
   MJ_TRY(argument, big_endian(1U << (head.info - 24)));
   head.argument = argument;
   if (head.major == CborMajor::simple) return head;
-  constexpr std::uint64_t kLeast[] = {24, 0x100, 0x10000, 0x100000000};
-  if (argument < kLeast[head.info - 24]) return wrong("a number in more bytes than it needs");
+  constexpr std::uint64_t kMinValues[] = {24, 0x100, 0x10000, 0x100000000};
+  if (argument < kMinValues[head.info - 24]) return set_error("a number in more bytes than it needs");
   return head;
 }
 
 Result<std::string_view> CborItems::stretch(std::uint64_t size) {
-  if (size > left()) return wrong("it ends early");
+  if (size > remaining()) return set_error("it ends early");
   const std::string_view found = bytes_.substr(at_, size);
   at_ += size;
   return found;
@@ -133,7 +133,7 @@ Result<CborItem> CborItems::next() {
       return item;
     case CborMajor::negative:
       if (head.argument > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-        return wrong("an integer below -2^63");
+        return set_error("an integer below -2^63");
       item.kind = CborItem::Kind::negative;
       return item;
     case CborMajor::bytes:
@@ -141,17 +141,17 @@ Result<CborItem> CborItems::next() {
       MJ_TRY(text, stretch(head.argument));
       item.kind = head.major == CborMajor::text ? CborItem::Kind::text : CborItem::Kind::bytes;
       item.text = text;
-      if (head.major == CborMajor::text && !is_utf8(text)) return wrong("a text that is not UTF-8");
+      if (head.major == CborMajor::text && !is_utf8(text)) return set_error("a text that is not UTF-8");
       return item;
     }
     case CborMajor::array:
     case CborMajor::map:
       item.kind = head.major == CborMajor::array ? CborItem::Kind::array : CborItem::Kind::map;
       // Each value has at least one byte.
-      if (head.argument > left() / (head.major == CborMajor::map ? 2 : 1)) return wrong("it ends early");
+      if (head.argument > remaining() / (head.major == CborMajor::map ? 2 : 1)) return set_error("it ends early");
       return item;
     case CborMajor::tag:
-      return wrong("a tag");
+      return set_error("a tag");
     case CborMajor::simple:
       break;
   }
@@ -171,7 +171,7 @@ Result<CborItem> CborItems::simple(const Head& head) {
     case kDouble:
       break;
     default:
-      return wrong("a simple value that JSON has not");
+      return set_error("a simple value that JSON has not");
   }
   const double value = head.info == kHalf     ? from_half(static_cast<std::uint16_t>(head.argument))
                        : head.info == kSingle ? std::bit_cast<float>(static_cast<std::uint32_t>(head.argument))
@@ -179,31 +179,31 @@ Result<CborItem> CborItems::simple(const Head& head) {
   std::string shortest;
   put_cbor_float(shortest, value);
   const std::size_t own = 1 + (std::size_t{1} << (head.info - 24));
-  if (bytes_.substr(end - own, own) != shortest) return wrong("a float in more bytes than it needs");
+  if (bytes_.substr(end - own, own) != shortest) return set_error("a float in more bytes than it needs");
   return CborItem{CborItem::Kind::number, 0, value, {}};
 }
 
 Result<std::string_view> CborItems::key(std::string_view& last) {
   const std::size_t begin = at_;
   MJ_TRY(head, this->head());
-  if (head.major != CborMajor::text) return wrong("a key that is no text");
+  if (head.major != CborMajor::text) return set_error("a key that is no text");
   MJ_TRY(name, stretch(head.argument));
-  if (!is_utf8(name)) return wrong("a text that is not UTF-8");
+  if (!is_utf8(name)) return set_error("a text that is not UTF-8");
   const std::string_view encoded = bytes_.substr(begin, at_ - begin);
-  if (encoded <= last) return wrong(encoded == last ? "a key stands twice" : "keys are not in their order");
+  if (encoded <= last) return set_error(encoded == last ? "a key stands twice" : "keys are not in their order");
   last = encoded;
   return name;
 }
 
 Result<void> CborItems::end() const {
-  if (left() != 0) return wrong("something follows the value");
+  if (remaining() != 0) return set_error("something follows the value");
   return {};
 }
 
 namespace {
 
 Result<void> check_value(CborItems& items, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
-  if (depth > kMaxCborDepth) return items.wrong("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
+  if (depth > kMaxCborDepth) return items.set_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
   MJ_TRY(item, items.next());
   std::string_view last;
   const bool map = item.kind == CborItem::Kind::map;

@@ -44,7 +44,7 @@ class CborItems {
   // the keys are not in ascending order.
   Result<std::string_view> key(std::string_view& last);
   Result<void> end() const;  // Error invalid: bytes follow the last item.
-  tl::unexpected<Error> wrong(const std::string& why) const;
+  tl::unexpected<Error> set_error(const std::string& why) const;
 
  private:
   struct Head {
@@ -52,7 +52,7 @@ class CborItems {
     std::uint8_t info = 0;
     std::uint64_t argument = 0;
   };
-  std::size_t left() const { return bytes_.size() - at_; }
+  std::size_t remaining() const { return bytes_.size() - at_; }
   Result<std::uint64_t> big_endian(unsigned width);
   Result<Head> head();
   Result<std::string_view> stretch(std::uint64_t size);

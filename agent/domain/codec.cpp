@@ -31,21 +31,21 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int32_t kMostPriority = 100;  // and its negative is the minimum
-std::string priority_range() { return std::to_string(-kMostPriority) + " to " + std::to_string(kMostPriority); }
+constexpr std::int32_t kMaxPriority = 100;  // and its negative is the minimum
+std::string priority_range() { return std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority); }
 
 // The position in a record, for messages: "job[0].timeout". The text is built from the enclosing sites only when a
 // value is rejected. The list of problems is bounded, so hostile input cannot make it long.
-struct Site {
-  enum class Is { field, item, key };
+struct FieldPath {
+  enum class ValueShape { field, item, key };
   std::vector<FieldProblem>& problems;
   std::string_view name;  // name of a field or a key; empty for the record itself
-  Is is = Is::field;
+  ValueShape is = ValueShape::field;
   std::size_t index = 0;  // for an item
-  const Site* above = nullptr;
+  const FieldPath* above = nullptr;
 
   bool refuse(std::string_view value, std::string_view expected) const {
-    return refuse(shown(value) + " is not " + std::string(expected));
+    return refuse(excerpt(value) + " is not " + std::string(expected));
   }
   bool refuse(const std::string& message) const {
     if (problems.size() >= 16) return false;
@@ -56,18 +56,18 @@ struct Site {
   }
   // For ids, 0 means "none", so the message does not offer 0 as a value.
   bool holds_ids() const {
-    if (is == Is::item && above != nullptr) return above->holds_ids();
+    if (is == ValueShape::item && above != nullptr) return above->holds_ids();
     return name == "id" || name.ends_with("_id") || name == "dependends";
   }
-  Site at(std::size_t item) const { return {problems, {}, Is::item, item, this}; }
-  Site at(std::string_view key) const { return {problems, key, Is::key, 0, this}; }
-  Site in(std::string_view field) const { return {problems, field, Is::field, 0, this}; }
+  FieldPath at(std::size_t item) const { return {problems, {}, ValueShape::item, item, this}; }
+  FieldPath at(std::string_view key) const { return {problems, key, ValueShape::key, 0, this}; }
+  FieldPath in(std::string_view field) const { return {problems, field, ValueShape::field, 0, this}; }
 
  private:
   std::string path() const {
     const std::string before = above != nullptr ? above->path() : "";
-    if (is == Is::item) return before + '[' + std::to_string(index) + ']';
-    if (is == Is::key) return before + '[' + shown(name) + ']';
+    if (is == ValueShape::item) return before + '[' + std::to_string(index) + ']';
+    if (is == ValueShape::key) return before + '[' + excerpt(name) + ']';
     return (before.empty() ? "" : before + '.') + std::string(name);
   }
 };
@@ -77,24 +77,24 @@ struct Value;
 
 template <class T>
 concept Plain = requires {
-  Value<T>::from_text({}, std::declval<T&>(), std::declval<const Site&>());
+  Value<T>::from_text({}, std::declval<T&>(), std::declval<const FieldPath&>());
 };
 
 // Returns false if the value was rejected; the reason is then recorded and `out` is unchanged.
 template <class T>
-bool read_text(std::string_view text, T& out, const Site& site);
+bool read_text(std::string_view text, T& out, const FieldPath& site);
 
 template <class T>
-bool read_json(const json& value, T& out, const Site& site);
+bool read_json(const json& value, T& out, const FieldPath& site);
 
 template <std::unsigned_integral T>
 struct Value<T> {
-  static bool from_text(std::string_view text, T& out, const Site& site, int least = 0) {
-    static constexpr std::uint64_t kMost = std::numeric_limits<T>::max();
+  static bool from_text(std::string_view text, T& out, const FieldPath& site, int min = 0) {
+    static constexpr std::uint64_t kMaxValue = std::numeric_limits<T>::max();
     std::uint64_t number = 0;
-    if (!parse_u64(text, number) || number > kMost) {
-      const int from = site.holds_ids() ? 1 : least;
-      return site.refuse(text, "a whole number from " + std::to_string(from) + " to " + std::to_string(kMost));
+    if (!parse_u64(text, number) || number > kMaxValue) {
+      const int from = site.holds_ids() ? 1 : min;
+      return site.refuse(text, "a whole number from " + std::to_string(from) + " to " + std::to_string(kMaxValue));
     }
     out = static_cast<T>(number);
     return true;
@@ -107,7 +107,7 @@ struct Value<T> {
 // A priority is the only field with a sign. validate() rejects a value out of range.
 template <>
 struct Value<std::int32_t> {
-  static bool from_text(std::string_view text, std::int32_t& out, const Site& site) {
+  static bool from_text(std::string_view text, std::int32_t& out, const FieldPath& site) {
     const bool negative = text.starts_with('-');
     std::uint64_t number = 0;
     if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
@@ -123,7 +123,7 @@ struct Value<std::int32_t> {
 
 template <>
 struct Value<bool> {
-  static bool from_text(std::string_view text, bool& out, const Site& site) {
+  static bool from_text(std::string_view text, bool& out, const FieldPath& site) {
     if (text != "true" && text != "false") return site.refuse(text, "true or false");
     out = text == "true";
     return true;
@@ -135,7 +135,7 @@ struct Value<bool> {
 
 template <>
 struct Value<std::string> {
-  static bool from_text(std::string_view text, std::string& out, const Site&) {
+  static bool from_text(std::string_view text, std::string& out, const FieldPath&) {
     out = text;
     return true;
   }
@@ -147,7 +147,7 @@ struct Value<std::string> {
 template <class T>
 requires std::is_enum_v<T>
 struct Value<T> {
-  static bool from_text(std::string_view text, T& out, const Site& site) {
+  static bool from_text(std::string_view text, T& out, const FieldPath& site) {
     if (auto value = parse<T>(text)) {
       out = *value;
       return true;
@@ -156,15 +156,15 @@ struct Value<T> {
     for (auto each : words<T>()) known += (known.empty() ? "one of " : ", ") + std::string(each);
     return site.refuse(text, known);
   }
-  static std::string to_text(T value) { return std::string(word(value)); }
-  static json to_json(T value) { return word(value); }
+  static std::string to_text(T value) { return std::string(to_string(value)); }
+  static json to_json(T value) { return to_string(value); }
   static bool empty(T) { return false; }
 };
 
 // An optional number may be absent but must not be 0 (Job::timeout; see validate()).
 template <Plain T>
 struct Value<std::optional<T>> {
-  static bool from_text(std::string_view text, std::optional<T>& out, const Site& site) {
+  static bool from_text(std::string_view text, std::optional<T>& out, const FieldPath& site) {
     T value{};
     bool read = false;
     if constexpr (std::unsigned_integral<T>) {
@@ -182,7 +182,7 @@ struct Value<std::optional<T>> {
 
 template <class T>
 struct Value<std::optional<T>> {
-  static bool from_json(const json& value, std::optional<T>& out, const Site& site) {
+  static bool from_json(const json& value, std::optional<T>& out, const FieldPath& site) {
     T inner;
     if (!read_json(value, inner, site)) return false;
     out = std::move(inner);
@@ -195,7 +195,7 @@ struct Value<std::optional<T>> {
 template <class T>
 struct Value<std::vector<T>> {
   // Some clients write an empty list as {}, because Lua and PHP cannot tell them apart.
-  static bool from_json(const json& value, std::vector<T>& out, const Site& site) {
+  static bool from_json(const json& value, std::vector<T>& out, const FieldPath& site) {
     if (value.is_object() && value.empty()) {
       out.clear();
       return true;
@@ -228,7 +228,7 @@ struct Value<std::vector<T>> {
 
 template <>
 struct Value<TextMap> {
-  static bool from_json(const json& value, TextMap& out, const Site& site) {
+  static bool from_json(const json& value, TextMap& out, const FieldPath& site) {
     if (value.is_array() && value.empty()) {
       out.clear();
       return true;
@@ -236,7 +236,7 @@ struct Value<TextMap> {
     if (!value.is_object()) return site.refuse(dump_json(value), "a map");
     TextMap items;
     for (const auto& [key, item] : value.items()) {
-      const Site entry = site.at(std::string_view(key));
+      const FieldPath entry = site.at(std::string_view(key));
       if (item.is_null()) return entry.refuse("is null");
       if (!read_json(item, items[key], entry)) return false;
     }
@@ -252,7 +252,7 @@ struct Value<TextMap> {
 };
 
 template <class T>
-bool read_text(std::string_view text, T& out, const Site& site) {
+bool read_text(std::string_view text, T& out, const FieldPath& site) {
   if (text.empty()) return true;  // absent and empty are equivalent
   if constexpr (Plain<T>) {
     return Value<T>::from_text(text, out, site);
@@ -265,7 +265,7 @@ bool read_text(std::string_view text, T& out, const Site& site) {
 }
 
 template <class T>
-bool read_json(const json& value, T& out, const Site& site) {
+bool read_json(const json& value, T& out, const FieldPath& site) {
   if (value.is_null()) return true;
   const auto* text = value.get_ptr<const std::string*>();
   if constexpr (Plain<T>) {
@@ -325,13 +325,13 @@ std::string as_text(const json& value) {
 }
 
 template <class R>
-bool read_record(const json& object, R& record, const Site& site) {
+bool read_record(const json& object, R& record, const FieldPath& site) {
   if (!object.is_object()) return site.refuse(dump_json(object), "an object");
   for (const auto& item : object.items()) {  // no structured bindings: clang 14 cannot capture them in lambdas
     const std::string& key = item.key();
     const json& value = item.value();
     const std::string_view name = field_name<R>(key);
-    const Site field = site.in(name);
+    const FieldPath field = site.in(name);
     if (const auto other = other_name<R>(object, name, key); !other.empty()) {
       field.refuse("is given twice, as " + std::string(other) + " and as " + key);
       continue;
@@ -350,14 +350,14 @@ bool read_record(const json& object, R& record, const Site& site) {
   return true;
 }
 
-std::size_t too_deep_at(std::string_view text, std::size_t most);  // defined below
+std::size_t too_deep_at(std::string_view text, std::size_t max);  // defined below
 
 // Returns text that is an object (or a list, where the style allows it) as a structure. Any other text stays text, so
 // that no content is lost. Text that nests deeply stays text too: as part of another record it would exceed the depth
 // limit of readers.
 json structure_or_text(const std::string& text, Style style) {
-  constexpr std::size_t kMostLevels = 32;
-  if (too_deep_at(text, kMostLevels) != std::string::npos) return Value<std::string>::to_json(text);
+  constexpr std::size_t kMaxLevels = 32;
+  if (too_deep_at(text, kMaxLevels) != std::string::npos) return Value<std::string>::to_json(text);
   if (auto parsed = parse_json(text);
       parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
     return std::move(*parsed);
@@ -368,14 +368,14 @@ json structure_or_text(const std::string& text, Style style) {
 
 template <AnyRecord R>
 struct Value<R> {
-  static bool from_json(const json& value, R& out, const Site& site) { return read_record(value, out, site); }
+  static bool from_json(const json& value, R& out, const FieldPath& site) { return read_record(value, out, site); }
 };
 
 namespace {
 
 template <class R>
-void read_entry(const std::pair<std::string, std::string>& entry, Decoded<R>& out) {
-  const Site site{out.problems, entry.first};
+void read_entry(const std::pair<std::string, std::string>& entry, DecodeResult<R>& out) {
+  const FieldPath site{out.problems, entry.first};
   const bool known = with_field(out.record, entry.first,
                                 [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
   if (!known) keep_unknown(out.record, entry.first, entry.second);
@@ -384,8 +384,8 @@ void read_entry(const std::pair<std::string, std::string>& entry, Decoded<R>& ou
 }  // namespace
 
 template <class R>
-Decoded<R> decode(const Fields& hash) {
-  Decoded<R> out;
+DecodeResult<R> decode(const Fields& hash) {
+  DecodeResult<R> out;
   for (const auto& entry : hash) read_entry(entry, out);
   return out;
 }
@@ -429,9 +429,9 @@ Fields encode(const R& record) {
 }
 
 template <class R>
-Decoded<R> decode_json(const json& value) {
-  Decoded<R> out;
-  read_record(value, out.record, Site{out.problems, ""});
+DecodeResult<R> decode_json(const json& value) {
+  DecodeResult<R> out;
+  read_record(value, out.record, FieldPath{out.problems, ""});
   return out;
 }
 
@@ -455,12 +455,12 @@ json to_json(const R& record) {
   return out;
 }
 
-#define MJ_JSON(R)                                 \
-  template Decoded<R> decode_json<R>(const json&); \
+#define MJ_JSON(R)                                      \
+  template DecodeResult<R> decode_json<R>(const json&); \
   template json to_json<R>(const R&)
-#define MJ_HASH(R)                              \
-  template Decoded<R> decode<R>(const Fields&); \
-  template Fields encode<R>(const R&);          \
+#define MJ_HASH(R)                                   \
+  template DecodeResult<R> decode<R>(const Fields&); \
+  template Fields encode<R>(const R&);               \
   MJ_JSON(R)
 MJ_HASH(Actor);
 MJ_HASH(Context);
@@ -507,14 +507,14 @@ std::size_t skip_string(std::string_view text, std::size_t quote) {
 }
 
 // Returns the offset at which brackets nest deeper than `most` levels, or kNowhere.
-std::size_t too_deep_at(std::string_view text, std::size_t most) {
+std::size_t too_deep_at(std::string_view text, std::size_t max) {
   std::size_t depth = 0;
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] == '"') {
       i = skip_string(text, i);
       continue;
     }
-    if ((text[i] == '[' || text[i] == '{') && ++depth > most) return i;
+    if ((text[i] == '[' || text[i] == '{') && ++depth > max) return i;
     if ((text[i] == ']' || text[i] == '}') && depth > 0) --depth;
     ++i;
   }
@@ -683,7 +683,7 @@ Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_b
   MJ_TRY(parsed, parse_json(text, max_bytes, max_values));
   const std::string_view digits = integer_beyond_64_bits(text);
   if (!digits.empty()) {
-    return fail(Code::invalid, "the integer " + shown(digits) + " does not fit 64 bits: quote it as text");
+    return fail(Code::invalid, "the integer " + excerpt(digits) + " does not fit 64 bits: quote it as text");
   }
   return std::move(parsed);
 }
@@ -700,12 +700,12 @@ namespace {
 
 constexpr std::size_t kMaxKeyBytes = 255;
 constexpr std::size_t kMaxDependends = 10000;
-constexpr std::size_t kMostFindings = 16;  // further problems would not help the reader
+constexpr std::size_t kMaxFindings = 16;  // further problems would not help the reader
 
-class Findings {
+class FieldProblemList {
  public:
   void add(std::string field, const std::string& message) {
-    if (problems_.size() >= kMostFindings) return;
+    if (problems_.size() >= kMaxFindings) return;
     std::string line = field + ": " + message;
     problems_.push_back({std::move(field), std::move(line)});
   }
@@ -718,25 +718,25 @@ class Findings {
   std::vector<FieldProblem> problems_;
 };
 
-void check_env(const TextMap& env, Findings& findings) {
+void check_env(const TextMap& env, FieldProblemList& findings) {
   for (const auto& [name, value] : env) {
     if (name.empty()) {
       findings.add("env_vars", "a name is empty");
     } else if (name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
-      findings.add("env_vars", "the name " + shown(name) + " has '=' or NUL in it: rename the variable");
+      findings.add("env_vars", "the name " + excerpt(name) + " has '=' or NUL in it: rename the variable");
     } else if (value.find('\0') != std::string::npos) {
-      findings.add("env_vars", "the value of " + shown(name) + " has NUL in it: the system cannot pass it on");
+      findings.add("env_vars", "the value of " + excerpt(name) + " has NUL in it: the system cannot pass it on");
     }
   }
 }
 
-void check_key(const char* field, const std::string& key, Findings& findings) {
+void check_key(const char* field, const std::string& key, FieldProblemList& findings) {
   if (key.size() > kMaxKeyBytes) {
     findings.add(field, "is longer than " + std::to_string(kMaxKeyBytes) + " bytes: give a hash of it");
   }
 }
 
-void check_script(const Job& job, Findings& findings) {
+void check_script(const Job& job, FieldProblemList& findings) {
   findings.need_id("id", job.id);
   findings.need_id("caller_id", job.caller_id);
   findings.need_id("context_id", job.context_id);
@@ -745,7 +745,7 @@ void check_script(const Job& job, Findings& findings) {
     findings.add("script_type", "is missing: give the kind of script, such as python");
   } else if (!is_script_type(job.script_type)) {
     findings.add("script_type",
-                 shown(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
+                 excerpt(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
   }
   if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
   if (job.name.find('\0') != std::string::npos) findings.add("name", "has NUL in it: rename the job");
@@ -755,13 +755,13 @@ void check_script(const Job& job, Findings& findings) {
 }  // namespace
 
 std::vector<FieldProblem> validate_script(const Job& job) {
-  Findings findings;
+  FieldProblemList findings;
   check_script(job, findings);
   return findings.take();
 }
 
 std::vector<FieldProblem> validate(const Job& job) {
-  Findings findings;
+  FieldProblemList findings;
   check_script(job, findings);
   if (job.dependends.size() > kMaxDependends) {
     findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
@@ -775,7 +775,7 @@ std::vector<FieldProblem> validate(const Job& job) {
   } else if (odd != job.dependends.end()) {
     findings.add("dependends", std::to_string(*odd) + " is the job itself");
   }
-  if (job.priority < -kMostPriority || job.priority > kMostPriority) {
+  if (job.priority < -kMaxPriority || job.priority > kMaxPriority) {
     findings.add("priority", std::to_string(job.priority) + " is out of range: give " + priority_range());
   }
   check_key("idempotency_key", job.idempotency_key, findings);
@@ -787,17 +787,17 @@ std::vector<FieldProblem> validate(const Job& job) {
   auto problems = findings.take();
   for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
   for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
-  if (problems.size() > kMostFindings) problems.resize(kMostFindings);
+  if (problems.size() > kMaxFindings) problems.resize(kMaxFindings);
   return problems;
 }
 
 std::string join(const std::vector<FieldProblem>& problems) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(problems.size(), kMostFindings); ++i) {
+  for (std::size_t i = 0; i < std::min(problems.size(), kMaxFindings); ++i) {
     if (!out.empty()) out += "; ";
     out += problems[i].message;
   }
-  if (problems.size() > kMostFindings) out += "; and " + std::to_string(problems.size() - kMostFindings) + " more";
+  if (problems.size() > kMaxFindings) out += "; and " + std::to_string(problems.size() - kMaxFindings) + " more";
   return out;
 }
 

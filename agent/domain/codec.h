@@ -21,7 +21,7 @@ struct FieldProblem {
 };
 
 template <class Record>
-struct Decoded {
+struct DecodeResult {
   Record record;
   std::vector<FieldProblem> problems;
   bool ok() const { return problems.empty(); }
@@ -29,12 +29,12 @@ struct Decoded {
 
 // R is one of the records in domain/fields.h; FlowNode and Log have no hash form.
 template <class R>
-Decoded<R> decode(const Fields& hash);
+DecodeResult<R> decode(const Fields& hash);
 // Omits fields that are empty, absent or 0. Enums, booleans and unknown fields are always written.
 template <class R>
 Fields encode(const R&);
 template <class R>
-Decoded<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
+DecodeResult<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
 template <class R>
 nlohmann::json to_json(const R&);  // the same fields with types; bytes that are not UTF-8 become U+FFFD
 

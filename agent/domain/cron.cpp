@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 7> kWeekdays{"sun", "mon", "tue", "wed", 
 
 struct FieldShape {
   std::string_view name, allowed;
-  unsigned least, most;
+  unsigned min, max;
   std::span<const std::string_view> names;
   unsigned first_name;
 };
@@ -62,14 +62,14 @@ std::vector<std::string> split(std::string_view text, char at) {
 }
 
 tl::unexpected<Error> refuse(const FieldShape& shape, std::string_view part, const std::string& why) {
-  return fail(Code::invalid, std::string(shape.name) + ": " + shown(part) + ' ' + why + "; allowed: " +
+  return fail(Code::invalid, std::string(shape.name) + ": " + excerpt(part) + ' ' + why + "; allowed: " +
                                  std::string(shape.allowed) + ", lists (1,3), ranges (1-5), steps (*/2, 1-9/2) and *");
 }
 
 Result<unsigned> read_value(const FieldShape& shape, const std::string& text, std::string_view part) {
   std::uint64_t number = 0;
   if (parse_u64(text, number)) {
-    if (number < shape.least || number > shape.most) return refuse(shape, part, "is out of range");
+    if (number < shape.min || number > shape.max) return refuse(shape, part, "is out of range");
     return static_cast<unsigned>(number);
   }
   std::string low = text;
@@ -86,11 +86,11 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
   const auto halves = split(part, '/');
   std::uint64_t step = 1;
   if (halves.size() > 2) return refuse(shape, part, "has two steps");
-  if (halves.size() == 2 && (!parse_u64(halves[1], step) || step == 0 || step > shape.most)) {
-    return refuse(shape, part, "has a step that is not a number from 1 to " + std::to_string(shape.most));
+  if (halves.size() == 2 && (!parse_u64(halves[1], step) || step == 0 || step > shape.max)) {
+    return refuse(shape, part, "has a step that is not a number from 1 to " + std::to_string(shape.max));
   }
-  unsigned first = shape.least;
-  unsigned last = shape.names.size() == 7 ? 6 : shape.most;
+  unsigned first = shape.min;
+  unsigned last = shape.names.size() == 7 ? 6 : shape.max;
   if (halves[0] != "*") {
     const auto ends = split(halves[0], '-');
     if (ends.size() > 2) return refuse(shape, part, "is not a range");
@@ -104,7 +104,7 @@ Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part
       if (last < first) return refuse(shape, part, "goes backwards: write two ranges");
     } else if (halves.size() == 2) {
       return refuse(shape, part,
-                    "has a step but no range: write " + ends[0] + "-" + std::to_string(shape.most) + "/" + halves[1]);
+                    "has a step but no range: write " + ends[0] + "-" + std::to_string(shape.max) + "/" + halves[1]);
     }
   }
   std::uint64_t bits = 0;
@@ -126,7 +126,7 @@ Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& tex
 }
 
 // Returns whether some month of the expression has one of its days. February counts as in a leap year.
-bool comes_ever(const Cron& cron) {
+bool will_occur(const Cron& cron) {
   if (cron.any_day || !cron.any_weekday) return true;
   static constexpr std::array<unsigned, 13> kDays{0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   for (unsigned month = 1; month <= 12; ++month) {
@@ -140,21 +140,22 @@ bool comes_ever(const Cron& cron) {
 
 Result<Cron> parse_cron(std::string_view text) {
   if (text.size() > kMaxBytes) return fail(Code::invalid, "is longer than " + std::to_string(kMaxBytes) + " bytes");
-  std::vector<std::string> words = words_of(text, kBlanks);
+  std::vector<std::string> words = split_words(text, kBlanks);
   if (words.size() == 1 && words[0].starts_with('@')) {
     const auto* macro =
         std::find_if(kMacros.begin(), kMacros.end(), [&](const Macro& each) { return each.name == words[0]; });
     if (macro == kMacros.end()) {
       std::vector<std::string_view> names;
       for (const Macro& each : kMacros) names.push_back(each.name);
-      return fail(Code::invalid, shown(words[0]) + " is not one of @hourly, @daily, @weekly, @monthly and @yearly" +
+      return fail(Code::invalid, excerpt(words[0]) + " is not one of @hourly, @daily, @weekly, @monthly and @yearly" +
                                      did_you_mean(words[0], names));
     }
-    words = words_of(macro->fields);
+    words = split_words(macro->fields);
   }
   if (words.size() != 5) {
     return fail(Code::invalid,
-                shown(text, 80) + " has " + std::to_string(words.size()) + (words.size() == 1 ? " field" : " fields") +
+                excerpt(text, 80) + " has " + std::to_string(words.size()) +
+                    (words.size() == 1 ? " field" : " fields") +
                     ", not 5: minute, hour, day of month, month, day of week, as in \"0 3 * * mon-fri\"" +
                     (words.size() > 5 ? " (there are no seconds and no years)" : ""));
   }
@@ -170,8 +171,8 @@ Result<Cron> parse_cron(std::string_view text) {
   cron.any_hour = words[1].starts_with('*');
   cron.any_day = words[2].starts_with('*');
   cron.any_weekday = words[4].starts_with('*');
-  if (!comes_ever(cron)) {
-    return fail(Code::invalid, shown(text, 80) + " never occurs: none of its months has this day of the month");
+  if (!will_occur(cron)) {
+    return fail(Code::invalid, excerpt(text, 80) + " never occurs: none of its months has this day of the month");
   }
   return cron;
 }
@@ -204,12 +205,12 @@ Result<const date::time_zone*> find_zone(const std::string& zone) {
     for (std::string_view name : names) {
       if (!zone.empty() && name.ends_with('/' + zone)) {
         return fail(Code::invalid,
-                    shown(zone) + " is not a known time zone; did you mean \"" + std::string(name) + "\"?");
+                    excerpt(zone) + " is not a known time zone; did you mean \"" + std::string(name) + "\"?");
       }
     }
     const std::string guess = did_you_mean(zone, names);
     return fail(Code::invalid,
-                shown(zone) + " is not a known time zone" +
+                excerpt(zone) + " is not a known time zone" +
                     (guess.empty() ? ": use a name of the IANA database, such as Europe/Berlin or UTC" : guess));
   } catch (const std::exception& error) {
     return fail(Code::unsupported,
@@ -275,7 +276,7 @@ Result<void> check_zone(const std::string& zone) {
   return {};
 }
 
-Result<std::uint64_t> next_moment(const Cron& cron, const std::string& zone, std::uint64_t after_ms) {
+Result<std::uint64_t> next_time(const Cron& cron, const std::string& zone, std::uint64_t after_ms) {
   MJ_TRY(found, find_zone(zone));
   if (after_ms > kLastMs) return std::uint64_t{0};
   try {
@@ -289,11 +290,11 @@ Result<std::uint64_t> next_moment(const Cron& cron, const std::string& zone, std
     }
     return std::uint64_t{0};
   } catch (const std::exception& error) {
-    return fail(Code::unsupported, "time zone " + shown(zone) + ": " + error.what() + ": install tzdata again");
+    return fail(Code::unsupported, "time zone " + excerpt(zone) + ": " + error.what() + ": install tzdata again");
   }
 }
 
-std::string moment_text(std::uint64_t ms, const std::string& zone) {
+std::string time_to_string(std::uint64_t ms, const std::string& zone) {
   const sys_seconds moment(std::chrono::seconds(std::min(ms, kLastMs) / 1000));
   const auto in_utc = [moment] { return date::format("%F %T UTC", moment); };
   const auto found = find_zone(zone);

@@ -27,9 +27,9 @@ Result<Cron> parse_cron(std::string_view text);
 // Error invalid: not an IANA name; the message names the nearest one.
 Result<void> check_zone(const std::string& zone);
 // Returns the first time after `after_ms` (Unix ms), or 0 if there is none within 10 years.
-Result<std::uint64_t> next_moment(const Cron&, const std::string& zone, std::uint64_t after_ms);
+Result<std::uint64_t> next_time(const Cron&, const std::string& zone, std::uint64_t after_ms);
 std::string describe(const Cron&);  // "at 03:00 on Monday"
 // Returns "2026-11-23 03:00:00 CET". Uses UTC if the zone does not exist.
-std::string moment_text(std::uint64_t ms, const std::string& zone);
+std::string time_to_string(std::uint64_t ms, const std::string& zone);
 
 }  // namespace mycojobs

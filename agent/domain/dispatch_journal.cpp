@@ -107,8 +107,8 @@ std::optional<Enum> find_word(const std::array<std::string_view, N>& words, std:
 
 }  // namespace
 
-std::string_view word(FactKind kind) { return word_at(kFactWords, kind); }
-std::string_view word(JobState state) { return word_at(kStateWords, state); }
+std::string_view to_string(FactKind kind) { return word_at(kFactWords, kind); }
+std::string_view to_string(JobState state) { return word_at(kStateWords, state); }
 std::optional<FactKind> parse_fact_kind(std::string_view word) { return find_word<FactKind>(kFactWords, word); }
 std::optional<JobState> parse_job_state(std::string_view word) { return find_word<JobState>(kStateWords, word); }
 
@@ -175,7 +175,7 @@ JobStatus status_of(JobState state, JobStatus ended) {
 ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
   ClaimView claim;
   claim.present = job.state != JobState::none;
-  claim.state = word(job.state);
+  claim.state = to_string(job.state);
   claim.queue = queue;
   claim.claim_id = job.claim_id;
   claim.token_hash = job.token_hash;
@@ -190,7 +190,7 @@ ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
   claim.message = job.message;
   claim.flow = job.flow;
   if (job.state == JobState::ended) {
-    claim.status = word(job.status);
+    claim.status = to_string(job.status);
     claim.detail = job.detail;
     claim.end_digest = job.digest;
     claim.ended_ms = job.since_ms;
@@ -223,9 +223,9 @@ std::uint32_t count(const Fact& fact, std::string_view name) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number(fact, name), UINT32_MAX));
 }
 
-class JobFolding {
+class JobFold {
  public:
-  JobFolding(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
+  JobFold(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
   std::optional<FactProblem> run();
 
  private:
@@ -235,7 +235,7 @@ class JobFolding {
   }
   Verdict impossible() const {
     const std::string where = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
-    return problem(kFactOrder, "of " + where + std::string(word(job_.state)));
+    return problem(kFactOrder, "of " + where + std::string(to_string(job_.state)));
   }
   bool by_owner() const { return !text(fact_, "c").empty(); }
 
@@ -254,7 +254,7 @@ class JobFolding {
   FactKind kind_ = FactKind::scheduled;
 };
 
-std::optional<FactProblem> JobFolding::run() {
+std::optional<FactProblem> JobFold::run() {
   if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
     return problem(kFactRevision,
                    "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
@@ -266,7 +266,7 @@ std::optional<FactProblem> JobFolding::run() {
   if (kind_ == FactKind::restored) return restore();
   if (is_terminal(kind_)) ++job_.terminals;
   for (const auto check :
-       {&JobFolding::check_fields, &JobFolding::check_order, &JobFolding::check_claim, &JobFolding::check_counts}) {
+       {&JobFold::check_fields, &JobFold::check_order, &JobFold::check_claim, &JobFold::check_counts}) {
     if (auto wrong = (this->*check)()) return wrong;
   }
   const auto to = next_state();
@@ -278,7 +278,7 @@ std::optional<FactProblem> JobFolding::run() {
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFolding::check_fields() const {
+std::optional<FactProblem> JobFold::check_fields() const {
   if (fact_.at_ms == 0) return problem(kFactField, "has no time (at)");
   for (const FactField& field : fact_shapes()[static_cast<std::size_t>(kind_)].fields) {
     if (field.name.empty()) break;
@@ -299,14 +299,14 @@ std::optional<FactProblem> JobFolding::check_fields() const {
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFolding::check_order() const {
+std::optional<FactProblem> JobFold::check_order() const {
   if (job_.state != JobState::ended || kind_ == FactKind::requeued || kind_ == FactKind::replanned) return std::nullopt;
   if (is_terminal(kind_)) return problem(kSecondEnd, "of a job that had ended");
   return problem(kAfterEnd, "of a job that had ended");
 }
 
 // A fact by an owner is valid only if it names the latest claim, and only while that claim is live.
-std::optional<FactProblem> JobFolding::check_claim() const {
+std::optional<FactProblem> JobFold::check_claim() const {
   if (kind_ == FactKind::claimed) {
     if (job_.state == JobState::live)
       return problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
@@ -330,12 +330,12 @@ std::optional<FactProblem> JobFolding::check_claim() const {
   return std::nullopt;
 }
 
-std::optional<FactProblem> JobFolding::check_counts() const {
-  const auto expect = [&](const char* what, const char* name, std::uint32_t least, std::uint32_t most) -> Verdict {
+std::optional<FactProblem> JobFold::check_counts() const {
+  const auto expect = [&](const char* what, const char* name, std::uint32_t min, std::uint32_t max) -> Verdict {
     const std::uint32_t is = count(fact_, name);
-    if (is >= least && is <= most) return std::nullopt;
+    if (is >= min && is <= max) return std::nullopt;
     return problem(kFactCount,
-                   std::string("with ") + what + ' ' + std::to_string(is) + ", " + std::to_string(most) + " is next");
+                   std::string("with ") + what + ' ' + std::to_string(is) + ", " + std::to_string(max) + " is next");
   };
   if (kind_ == FactKind::claimed) {
     const std::uint32_t attempt = std::max(1U, job_.attempt);
@@ -349,7 +349,7 @@ std::optional<FactProblem> JobFolding::check_counts() const {
   return std::nullopt;
 }
 
-std::optional<JobState> JobFolding::next_state() const {
+std::optional<JobState> JobFold::next_state() const {
   const JobState from = job_.state;
   const bool takeable = from == JobState::none || from == JobState::queued;
   const auto only = [](bool possible, JobState to) { return possible ? std::optional(to) : std::nullopt; };
@@ -397,7 +397,7 @@ std::optional<JobState> JobFolding::next_state() const {
   return std::nullopt;
 }
 
-void JobFolding::apply(JobState to) {
+void JobFold::apply(JobState to) {
   const JobState from = job_.state;
   job_.state = to;
   if (kind_ == FactKind::heartbeat) return;
@@ -434,7 +434,7 @@ void JobFolding::apply(JobState to) {
   }
 }
 
-void JobFolding::apply_claim() {
+void JobFold::apply_claim() {
   job_.claim_id = text(fact_, "c");
   job_.token_hash = text(fact_, "t");
   job_.instance = text(fact_, "i");
@@ -449,7 +449,7 @@ void JobFolding::apply_claim() {
 
 // A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their revisions and
 // the number of lives are kept.
-std::optional<FactProblem> JobFolding::restore() {
+std::optional<FactProblem> JobFold::restore() {
   if (auto wrong = check_fields()) return wrong;
   const auto state = parse_job_state(text(fact_, "s"));
   const auto ended = parse<JobStatus>(text(fact_, "st"));
@@ -475,7 +475,7 @@ std::optional<FactProblem> JobFolding::restore() {
   return std::nullopt;
 }
 
-void JobFolding::apply_end() {
+void JobFold::apply_end() {
   job_.reason.clear();
   job_.message.clear();  // the message has counted this end; a later life does not belong to it
   job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
@@ -492,6 +492,6 @@ void JobFolding::apply_end() {
 
 }  // namespace
 
-std::optional<FactProblem> fold(FoldedJob& job, const Fact& fact) { return JobFolding(job, fact).run(); }
+std::optional<FactProblem> fold(FoldedJob& job, const Fact& fact) { return JobFold(job, fact).run(); }
 
 }  // namespace mycojobs

@@ -56,8 +56,8 @@ enum class FactKind {
 };
 enum class JobState { none, queued, live, delayed, waiting, prerequisites, held, ended, planned };
 
-std::string_view word(FactKind);
-std::string_view word(JobState);  // empty for JobState::none
+std::string_view to_string(FactKind);
+std::string_view to_string(JobState);  // empty for JobState::none
 std::optional<FactKind> parse_fact_kind(std::string_view);
 std::optional<JobState> parse_job_state(std::string_view);
 bool is_terminal(FactKind);

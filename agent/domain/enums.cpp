@@ -13,61 +13,61 @@ namespace {
 
 // One table per enum, in the order of its values.
 template <class Enum>
-struct Words;
+struct EnumNames;
 template <>
-struct Words<FlowStatus> {
+struct EnumNames<FlowStatus> {
   static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "started", "error", "finished"});
 };
 template <>
-struct Words<JobStatus> {
+struct EnumNames<JobStatus> {
   static constexpr auto kTable =
       std::to_array<std::string_view>({"dispatched", "waiting_for_prerequisites", "started", "error", "finished"});
 };
 template <>
-struct Words<MessageStatus> {
+struct EnumNames<MessageStatus> {
   static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "acknowledged", "error", "processed"});
 };
 template <>
-struct Words<MessageType> {
+struct EnumNames<MessageType> {
   static constexpr auto kTable = std::to_array<std::string_view>({"job", "chat", "mail"});
 };
 template <>
-struct Words<MessageFormatType> {
+struct EnumNames<MessageFormatType> {
   static constexpr auto kTable = std::to_array<std::string_view>({"html", "text", "md"});
 };
 template <>
-struct Words<RunnerType> {
+struct EnumNames<RunnerType> {
   static constexpr auto kTable = std::to_array<std::string_view>({"v", "python", "osis", "rust"});
 };
 template <>
-struct Words<NodeStatus> {
+struct EnumNames<NodeStatus> {
   static constexpr auto kTable = std::to_array<std::string_view>(
       {"pending", "ready", "dispatched", "running", "completed", "failed", "cancelled"});
 };
 template <>
-struct Words<LogStream> {
+struct EnumNames<LogStream> {
   static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
 };
 
 template <>
-struct Words<Code> {
+struct EnumNames<Code> {
   static constexpr auto kTable =
       std::to_array<std::string_view>({"invalid", "not_found", "conflict", "stale_claim", "denied", "unavailable",
                                        "unsupported", "too_large", "io", "internal"});
 };
 template <>
-struct Words<RunStatus> {
+struct EnumNames<RunStatus> {
   static constexpr auto kTable = std::to_array<std::string_view>(
       {"ok", "exit", "signal", "timeout_wall", "timeout_cpu", "oom", "output_limit", "file_limit", "pids_limit",
        "violation", "cancelled", "lost", "unkillable", "setup_error"});
 };
-static_assert(Words<Code>::kTable.size() == static_cast<std::size_t>(Code::internal) + 1);
-static_assert(Words<RunStatus>::kTable.size() == static_cast<std::size_t>(RunStatus::setup_error) + 1);
+static_assert(EnumNames<Code>::kTable.size() == static_cast<std::size_t>(Code::internal) + 1);
+static_assert(EnumNames<RunStatus>::kTable.size() == static_cast<std::size_t>(RunStatus::setup_error) + 1);
 
 template <class Enum>
 std::string_view word_of(Enum value) {
   const auto index = static_cast<std::size_t>(value);
-  return index < Words<Enum>::kTable.size() ? Words<Enum>::kTable[index] : std::string_view("?");
+  return index < EnumNames<Enum>::kTable.size() ? EnumNames<Enum>::kTable[index] : std::string_view("?");
 }
 
 std::string key_of(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
@@ -76,20 +76,20 @@ std::string key_of(std::string_view prefix, Id id) { return std::string(prefix) 
 
 template <class Enum>
 std::span<const std::string_view> words() {
-  return Words<Enum>::kTable;
+  return EnumNames<Enum>::kTable;
 }
 
 template <class Enum>
 std::optional<Enum> parse(std::string_view word) {
-  const auto& table = Words<Enum>::kTable;
+  const auto& table = EnumNames<Enum>::kTable;
   const auto found = std::find(table.begin(), table.end(), word);
   if (found == table.end()) return std::nullopt;
   return static_cast<Enum>(found - table.begin());
 }
 
-#define MJ_ENUM(Enum)                                          \
-  std::string_view word(Enum value) { return word_of(value); } \
-  template std::span<const std::string_view> words<Enum>();    \
+#define MJ_ENUM(Enum)                                               \
+  std::string_view to_string(Enum value) { return word_of(value); } \
+  template std::span<const std::string_view> words<Enum>();         \
   template std::optional<Enum> parse<Enum>(std::string_view)
 MJ_ENUM(FlowStatus);
 MJ_ENUM(JobStatus);

@@ -12,6 +12,6 @@ namespace mycojobs {
 template <class Enum>
 std::span<const std::string_view> words();
 
-std::string_view word(Code);  // "not_found"
+std::string_view to_string(Code);  // "not_found"
 
 }  // namespace mycojobs

@@ -31,19 +31,20 @@ Result<std::string> text_field(const json& object, const std::string& name) {
   return found->get<std::string>();
 }
 
-Result<std::uint64_t> number_field(const json& object, const std::string& name, std::uint64_t most) {
+Result<std::uint64_t> number_field(const json& object, const std::string& name, std::uint64_t max) {
   MJ_TRY(found, field(object, name, json::value_t::number_unsigned));
   const auto number = found->get<std::uint64_t>();
-  if (number == 0 || number > most) return fail(Code::invalid, name + ": is not between 1 and " + std::to_string(most));
+  if (number == 0 || number > max) return fail(Code::invalid, name + ": is not between 1 and " + std::to_string(max));
   return number;
 }
 
 }  // namespace
 
-std::string_view word(EnvelopeKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
+std::string_view to_string(EnvelopeKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 
 Result<json> seal(const Envelope& envelope, const json& body, const SigningKey& key) {
-  json sealed{{"kind", word(envelope.kind)}, {"context", envelope.context}, {"sent", envelope.sent_s}, {"body", body}};
+  json sealed{
+      {"kind", to_string(envelope.kind)}, {"context", envelope.context}, {"sent", envelope.sent_s}, {"body", body}};
   MJ_CHECK(sign(sealed, kSealed, key));
   return sealed;
 }
@@ -52,14 +53,14 @@ Result<Envelope> read_envelope(const json& sealed) {
   if (!sealed.is_object()) return fail(Code::invalid, "envelope: is not of type object");
   for (const auto& [name, value] : sealed.items()) {
     if (std::find(kFields.begin(), kFields.end(), name) == kFields.end())
-      return fail(Code::invalid, "envelope: " + shown(name) + " is not a known field");
+      return fail(Code::invalid, "envelope: " + excerpt(name) + " is not a known field");
   }
   Envelope envelope;
   MJ_TRY(kind, text_field(sealed, "kind"));
   const auto* found = std::find(kKinds.begin(), kKinds.end(), kind);
   if (found == kKinds.end())
     return fail(Code::invalid,
-                "kind: " + shown(kind) + " is not a known kind; the kinds are message, answer, logs, cancel, file");
+                "kind: " + excerpt(kind) + " is not a known kind; the kinds are message, answer, logs, cancel, file");
   envelope.kind = static_cast<EnvelopeKind>(found - kKinds.begin());
   MJ_TRY(context, number_field(sealed, "context", UINT32_MAX));
   envelope.context = static_cast<Id>(context);

@@ -23,7 +23,7 @@
 namespace mycojobs {
 
 enum class EnvelopeKind { message, answer, logs, cancel, file };
-std::string_view word(EnvelopeKind);
+std::string_view to_string(EnvelopeKind);
 
 struct Envelope {
   EnvelopeKind kind = EnvelopeKind::message;

@@ -20,24 +20,24 @@ namespace mycojobs {
 namespace {
 
 // The next action that needs no event.
-struct NextStep {
-  enum class What { retry, tell, drop, resolve, stop, judge, begin, compensate, end };
-  What what = What::end;
+struct NextAction {
+  enum class ActionKind { retry, tell, drop, resolve, stop, judge, begin, compensate, end };
+  ActionKind what = ActionKind::end;
   std::uint32_t node = 0;
 };
-std::optional<NextStep> next_step(const FlowPlan&, const RunState&);
+std::optional<NextAction> next_step(const FlowPlan&, const RunState&);
 
-class Deciding {
+class FlowDecider {
  public:
-  Deciding(const FlowPlan& plan, RunState run, std::uint64_t now_ms, const DecideLimits& limits)
+  FlowDecider(const FlowPlan& plan, RunState run, std::uint64_t now_ms, const DecideLimits& limits)
       : plan_(plan), now_(now_ms), limits_(limits) {
     out_.state = std::move(run);
   }
   // Apply an event.
   void start(const StartRun&);
-  void job(const JobSeen&);
+  void job(const JobObserved&);
   void child(const ChildStarted&);
-  void flow(const FlowSeen&);
+  void flow(const FlowObserved&);
   void time();
   Result<void> control(const FlowControl&);
   // Performs the actions that follow from the event.
@@ -63,7 +63,7 @@ class Deciding {
 
   bool waits_for(std::uint32_t error_node, std::uint32_t i) const;
 
-  void apply(NextStep);
+  void apply(NextAction);
   void judge(std::uint32_t i);
   void drop(std::uint32_t i);
   void tell(std::uint32_t i);
@@ -99,7 +99,7 @@ std::string digest_of(const FlowControl&);
 
 // Actions that follow without an event: evaluate, dispatch, skip, reset.
 
-void Deciding::complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes) {
+void FlowDecider::complete(std::uint32_t i, const TextMap& values, bool stored, std::uint64_t bytes) {
   Json more{{"detail", "ok"}};
   for (const std::string& key : planned(i).watched) {
     if (const auto found = values.find(key); found != values.end()) more["values"][key] = found->second;
@@ -111,7 +111,7 @@ void Deciding::complete(std::uint32_t i, const TextMap& values, bool stored, std
   out_.effects.back().values = values;
 }
 
-void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool stored) {
+void FlowDecider::fail_node(std::uint32_t i, const std::string& detail, const std::string& error, bool stored) {
   const bool compensates = node(i).compensates;
   if (!stored) effect(Effect::Kind::fail, i, detail, error);
   if (planned(i).on_error == OnError::go_on && !compensates) {
@@ -124,7 +124,7 @@ void Deciding::fail_node(std::uint32_t i, const std::string& detail, const std::
 
 // Returns whether the error node, directly or over other error nodes, waits for node i. Error nodes may route to one
 // another; an error node that has failed and waits for node i cannot handle the failure of node i.
-bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
+bool FlowDecider::waits_for(std::uint32_t error_node, std::uint32_t i) const {
   // The loop is bounded because a forged journal could contain a cycle.
   for (std::size_t turn = 0; turn < plan_.nodes.size(); ++turn) {
     if (node(error_node).status != NodeStatus::failed || node(error_node).settled != 0) return false;
@@ -134,13 +134,13 @@ bool Deciding::waits_for(std::uint32_t error_node, std::uint32_t i) const {
   return false;
 }
 
-void Deciding::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool stored) {
+void FlowDecider::cancel_node(std::uint32_t i, const std::string& detail, const std::string& reason, bool stored) {
   if (!stored) effect(Effect::Kind::fail, i, detail, reason);
   emit("node_cancelled", i, {{"detail", detail}, {"error", reason}});
 }
 
 // Returns why a node whose needs have settled must not run. when: receives the conditions that hold, for the fact.
-std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) const {
+std::optional<std::string> FlowDecider::why_skipped(std::uint32_t i, Json& when) const {
   const PlanNode& plan = planned(i);
   bool any = plan.on_call || plan.needs.empty();
   for (const std::uint32_t need : plan.needs) {
@@ -164,7 +164,7 @@ std::optional<std::string> Deciding::why_skipped(std::uint32_t i, Json& when) co
   return std::nullopt;
 }
 
-void Deciding::judge(std::uint32_t i) {
+void FlowDecider::judge(std::uint32_t i) {
   if (run().uncalled.contains(i)) return drop(i);
   const PlanNode& plan = planned(i);
   Json when = Json::array();
@@ -191,7 +191,7 @@ void Deciding::judge(std::uint32_t i) {
 
 // Dispatches the node. Makes it ready instead if the flow is paused, if no slot of max_parallel is free, or if another
 // ready node comes first.
-void Deciding::begin(std::uint32_t i, Json when) {
+void FlowDecider::begin(std::uint32_t i, Json when) {
   const PlanNode& plan = planned(i);
   const bool own = is_own(plan.kind);
   const bool first = run().ready.size() == run().ready_own.size() || run().ready.contains(i);
@@ -209,7 +209,7 @@ void Deciding::begin(std::uint32_t i, Json when) {
   if (run().paused || (!own && (!first || !is_place_free(plan_, run())))) return emit("node_ready", i, more);
   if (plan.kind == NodeKind::each) return expand(i, count, std::move(more));
   const bool again = node(i).runs > 0;
-  more["as"] = plan.kind == NodeKind::job ? "queued" : std::string(word(plan.kind));
+  more["as"] = plan.kind == NodeKind::job ? "queued" : std::string(to_string(plan.kind));
   if (plan.kind == NodeKind::wait) more["until"] = now_ + plan.wait_ms;
   if (plan.kind == NodeKind::approval || plan.kind == NodeKind::pause) {
     if (plan.timeout_ms != 0) more["until"] = now_ + plan.timeout_ms;
@@ -222,13 +222,13 @@ void Deciding::begin(std::uint32_t i, Json when) {
   if (plan.kind == NodeKind::log) complete(i, {}, false, 0);
 }
 
-void Deciding::dispatch(std::uint32_t i, bool again) {
+void FlowDecider::dispatch(std::uint32_t i, bool again) {
   effect(again ? Effect::Kind::requeue : Effect::Kind::dispatch, i);
-  if (planned(i).each && !again) bytes_ += place_bytes(plan_, i);
+  if (planned(i).each && !again) bytes_ += each_element_bytes(plan_, i);
 }
 
 // The number of elements is known: nodes with an element can start; nodes without an element become `absent`.
-void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
+void FlowDecider::expand(std::uint32_t i, std::size_t count, Json more) {
   const TextMap values{{"count", std::to_string(count)}};
   more["count"] = count;
   if (!planned(i).watched.empty()) more["values"] = values;
@@ -240,7 +240,7 @@ void Deciding::expand(std::uint32_t i, std::size_t count, Json more) {
 }
 
 // Settles a node that will not run any more, or that waits without a job or child.
-void Deciding::drop(std::uint32_t i) {
+void FlowDecider::drop(std::uint32_t i) {
   if (run().uncalled.contains(i)) return cancel_node(i, "not_needed", "it was not called", false);
   if (run().cancelling) {
     return cancel_node(i, "cancelled",
@@ -257,7 +257,7 @@ void Deciding::drop(std::uint32_t i) {
   cancel_node(i, "not_needed", "the flow stopped before", false);
 }
 
-void Deciding::tell(std::uint32_t i) {
+void FlowDecider::tell(std::uint32_t i) {
   emit("cancel_sent", i);
   const bool job = planned(i).kind == NodeKind::job;
   effect(job ? Effect::Kind::cancel_job : Effect::Kind::cancel_child, i);
@@ -265,12 +265,12 @@ void Deciding::tell(std::uint32_t i) {
 }
 
 // Resets the node. The job of a node that was in flight keeps its end until it is queued again as the next attempt.
-void Deciding::retry(std::uint32_t i) {
+void FlowDecider::retry(std::uint32_t i) {
   emit("node_retried", i);
   if (planned(i).kind != NodeKind::job || node(i).runs == 0) effect(Effect::Kind::replan, i);
 }
 
-void Deciding::resolve(std::uint32_t i) {
+void FlowDecider::resolve(std::uint32_t i) {
   if (node(*planned(i).error_node).status == NodeStatus::completed) {
     return emit("node_completed", i, {{"detail", "handled"}});
   }
@@ -279,7 +279,7 @@ void Deciding::resolve(std::uint32_t i) {
 
 // Events from jobs, children, other flows and the clock.
 
-void Deciding::start(const StartRun& start) {
+void FlowDecider::start(const StartRun& start) {
   if (run().status != FlowStatus::dispatched || run().stopping) return;
   Json more{{"trigger", start.trigger}};
   if (start.actor != 0) more["actor"] = start.actor;
@@ -287,15 +287,15 @@ void Deciding::start(const StartRun& start) {
   emit("started", std::nullopt, more);
 }
 
-void Deciding::job(const JobSeen& seen) {
+void FlowDecider::job(const JobObserved& seen) {
   if (!seen.ended || !in_flight(seen.node) || planned(seen.node).kind != NodeKind::job) return;
-  if (seen.status == word(JobStatus::finished)) return complete(seen.node, seen.values, true, seen.result_bytes);
+  if (seen.status == to_string(JobStatus::finished)) return complete(seen.node, seen.values, true, seen.result_bytes);
   const bool on_request = run().cancelling && !node(seen.node).compensates;
   if (on_request && seen.detail == "cancelled") return cancel_node(seen.node, "cancelled", seen.error, true);
   fail_node(seen.node, seen.detail.empty() ? "error" : seen.detail, seen.error, true);
 }
 
-void Deciding::child(const ChildStarted& started) {
+void FlowDecider::child(const ChildStarted& started) {
   if (started.node >= plan_.nodes.size() || planned(started.node).kind != NodeKind::flow) return;
   if (started.flow == 0) {
     const bool awaits = in_flight(started.node) && node(started.node).child == 0 && !started.error.empty();
@@ -311,7 +311,7 @@ void Deciding::child(const ChildStarted& started) {
   out_.effects.back().flow = started.flow;
 }
 
-void Deciding::flow(const FlowSeen& seen) {
+void FlowDecider::flow(const FlowObserved& seen) {
   if (!is_terminal(seen.status) || seen.flow == 0) return;
   std::vector<std::uint32_t> waiting;
   for (auto it = run().awaited.lower_bound({seen.flow, 0}); it != run().awaited.end() && it->first == seen.flow; ++it) {
@@ -337,13 +337,13 @@ void Deciding::flow(const FlowSeen& seen) {
   }
 }
 
-void Deciding::check_deadline() {
+void FlowDecider::check_deadline() {
   const RunState& now = run();
   if (now.deadline_ms == 0 || now_ < now.deadline_ms || now.cancelling || now.compensating) return;
   stop("timeout", "its time was over (timeout)");
 }
 
-void Deciding::time() {
+void FlowDecider::time() {
   if (!under_way()) return;
   check_deadline();
   while (!full() && !run().timers.empty() && run().timers.begin()->first <= now_) {
@@ -384,14 +384,14 @@ bool has_gate(const FlowPlan& plan, const std::string& gate) {
   });
 }
 
-Result<void> Deciding::answer(const FlowControl& control) {
+Result<void> FlowDecider::answer(const FlowControl& control) {
   if (!control.steers && !control.admin && !names_approver(plan_, control.actor)) {
     return fail(Code::denied, "actor: " + std::to_string(control.actor) +
                                   " is neither an approver nor the creator of this flow: an approver, the creator or "
                                   "an admin of the context must decide");
   }
   if (control.target.empty()) {
-    return fail(Code::invalid, "target: " + std::string(word(control.verb)) + " which node or approval? Name it");
+    return fail(Code::invalid, "target: " + std::string(to_string(control.verb)) + " which node or approval? Name it");
   }
   const auto target = plan_.find(control.target);
   const NodeKind kind = target ? planned(*target).kind : NodeKind::job;
@@ -399,24 +399,24 @@ Result<void> Deciding::answer(const FlowControl& control) {
   const std::string gate = "approval:" + control.target;
   if (control.verb != Verb::resume && has_gate(plan_, gate)) return answer_gate(control, gate);
   if (!target) {
-    return fail(Code::not_found, "target: there is no node and no approval " + shown(control.target) +
+    return fail(Code::not_found, "target: there is no node and no approval " + excerpt(control.target) +
                                      " in this flow; `flow explain` lists the waiting nodes");
   }
   for (const std::string& each : planned(*target).gates) {
     if (each.substr(0, 9) != "approval:" || control.verb == Verb::resume) continue;
     return fail(Code::conflict, "node " + control.target + " waits for " + each + ": name that, " + each.substr(9));
   }
-  return fail(Code::conflict, "node " + control.target + " is a node of kind " + std::string(word(kind)) +
-                                  ": there is nothing to " + std::string(word(control.verb)));
+  return fail(Code::conflict, "node " + control.target + " is a node of kind " + std::string(to_string(kind)) +
+                                  ": there is nothing to " + std::string(to_string(control.verb)));
 }
 
-Result<void> Deciding::answer_node(const FlowControl& control, std::uint32_t i) {
+Result<void> FlowDecider::answer_node(const FlowControl& control, std::uint32_t i) {
   const std::string what = "node " + planned(i).name;
   if (control.verb == Verb::resume && planned(i).kind == NodeKind::approval) {
     return fail(Code::conflict, what + " is an approval: approve or reject it");
   }
   if (!in_flight(i)) {
-    return fail(Code::conflict, what + " does not wait for an answer: it is " + std::string(word(node(i).status)) +
+    return fail(Code::conflict, what + " does not wait for an answer: it is " + std::string(to_string(node(i).status)) +
                                     ' ' + node(i).detail);
   }
   if (!may_answer(node(i), control)) return refuse_actor(control, what);
@@ -432,7 +432,7 @@ Result<void> Deciding::answer_node(const FlowControl& control, std::uint32_t i) 
 }
 
 // Answers all nodes that wait for this gate and that the actor may answer.
-Result<void> Deciding::answer_gate(const FlowControl& control, const std::string& gate) {
+Result<void> FlowDecider::answer_gate(const FlowControl& control, const std::string& gate) {
   std::vector<std::uint32_t> found;
   bool waits = false;
   for (const std::uint32_t i : run().gated) {
@@ -456,7 +456,7 @@ Result<void> Deciding::answer_gate(const FlowControl& control, const std::string
 
 // Opens the gates that wait now and the gates that are reached later, so the sender need not know the progress of the
 // flow.
-Result<void> Deciding::signal(const FlowControl& control) {
+Result<void> FlowDecider::signal(const FlowControl& control) {
   if (control.target.empty()) return fail(Code::invalid, "target: name the signal");
   const std::string gate = "signal:" + control.target;
   if (!has_gate(plan_, gate)) {
@@ -502,12 +502,12 @@ Result<void> check_sizes(const FlowControl& control) {
 }
 
 std::string digest_of(const FlowControl& control) {
-  const nlohmann::json all{word(control.verb), control.target, control.actor, control.comment, control.payload};
+  const nlohmann::json all{to_string(control.verb), control.target, control.actor, control.comment, control.payload};
   return sha256_hex(dump_json(all)).substr(0, 32);
 }
 
-void Deciding::record(const FlowControl& control) {
-  Json more{{"verb", word(control.verb)}};
+void FlowDecider::record(const FlowControl& control) {
+  Json more{{"verb", to_string(control.verb)}};
   if (!control.target.empty()) more["target"] = control.target;
   if (control.actor != 0) more["actor"] = control.actor;
   if (!control.comment.empty()) more["comment"] = control.comment;
@@ -519,13 +519,13 @@ void Deciding::record(const FlowControl& control) {
   emit("control", std::nullopt, more);
 }
 
-Result<void> Deciding::control(const FlowControl& control) {
+Result<void> FlowDecider::control(const FlowControl& control) {
   MJ_CHECK(check_sizes(control));
   if (!control.key.empty()) {
     const auto known = run().keys.find(control.key);
     if (known != run().keys.end() && known->second == digest_of(control)) return {};
     if (known != run().keys.end()) {
-      return fail(Code::conflict, "key: " + shown(control.key) + " was used with another control; use a new key");
+      return fail(Code::conflict, "key: " + excerpt(control.key) + " was used with another control; use a new key");
     }
     if (run().keys.size() >= kMaxKeys) {
       return fail(Code::too_large,
@@ -535,7 +535,7 @@ Result<void> Deciding::control(const FlowControl& control) {
   if (control.verb == Verb::retry) return retry_run(control);
   if (is_terminal(run().status)) {
     return fail(Code::conflict,
-                "the flow has ended (" + run().detail + "): " + std::string(word(control.verb)) + " is too late");
+                "the flow has ended (" + run().detail + "): " + std::string(to_string(control.verb)) + " is too late");
   }
   if (run().status == FlowStatus::dispatched && control.verb != Verb::cancel) {
     return fail(Code::conflict, "the flow has not started: start it first");
@@ -557,10 +557,10 @@ Result<void> Deciding::control(const FlowControl& control) {
 }
 
 // Controls of the whole flow. A request for the current state is not an error.
-Result<void> Deciding::control_flow(const FlowControl& control) {
+Result<void> FlowDecider::control_flow(const FlowControl& control) {
   if (!control.target.empty()) {
     return fail(Code::invalid,
-                "target: " + std::string(word(control.verb)) + " applies to the whole flow; omit the target");
+                "target: " + std::string(to_string(control.verb)) + " applies to the whole flow; omit the target");
   }
   if (control.verb == Verb::pause && run().cancelling) {
     return fail(Code::conflict, "the flow is being cancelled (" + run().outcome + "): it cannot be paused");
@@ -583,7 +583,7 @@ Result<void> Deciding::control_flow(const FlowControl& control) {
 }
 
 // Retries one failed node, or all failed nodes.
-Result<void> Deciding::retry_run(const FlowControl& control) {
+Result<void> FlowDecider::retry_run(const FlowControl& control) {
   const RunState& now = run();
   const auto refuse = [](std::string why) { return fail(Code::conflict, std::move(why)); };
   if (now.compensating) return refuse("its compensations have run and its effects are undone; replay the flow instead");
@@ -593,10 +593,10 @@ Result<void> Deciding::retry_run(const FlowControl& control) {
   if (now.cancelling && !is_terminal(now.status)) return refuse("its time is over, and jobs still end: retry it then");
   if (!control.target.empty()) {
     const auto target = plan_.find(control.target);
-    if (!target) return fail(Code::not_found, "target: there is no node " + shown(control.target));
+    if (!target) return fail(Code::not_found, "target: there is no node " + excerpt(control.target));
     if (!now.failures.contains(*target) || node(*target).detail == "dependency_failed") {
-      return refuse("node " + control.target + " has not failed: it is " + std::string(word(node(*target).status)) +
-                    ' ' + node(*target).detail);
+      return refuse("node " + control.target + " has not failed: it is " +
+                    std::string(to_string(node(*target).status)) + ' ' + node(*target).detail);
     }
     for (const std::uint32_t other : now.failures) {
       if (other == *target || node(other).detail == "dependency_failed") continue;
@@ -614,68 +614,68 @@ Result<void> Deciding::retry_run(const FlowControl& control) {
   return {};
 }
 
-using What = NextStep::What;
+using What = NextAction::ActionKind;
 
 bool is_place_free(const FlowPlan& plan, const RunState& run) {
   return plan.max_parallel == 0 || run.in_flight.size() - run.waiting.size() < plan.max_parallel;
 }
 
-std::optional<NextStep> next_begin(const FlowPlan& plan, const RunState& run) {
-  if (!run.met.empty()) return NextStep{What::judge, *run.met.begin()};
+std::optional<NextAction> next_begin(const FlowPlan& plan, const RunState& run) {
+  if (!run.met.empty()) return NextAction{What::judge, *run.met.begin()};
   if (run.paused || run.ready.empty()) return std::nullopt;
-  if (!run.ready_own.empty()) return NextStep{What::begin, *run.ready_own.begin()};
-  if (is_place_free(plan, run)) return NextStep{What::begin, *run.ready.begin()};
+  if (!run.ready_own.empty()) return NextAction{What::begin, *run.ready_own.begin()};
+  if (is_place_free(plan, run)) return NextAction{What::begin, *run.ready.begin()};
   return std::nullopt;
 }
 
-std::optional<NextStep> next_end(const RunState& run) {
-  if (!run.uncalled.empty()) return NextStep{What::drop, *run.uncalled.begin()};
-  return NextStep{What::end, 0};
+std::optional<NextAction> next_end(const RunState& run) {
+  if (!run.uncalled.empty()) return NextAction{What::drop, *run.uncalled.begin()};
+  return NextAction{What::end, 0};
 }
 
 // Error nodes that route to one another can wait for each other. No node is left that could call them, so they are
 // skipped.
-std::optional<NextStep> next_of_standstill(const RunState& run) {
+std::optional<NextAction> next_of_standstill(const RunState& run) {
   if (!run.in_flight.empty() || !run.ready.empty() || !run.gated.empty()) return std::nullopt;
   for (const std::uint32_t i : run.uncalled) {
-    if (run.nodes[i].callers > 0) return NextStep{What::drop, i};
+    if (run.nodes[i].callers > 0) return NextAction{What::drop, i};
   }
   return std::nullopt;
 }
 
 // While the flow stops, no node starts. Nodes in flight end, nodes that never started are settled, and compensations
 // run one after the other.
-std::optional<NextStep> next_of_stopping(const FlowPlan& plan, const RunState& run) {
+std::optional<NextAction> next_of_stopping(const FlowPlan& plan, const RunState& run) {
   if (!run.compensating) {
-    if (!run.to_cancel.empty()) return NextStep{What::tell, *run.to_cancel.begin()};
-    if (!run.waiting.empty()) return NextStep{What::drop, *run.waiting.begin()};
+    if (!run.to_cancel.empty()) return NextAction{What::tell, *run.to_cancel.begin()};
+    if (!run.waiting.empty()) return NextAction{What::drop, *run.waiting.begin()};
     if (!run.in_flight.empty()) return std::nullopt;
     for (const auto* places : {&run.met, &run.ready, &run.gated}) {
-      if (!places->empty()) return NextStep{What::drop, *places->begin()};
+      if (!places->empty()) return NextAction{What::drop, *places->begin()};
     }
   }
   if (const auto begin = next_begin(plan, run)) return begin;
   if (run.unsettled > 0) return next_of_standstill(run);
   if (!run.compensable.empty()) {
     if (run.paused) return std::nullopt;
-    return NextStep{What::compensate, run.compensable.back().second};
+    return NextAction{What::compensate, run.compensable.back().second};
   }
   return next_end(run);
 }
 
-std::optional<NextStep> next_step(const FlowPlan& plan, const RunState& run) {
-  const bool begun = run.status == FlowStatus::started || (run.status == FlowStatus::dispatched && run.stopping);
-  if (!begun) return std::nullopt;
-  if (!run.to_retry.empty()) return NextStep{What::retry, *run.to_retry.begin()};
-  if (!run.to_resolve.empty()) return NextStep{What::resolve, *run.to_resolve.begin()};
+std::optional<NextAction> next_step(const FlowPlan& plan, const RunState& run) {
+  const bool has_started = run.status == FlowStatus::started || (run.status == FlowStatus::dispatched && run.stopping);
+  if (!has_started) return std::nullopt;
+  if (!run.to_retry.empty()) return NextAction{What::retry, *run.to_retry.begin()};
+  if (!run.to_resolve.empty()) return NextAction{What::resolve, *run.to_resolve.begin()};
   if (run.stopping) return next_of_stopping(plan, run);
-  if (!run.failures.empty()) return NextStep{What::stop, *run.failures.begin()};
+  if (!run.failures.empty()) return NextAction{What::stop, *run.failures.begin()};
   if (const auto begin = next_begin(plan, run)) return begin;
   if (run.unsettled == 0) return next_end(run);
   return next_of_standstill(run);
 }
 
-void Deciding::emit(std::string_view kind, std::optional<std::uint32_t> node, const Json& more) {
+void FlowDecider::emit(std::string_view kind, std::optional<std::uint32_t> node, const Json& more) {
   RunFact fact;
   fact.revision = run().revision + 1;
   fact.at_ms = now_;
@@ -686,7 +686,7 @@ void Deciding::emit(std::string_view kind, std::optional<std::uint32_t> node, co
   out_.facts.push_back(std::move(fact));
 }
 
-void Deciding::effect(Effect::Kind kind, std::uint32_t node, std::string detail, std::string error) {
+void FlowDecider::effect(Effect::Kind kind, std::uint32_t node, std::string detail, std::string error) {
   Effect effect;
   effect.kind = kind;
   effect.node = node;
@@ -695,7 +695,7 @@ void Deciding::effect(Effect::Kind kind, std::uint32_t node, std::string detail,
   out_.effects.push_back(std::move(effect));
 }
 
-void Deciding::follow() {
+void FlowDecider::follow() {
   while (!full()) {
     const auto next = next_step(plan_, run());
     if (!next) return;
@@ -703,7 +703,7 @@ void Deciding::follow() {
   }
 }
 
-void Deciding::apply(NextStep next) {
+void FlowDecider::apply(NextAction next) {
   switch (next.what) {
     case What::retry:
       return retry(next.node);
@@ -727,11 +727,11 @@ void Deciding::apply(NextStep next) {
   }
 }
 
-void Deciding::stop(const std::string& outcome, const std::string& error) {
+void FlowDecider::stop(const std::string& outcome, const std::string& error) {
   emit("stopping", std::nullopt, {{"outcome", outcome}, {"error", error.substr(0, 2000)}});
 }
 
-void Deciding::end() {
+void FlowDecider::end() {
   const RunState& now = run();
   if (now.stopping) {
     return emit("ended", std::nullopt, {{"status", "error"}, {"detail", now.outcome}, {"error", now.error}});
@@ -758,7 +758,7 @@ std::uint64_t bytes_of(const TextMap& values) {
 }  // namespace
 
 Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& event, const DecideLimits& limits) {
-  Deciding deciding(plan, std::move(run), event.now_ms, limits);
+  FlowDecider deciding(plan, std::move(run), event.now_ms, limits);
   if (const auto* control = std::get_if<FlowControl>(&event.what)) {
     deciding.time();
     MJ_CHECK(deciding.control(*control));
@@ -766,22 +766,22 @@ Result<Decision> decide(const FlowPlan& plan, RunState run, const FlowEvent& eve
     deciding.start(*start);
   } else {
     deciding.time();
-    if (const auto* job = std::get_if<JobSeen>(&event.what)) deciding.job(*job);
+    if (const auto* job = std::get_if<JobObserved>(&event.what)) deciding.job(*job);
     if (const auto* child = std::get_if<ChildStarted>(&event.what)) deciding.child(*child);
-    if (const auto* flow = std::get_if<FlowSeen>(&event.what)) deciding.flow(*flow);
+    if (const auto* flow = std::get_if<FlowObserved>(&event.what)) deciding.flow(*flow);
   }
   deciding.follow();
   return deciding.take();
 }
 
-std::size_t place_bytes(const FlowPlan& plan, std::uint32_t node) {
+std::size_t each_element_bytes(const FlowPlan& plan, std::uint32_t node) {
   const Job& job = plan.job_at(node);
   std::size_t bytes = 1000 + job.script.size() + job.policy.size();
   for (const TextMap* texts : {&job.env_vars, &plan.env_vars, &plan.input_texts}) bytes += bytes_of(*texts);
   return bytes;
 }
 
-bool more_to_do(const FlowPlan& plan, const RunState& run) { return next_step(plan, run).has_value(); }
+bool has_more_work(const FlowPlan& plan, const RunState& run) { return next_step(plan, run).has_value(); }
 
 std::uint64_t next_timer_ms(const RunState& run) {
   if (run.status != FlowStatus::started) return 0;
@@ -792,7 +792,7 @@ std::uint64_t next_timer_ms(const RunState& run) {
   return std::min(node, flow);
 }
 
-std::vector<Effect> owed(const FlowPlan& plan, const RunState& run) {
+std::vector<Effect> pending_child_actions(const FlowPlan& plan, const RunState& run) {
   std::vector<Effect> effects;
   const auto add = [&effects](Effect::Kind kind, std::uint32_t node, Id flow) {
     Effect effect;
@@ -813,7 +813,7 @@ std::vector<Effect> owed(const FlowPlan& plan, const RunState& run) {
   return effects;
 }
 
-std::string_view word(FlowControl::Verb verb) {
+std::string_view to_string(FlowControl::Verb verb) {
   static constexpr std::array<std::string_view, 7> kWords{"pause",  "resume", "approve", "reject",
                                                           "signal", "cancel", "retry"};
   return kWords[static_cast<std::size_t>(verb)];

@@ -20,7 +20,7 @@ struct StartRun {
   Id actor = 0;
 };
 // The state of a node's job, reported live or found by recovery. A job that has not ended changes nothing.
-struct JobSeen {
+struct JobObserved {
   std::uint32_t node = 0;
   bool ended = false;
   std::string status, detail, error;  // as in the record, once it has ended
@@ -33,7 +33,7 @@ struct ChildStarted {
   std::string error = {};  // if flow is 0: why the child could not be created
 };
 // The end of a child, or of a flow that a gate waits for. Also reported if that flow does not exist.
-struct FlowSeen {
+struct FlowObserved {
   Id flow = 0;
   FlowStatus status = FlowStatus::error;
   std::string error;
@@ -57,13 +57,13 @@ struct FlowControl {
   // Whether the actor may steer the flow. If not, it may only approve and reject nodes that name it as approver.
   bool steers = true;
 };
-std::string_view word(FlowControl::Verb);
+std::string_view to_string(FlowControl::Verb);
 // Returns whether a node of the plan names this actor as approver.
 bool names_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
   std::uint64_t now_ms = 0;
-  std::variant<StartRun, JobSeen, ChildStarted, FlowSeen, TimePassed, FlowControl> what;
+  std::variant<StartRun, JobObserved, ChildStarted, FlowObserved, TimePassed, FlowControl> what;
 };
 
 // An action that the caller must perform in the same commit as the facts. Effects on child flows are performed after
@@ -96,7 +96,7 @@ struct Decision {
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;     // limit per commit; the rest follows immediately (more_to_do())
+  std::uint32_t max_facts = 500;     // limit per commit; the rest follows immediately (has_more_work())
   std::size_t max_bytes = 1U << 20;  // limit per commit for records of dispatched places (EachSource)
 };
 
@@ -104,12 +104,12 @@ struct DecideLimits {
 // control.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
 // Returns the approximate size of the record of a place's job. The commit that dispatches the place writes it.
-std::size_t place_bytes(const FlowPlan&, std::uint32_t node);
+std::size_t each_element_bytes(const FlowPlan&, std::uint32_t node);
 // Returns whether the flow can progress without an event.
-bool more_to_do(const FlowPlan&, const RunState&);
+bool has_more_work(const FlowPlan&, const RunState&);
 // Returns the effects outside of the commits that must be in place now: start_child, cancel_child, await_flow. Recovery
 // repeats them.
-std::vector<Effect> owed(const FlowPlan&, const RunState&);
+std::vector<Effect> pending_child_actions(const FlowPlan&, const RunState&);
 // Returns the next time at which the passing of time changes the state, or 0 if there is none.
 std::uint64_t next_timer_ms(const RunState&);
 

@@ -19,14 +19,14 @@ void index_run(const FlowPlan&, RunState&);
 // Returns the detail of a flow that has not ended.
 std::string detail_of(const RunState&);
 
-class Folding {
+class FlowFold {
  public:
-  Folding(const FlowPlan& plan, RunState& run, const RunFact& fact) : plan_(plan), run_(run), fact_(fact) {}
+  FlowFold(const FlowPlan& plan, RunState& run, const RunFact& fact) : plan_(plan), run_(run), fact_(fact) {}
   // Returns the reason why the fact is invalid; the state is then unchanged.
   std::optional<std::string> apply();
 
   using Verdict = std::optional<std::string>;
-  using Step = Verdict (Folding::*)();
+  using Step = Verdict (FlowFold::*)();
   // Facts of the flow.
   Verdict started();
   Verdict control();
@@ -59,17 +59,17 @@ class Folding {
   std::uint64_t number(std::string_view name) const;
   bool flag(std::string_view name) const;
 
-  Verdict wrong_here() const;  // the fact is not possible in the current state of the node or flow
+  Verdict reject_fact() const;  // the fact is not possible in the current state of the node or flow
   bool called() const { return !run_.uncalled.contains(index()); }
   void enter(NodeStatus, std::string detail);
-  void leave_places(std::uint32_t i);  // removes node i from every list of nodes that wait or are in flight
-  void settle(std::uint32_t i);        // status and detail are set; updates dependents, callers and lists
+  void remove_elements(std::uint32_t i);  // removes node i from every list of nodes that wait or are in flight
+  void settle(std::uint32_t i);           // status and detail are set; updates dependents, callers and lists
   void resolve_caller(std::uint32_t i);
   void reopen(std::uint32_t i);  // from settled to pending, as if the node had never started
   void settle_absent(std::uint32_t each, std::uint32_t count);  // settles the nodes of `each` without an element
   void reopen_absent(std::uint32_t each);
   void call(std::uint32_t on_call_node);
-  void take_values();
+  void read_results();
   void collect_retries();
   void refresh_detail() { run_.detail = detail_of(run_); }
 
@@ -79,11 +79,11 @@ class Folding {
   nlohmann::json more_;
 };
 
-struct FoldRow {
+struct FlowFoldHandler {
   RunFactShape shape;
-  Folding::Step step;
+  FlowFold::Step step;
 };
 // Returns the row of a kind of fact, or nullptr for an unknown kind.
-const FoldRow* fold_row(std::string_view kind);
+const FlowFoldHandler* fold_row(std::string_view kind);
 
 }  // namespace mycojobs

@@ -35,9 +35,10 @@ constexpr std::size_t kMaxSteps = 20'000'000;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
 // Topological order. next_[i] holds the nodes that can start only after i: its dependents and its error node.
-class Order {
+class TopologicalOrder {
  public:
-  explicit Order(const FlowPlan& plan) : next_(plan.nodes.size()), open_(plan.nodes.size()), gone_(plan.nodes.size()) {
+  explicit TopologicalOrder(const FlowPlan& plan)
+      : next_(plan.nodes.size()), open_(plan.nodes.size()), removed_(plan.nodes.size()) {
     for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
       next_[i] = plan.nodes[i].dependents;
       if (plan.nodes[i].error_node) next_[i].push_back(*plan.nodes[i].error_node);
@@ -57,13 +58,13 @@ class Order {
     std::vector<std::uint32_t> best;
     steps_ = 0;
     for (std::uint32_t i = 0; i < next_.size() && steps_ < kMaxSteps; ++i) {
-      if (gone_[i]) continue;
+      if (removed_[i]) continue;
       std::vector<std::uint32_t> found = shortest_from(i, best.empty() ? next_.size() : best.size() - 1);
       if (!found.empty()) best = std::move(found);
       if (best.size() == 2) break;  // the shortest possible cycle: a node that needs itself was rejected before
     }
     for (std::uint32_t i : best) {
-      if (!gone_[i]) take(i);
+      if (!removed_[i]) take(i);
     }
     take_ready();
     return best;
@@ -71,16 +72,16 @@ class Order {
 
  private:
   void take(std::uint32_t i) {
-    gone_[i] = true;
+    removed_[i] = true;
     for (std::uint32_t after : next_[i]) {
-      if (--open_[after] == 0 && !gone_[after]) ready_.push_back(after);
+      if (--open_[after] == 0 && !removed_[after]) ready_.push_back(after);
     }
   }
   void take_ready() {
     while (!ready_.empty()) {
       const std::uint32_t i = ready_.front();
       ready_.pop_front();
-      if (gone_[i]) continue;
+      if (removed_[i]) continue;
       order_.push_back(i);
       take(i);
     }
@@ -88,8 +89,8 @@ class Order {
 
   // Breadth-first search from i back to i, with at most `most` steps.
   std::vector<std::uint32_t> shortest_from(std::uint32_t i, std::size_t most) {
-    if (came_from_.size() != next_.size()) {
-      came_from_.resize(next_.size());
+    if (origin_address_.size() != next_.size()) {
+      origin_address_.resize(next_.size());
       seen_in_.assign(next_.size(), kNone);
     }
     ++search_;
@@ -100,9 +101,9 @@ class Order {
         for (std::uint32_t to : next_[at]) {
           ++steps_;
           if (to == i) return way_back(i, at);
-          if (gone_[to] || seen_in_[to] == search_) continue;
+          if (removed_[to] || seen_in_[to] == search_) continue;
           seen_in_[to] = search_;
-          came_from_[to] = at;
+          origin_address_[to] = at;
           further.push_back(to);
         }
       }
@@ -112,17 +113,17 @@ class Order {
   }
   std::vector<std::uint32_t> way_back(std::uint32_t i, std::uint32_t at) const {
     std::vector<std::uint32_t> way{at};
-    while (at != i) way.push_back(at = came_from_[at]);
+    while (at != i) way.push_back(at = origin_address_[at]);
     std::reverse(way.begin(), way.end());
     return way;
   }
 
   std::vector<std::vector<std::uint32_t>> next_;
   std::vector<std::uint32_t> open_;
-  std::vector<bool> gone_;
+  std::vector<bool> removed_;
   std::deque<std::uint32_t> ready_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::uint32_t> came_from_, seen_in_;
+  std::vector<std::uint32_t> origin_address_, seen_in_;
   std::uint32_t search_ = 0;
   std::size_t steps_ = 0;
 };
@@ -137,8 +138,8 @@ std::string shown_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>& 
 
 }  // namespace
 
-std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<Draft>& drafts, Problems& problems) {
-  Order order(plan);
+std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<DraftNode>& drafts, Problems& problems) {
+  TopologicalOrder order(plan);
   const std::vector<std::uint32_t> found = order.order();
   if (found.size() == plan.nodes.size()) return found;
   for (std::size_t i = 0; i < kMaxCycles; ++i) {
@@ -159,9 +160,9 @@ namespace {
 
 constexpr std::size_t kMaxNeeds = 10000;  // per node; the same as the limit of dependencies of a job
 
-class Linker {
+class PlanLinker {
  public:
-  Linker(FlowPlan& plan, std::vector<Draft> drafts, Problems& problems)
+  PlanLinker(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems)
       : plan_(plan), drafts_(std::move(drafts)), problems_(problems) {}
 
   void run() {
@@ -175,29 +176,29 @@ class Linker {
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_calls(i);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) check_called(i);
     check_gates();
-    for (Draft& draft : drafts_) plan_.nodes.push_back(std::move(draft.node));
+    for (DraftNode& draft : drafts_) plan_.nodes.push_back(std::move(draft.node));
     for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
       for (std::uint32_t need : plan_.nodes[i].needs) plan_.nodes[need].dependents.push_back(i);
     }
     const std::vector<std::uint32_t> order = order_of(plan_, drafts_, problems_);
     if (order.size() == plan_.nodes.size()) link_conditions(order);
-    check_places();
-    if (problems_.empty()) make_places(plan_);
+    check_states();
+    if (problems_.empty()) make_elements(plan_);
   }
 
  private:
   PlanNode& node(std::uint32_t i) { return drafts_[i].node; }
 
-  std::optional<std::uint32_t> look_up(const Named& named, std::uint32_t from, std::string_view as) {
+  std::optional<std::uint32_t> look_up(const NodeReference& named, std::uint32_t from, std::string_view as) {
     const auto found = index_.find(named.name);
     if (found == index_.end()) {
       if (!problems_.full()) {
-        problems_.add(named.path, "there is no node " + shown(named.name) + did_you_mean(named.name, names_));
+        problems_.add(named.path, "there is no node " + excerpt(named.name) + did_you_mean(named.name, names_));
       }
       return std::nullopt;
     }
     if (found->second == from) {
-      problems_.add(named.path, shown(named.name) + " is the node itself: it cannot be its own " + std::string(as));
+      problems_.add(named.path, excerpt(named.name) + " is the node itself: it cannot be its own " + std::string(as));
       return std::nullopt;
     }
     return found->second;
@@ -234,7 +235,7 @@ class Linker {
     const auto input = std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
                                     [&](const FlowInput& one) { return one.name == each.key; });
     if (input == plan_.inputs.end()) {
-      problems_.add(each.path, "there is no input " + shown(each.key) + did_you_mean(each.key, input_names()));
+      problems_.add(each.path, "there is no input " + excerpt(each.key) + did_you_mean(each.key, input_names()));
     } else if (input->type != "list" && input->type != "object") {
       if (!input->type.empty())
         problems_.add(each.path, "the input " + each.key + " is of type " + input->type + ", not list or object");
@@ -249,14 +250,14 @@ class Linker {
     const auto found = look_up(each.from, i, "list");
     if (!found) return;
     if (drafts_[*found].each) {
-      return problems_.add(each.path, shown(each.from.name) +
+      return problems_.add(each.path, excerpt(each.from.name) +
                                           " is a node for each of a list itself: make the list in a job that needs it");
     }
     node(i).from = EachSource{*found, each.key};
     node(*found).watched.push_back(each.key);
     auto& needs = drafts_[i].needs;
     const bool named =
-        std::any_of(needs.begin(), needs.end(), [&](const Named& need) { return need.name == each.from.name; });
+        std::any_of(needs.begin(), needs.end(), [&](const NodeReference& need) { return need.name == each.from.name; });
     if (!named) needs.push_back(each.from);
   }
 
@@ -267,7 +268,7 @@ class Linker {
   }
 
   // Checks the number of nodes for the largest possible number of elements.
-  void check_places() {
+  void check_states() {
     std::size_t all = 0;
     for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
     if (all > kMaxFlowNodes) {
@@ -285,35 +286,35 @@ class Linker {
   }
 
   void link_needs(std::uint32_t i) {
-    Draft& draft = drafts_[i];
+    DraftNode& draft = drafts_[i];
     if (draft.needs.size() > kMaxNeeds) {
       problems_.add(draft.path + ".needs", std::to_string(draft.needs.size()) + " nodes are more than " +
                                                std::to_string(kMaxNeeds) + ": add a joining node in between");
       return;
     }
     std::unordered_set<std::uint32_t> seen;
-    for (const Named& need : draft.needs) {
+    for (const NodeReference& need : draft.needs) {
       const auto found = look_up(need, i, "need");
       if (!found) continue;
       if (seen.insert(*found).second) {
         draft.node.needs.push_back(*found);
       } else {
-        problems_.add(need.path, shown(need.name) + " is named twice");
+        problems_.add(need.path, excerpt(need.name) + " is named twice");
       }
     }
-    for (const Named& input : draft.inputs) {
+    for (const NodeReference& input : draft.inputs) {
       const auto found = index_.find(input.name);
       if (found != index_.end() && seen.contains(found->second)) continue;
       problems_.add(input.path,
-                    shown(input.name) +
+                    excerpt(input.name) +
                         " is not a node that this node needs: write NODE or NODE/ARTIFACT and name the node in needs");
     }
   }
 
   void link_calls(std::uint32_t i) {
-    Draft& draft = drafts_[i];
+    DraftNode& draft = drafts_[i];
     if (draft.route) draft.node.error_node = look_up(*draft.route, i, "error node");
-    if (!draft.says_on_error) draft.node.on_error = plan_.on_error;
+    if (!draft.has_on_error) draft.node.on_error = plan_.on_error;
     if (draft.node.error_node) {
       node(*draft.node.error_node).on_call = true;
       routed_.insert(*draft.node.error_node);
@@ -323,15 +324,15 @@ class Linker {
     node(*draft.node.compensation).on_call = true;
     const auto [first, added] = compensates_.emplace(*draft.node.compensation, i);
     if (!added) {
-      problems_.add(draft.compensation->path, shown(draft.compensation->name) + " is the compensation of " +
-                                                  shown(node(first->second).name) +
+      problems_.add(draft.compensation->path, excerpt(draft.compensation->name) + " is the compensation of " +
+                                                  excerpt(node(first->second).name) +
                                                   " already, and runs only once: give each its own");
     }
   }
 
   // Error nodes and compensations start when they are called, so they cannot have needs.
   void check_called(std::uint32_t i) {
-    const Draft& draft = drafts_[i];
+    const DraftNode& draft = drafts_[i];
     const bool compensation = compensates_.contains(i);
     if (draft.each && draft.compensation) {
       problems_.add(
@@ -341,12 +342,12 @@ class Linker {
     if (draft.each && draft.node.on_call) {
       problems_.add(draft.each->path, "an error node or compensation runs once: it has no each");
     }
-    for (const Named& need : draft.needs) {
+    for (const NodeReference& need : draft.needs) {
       const auto found = index_.find(need.name);
       if (found != index_.end() && compensates_.contains(found->second)) {
         problems_.add(
             need.path,
-            shown(need.name) + " is a compensation, which runs only after the flow has failed: no node can need it");
+            excerpt(need.name) + " is a compensation, which runs only after the flow has failed: no node can need it");
       }
     }
     if (!draft.node.on_call) return;
@@ -360,7 +361,8 @@ class Linker {
       problems_.add(draft.path, "is an error node and a compensation: make two nodes of it");
     }
     if (draft.node.kind != NodeKind::job && draft.node.kind != NodeKind::log) {
-      problems_.add(draft.path, "a compensation is a job or a log line, not " + std::string(word(draft.node.kind)));
+      problems_.add(draft.path,
+                    "a compensation is a job or a log line, not " + std::string(to_string(draft.node.kind)));
     }
     if (draft.route)
       problems_.add(draft.route->path, "a failure of a compensation is recorded and the next compensation runs");
@@ -372,7 +374,7 @@ class Linker {
 
   // `flow approve NAME` must be unambiguous.
   void check_gates() {
-    for (const Draft& draft : drafts_) {
+    for (const DraftNode& draft : drafts_) {
       for (const std::string& gate : draft.node.gates) {
         if (!gate.starts_with("approval:")) continue;
         const auto found = index_.find(gate.substr(sizeof "approval:" - 1));
@@ -394,7 +396,7 @@ class Linker {
         uses[*found].push_back({i, &each});
       }
     }
-    find_what_comes_before(order, uses);
+    find_predecessors(order, uses);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
       for (DraftCondition& each : drafts_[i].when) take_condition(i, each);
     }
@@ -410,8 +412,8 @@ class Linker {
   };
   // Marks the nodes that come before other nodes. Each pass handles 64 nodes that conditions read: each node has a bit,
   // which is passed on to all nodes that follow.
-  void find_what_comes_before(const std::vector<std::uint32_t>& order,
-                              std::unordered_map<std::uint32_t, std::vector<Use>>& uses) {
+  void find_predecessors(const std::vector<std::uint32_t>& order,
+                         std::unordered_map<std::uint32_t, std::vector<Use>>& uses) {
     std::vector<std::uint64_t> before(plan_.nodes.size());
     std::vector<std::uint64_t> own(plan_.nodes.size());
     for (auto at = uses.begin(); at != uses.end();) {
@@ -423,7 +425,7 @@ class Linker {
         for (std::uint32_t next : plan_.nodes[i].dependents) before[next] |= before[i] | own[i];
       }
       for (auto group = first; group != at; ++group) {
-        for (Use& use : group->second) use.written->comes_before = (before[use.node] & own[group->first]) != 0;
+        for (Use& use : group->second) use.written->is_ordered_before = (before[use.node] & own[group->first]) != 0;
       }
     }
   }
@@ -436,7 +438,7 @@ class Linker {
     const auto names = input_names();
     const std::string& key = written.condition.key;
     if (std::find(names.begin(), names.end(), key) == names.end()) {
-      return problems_.add(written.node.path, "there is no input " + shown(key) + did_you_mean(key, names));
+      return problems_.add(written.node.path, "there is no input " + excerpt(key) + did_you_mean(key, names));
     }
     FlowCondition condition = written.condition;
     condition.of_input = true;
@@ -447,17 +449,17 @@ class Linker {
     if (is_of_input(written)) return take_input_condition(i, written);
     const auto found = index_.find(written.node.name);
     if (found == index_.end() || found->second == i) return;  // rejected before
-    if (!written.comes_before) {
+    if (!written.is_ordered_before) {
       problems_.add(
           written.node.path,
-          shown(written.node.name) + " does not run before this node: name it, or a node that needs it, in needs");
+          excerpt(written.node.name) + " does not run before this node: name it, or a node that needs it, in needs");
       return;
     }
     const std::string& key = written.condition.key;
     if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
       return problems_.add(
           written.node.path,
-          shown(written.node.name) +
+          excerpt(written.node.name) +
               " is a node with each: it has only count and $status; read its results in a job that needs it");
     }
     if (!key.starts_with('$')) plan_.nodes[written.condition.node].watched.push_back(key);
@@ -465,7 +467,7 @@ class Linker {
   }
 
   FlowPlan& plan_;
-  std::vector<Draft> drafts_;
+  std::vector<DraftNode> drafts_;
   Problems& problems_;
   std::unordered_map<std::string, std::uint32_t> index_;
   std::vector<std::string_view> names_;
@@ -475,8 +477,8 @@ class Linker {
 
 }  // namespace
 
-void link(FlowPlan& plan, std::vector<Draft> drafts, Problems& problems) {
-  Linker(plan, std::move(drafts), problems).run();
+void link(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems) {
+  PlanLinker(plan, std::move(drafts), problems).run();
 }
 
 // Nodes for the elements of a list: the fields `each` and `max`.
@@ -494,7 +496,7 @@ std::optional<std::vector<std::string>> elements_of(const json& value) {
   return elements;
 }
 
-void read_each(const JsonPath& at, Draft& draft, int) {
+void read_each(const JsonPath& at, DraftNode& draft, int) {
   DraftEach each = draft.each.value_or(DraftEach{});
   each.path = at.path;
   if (const auto* text = at.value.get_ptr<const std::string*>()) {
@@ -502,18 +504,18 @@ void read_each(const JsonPath& at, Draft& draft, int) {
     each.from = {text->substr(0, dot), at.path};
     each.key = text->substr(std::min(dot + 1, text->size()));
     if (each.from.name.empty() || each.key.empty() || each.key.front() == '$') {
-      at.refuse(shown(*text) + " is not NODE.KEY, a list in a result, and not inputs.NAME");
+      at.report_problem(excerpt(*text) + " is not NODE.KEY, a list in a result, and not inputs.NAME");
       each.from = {};
     }
   } else if (auto elements = elements_of(at.value)) {
     each.elements = std::move(*elements);
   } else {
-    at.wrong("a list, a map, inputs.NAME or NODE.KEY");
+    at.report_wrong_type("a list, a map, inputs.NAME or NODE.KEY");
   }
   draft.each = std::move(each);
 }
 
-void read_max(const JsonPath& at, Draft& draft, int) {
+void read_max(const JsonPath& at, DraftNode& draft, int) {
   std::int64_t number = 0;
   if (!read_whole(at, 1, kMaxEach, number)) return;
   DraftEach each = draft.each.value_or(DraftEach{});
@@ -542,7 +544,7 @@ PlanNode place_of(const PlanNode& group, std::uint32_t at, std::uint32_t element
 
 }  // namespace
 
-void make_places(FlowPlan& plan) {
+void make_elements(FlowPlan& plan) {
   std::vector<PlanNode> old = std::move(plan.nodes);
   std::vector<std::uint32_t> to(old.size());
   std::uint32_t count = 0;
@@ -576,7 +578,7 @@ void make_places(FlowPlan& plan) {
   }
 }
 
-std::size_t FlowPlan::written() const {
+std::size_t FlowPlan::static_node_count() const {
   return static_cast<std::size_t>(std::count_if(
       nodes.begin(), nodes.end(), [this](const PlanNode& node) { return !node.each || !nodes[*node.each].from; }));
 }
@@ -616,7 +618,8 @@ Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& name
     if (name == text) return id;
     known.push_back(name);
   }
-  return fail(Code::invalid, shown(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known));
+  return fail(Code::invalid,
+              excerpt(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known));
 }
 
 std::string in_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
@@ -686,7 +689,7 @@ Result<void> add(const json& more, json& node, const std::map<Id, std::string>& 
   for (const auto& item : more.items()) {
     if (item.key() == "id" || item.key() == "name") continue;
     if (std::find(std::begin(kAdded), std::end(kAdded), item.key()) == std::end(kAdded)) {
-      return fail(Code::invalid, shown(item.key()) +
+      return fail(Code::invalid, excerpt(item.key()) +
                                      " is a field of the job's record; allowed are when, on_error, compensate, "
                                      "irreversible, supervisor_url and gate_timeout" +
                                      did_you_mean(item.key(), kAdded));
@@ -722,7 +725,7 @@ Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars
     return {};
   };
   if (nodes.is_object()) {
-    for (const auto& item : nodes.items()) MJ_CHECK(add_to(item.key(), item.value(), "nodes." + shown(item.key())));
+    for (const auto& item : nodes.items()) MJ_CHECK(add_to(item.key(), item.value(), "nodes." + excerpt(item.key())));
   } else if (nodes.is_array()) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const std::string path = "nodes[" + std::to_string(i) + "]";
@@ -755,8 +758,8 @@ bool is_flow_name(std::string_view name) {
 
 void read_name(const JsonPath& at, FlowPlan& plan) {
   if (!read_text(at, plan.name) || is_flow_name(plan.name)) return;
-  at.refuse(
-      shown(plan.name) +
+  at.report_problem(
+      excerpt(plan.name) +
       " is not a valid name of a flow: use 1 to 128 letters, digits, '.', '_' and '-', with a letter or digit first");
 }
 
@@ -764,7 +767,7 @@ void read_on_error(const JsonPath& at, FlowPlan& plan) {
   std::string word;
   if (!read_text(at, word)) return;
   if (word != "stop" && word != "continue") {
-    at.refuse(shown(word) + " is neither stop nor continue (only a job can route its error to a node)");
+    at.report_problem(excerpt(word) + " is neither stop nor continue (only a job can route its error to a node)");
   }
   plan.on_error = word == "continue" ? OnError::go_on : OnError::stop;
 }
@@ -810,16 +813,16 @@ void read_flow_fields(const JsonPath& at, FlowPlan& plan) {
     }
     std::vector<std::string_view> names;
     for (const FlowField& each : fields) names.push_back(each.name);
-    const std::string_view meant = meant_by(item.key());
+    const std::string_view meant = resolve_node_name(item.key());
     at.at(item.value(), item.key())
-        .refuse("unknown field of a flow" +
-                (meant == "env" ? "; did you mean \"env\"?" : did_you_mean(item.key(), names)));
+        .report_problem("unknown field of a flow" +
+                        (meant == "env" ? "; did you mean \"env\"?" : did_you_mean(item.key(), names)));
   }
 }
 
 // Reads the nodes in the order of a list. A map has no order, so its nodes are ordered by name.
-std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defaults) {
-  std::vector<Draft> drafts;
+std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& defaults) {
+  std::vector<DraftNode> drafts;
   if (jobs.value.is_object()) {
     for (const auto& item : jobs.value.items())
       drafts.push_back(read_node(jobs.at(item.value(), item.key()), item.key(), false, depth, defaults));
@@ -831,12 +834,12 @@ std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defau
     const auto name = at.value.is_object() ? at.value.find("name") : at.value.end();
     std::string text;
     if (!at.value.is_object() || name == at.value.end()) {
-      at.refuse("is not a map with its name");
+      at.report_problem("is not a map with its name");
     } else if (read_text(at.at(*name, "name"), text)) {
       if (names.insert(text).second) {
         drafts.push_back(read_node(at, text, true, depth, defaults));
       } else {
-        at.at(*name, "name").refuse("a node before has the name " + shown(text) + " too: rename one");
+        at.at(*name, "name").report_problem("a node before has the name " + excerpt(text) + " too: rename one");
       }
     }
   }
@@ -845,16 +848,16 @@ std::vector<Draft> read_nodes(const JsonPath& jobs, int depth, const json& defau
 
 void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
   const auto found = root.value.find("jobs");
-  if (found == root.value.end()) return root.refuse("jobs: is missing: give the flow at least one");
+  if (found == root.value.end()) return root.report_problem("jobs: is missing: give the flow at least one");
   const JsonPath jobs = root.at(*found, "jobs");
   if (!found->is_structured()) {
-    jobs.wrong("a map of jobs by name");
+    jobs.report_wrong_type("a map of jobs by name");
     return;
   }
-  if (found->empty()) return jobs.refuse("is empty: give the flow at least one");
+  if (found->empty()) return jobs.report_problem("is empty: give the flow at least one");
   if (found->size() > kMaxFlowNodes) {
-    return jobs.refuse(std::to_string(found->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
-                       ": divide them into child flows");
+    return jobs.report_problem(std::to_string(found->size()) + " nodes are more than " + std::to_string(kMaxFlowNodes) +
+                               ": divide them into child flows");
   }
   static const json kNoDefaults = json::object();
   const auto defaults = root.value.find("defaults");
@@ -868,11 +871,11 @@ void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
 FlowPlan read_flow(const JsonPath& root, int depth) {
   FlowPlan plan;
   if (!root.value.is_object()) {
-    root.wrong("a map with a name and jobs");
+    root.report_wrong_type("a map with a name and jobs");
     return plan;
   }
   read_flow_fields(root, plan);
-  if (!root.value.contains("name")) root.refuse("name: is missing: give the flow one");
+  if (!root.value.contains("name")) root.report_problem("name: is missing: give the flow one");
   read_inputs(root, plan);
   read_jobs(root, plan, depth);
   return plan;
@@ -880,7 +883,7 @@ FlowPlan read_flow(const JsonPath& root, int depth) {
 
 }  // namespace plans
 
-PlanRead read_plan(const nlohmann::json& definition) {
+ParsedPlan read_plan(const nlohmann::json& definition) {
   plans::Problems problems;
   FlowPlan plan = plans::read_flow({definition, "", problems}, 0);
   if (problems.empty()) {
@@ -890,19 +893,19 @@ PlanRead read_plan(const nlohmann::json& definition) {
                            std::to_string(kMaxDefinitionBytes) + " that a definition may have");
     }
   }
-  if (!problems.empty()) return {std::nullopt, problems.take()};
+  if (!problems.empty()) return {std::nullopt, problems.take_problems()};
   plan.hash = sha256_hex(plan.canonical);
   return {std::move(plan), {}};
 }
 
 Result<FlowPlan> plan_of_text(std::string_view canonical, std::string_view hash) {
   if (sha256_hex(canonical) != hash) {
-    return fail(Code::invalid, "definition " + shown(hash, 64) +
+    return fail(Code::invalid, "definition " + excerpt(hash, 64) +
                                    ": its text has another hash: it was changed or cut off in the store; start the "
                                    "flow again from its file");
   }
   MJ_TRY(parsed, parse_json(canonical, kMaxDefinitionBytes));
-  PlanRead read = read_plan(parsed);
+  ParsedPlan read = read_plan(parsed);
   if (!read.plan) return fail(Code::invalid, "definition " + std::string(hash) + ": " + join(read.problems));
   return std::move(*read.plan);
 }
@@ -914,7 +917,7 @@ std::optional<std::uint32_t> FlowPlan::find(std::string_view wanted) const {
   return static_cast<std::uint32_t>(found - nodes.begin());
 }
 
-std::string_view word(NodeKind kind) {
+std::string_view to_string(NodeKind kind) {
   static constexpr std::array<std::string_view, 7> kWords{"job", "log", "wait", "pause", "approval", "flow", "each"};
   return kWords[static_cast<std::size_t>(kind)];
 }
@@ -1023,7 +1026,7 @@ std::string describe(const FlowCondition& condition, std::string_view node_name)
   const bool text = condition.test == Test::equals;
   if (condition.of_input) node_name = kInputsName;
   return std::string(node_name) + '.' + condition.key + ' ' + std::string(word_of(condition.test)) + ' ' +
-         (text ? shown(condition.value) : condition.value);
+         (text ? excerpt(condition.value) : condition.value);
 }
 
 bool holds(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& why_not) {
@@ -1044,13 +1047,13 @@ bool holds(const FlowCondition& condition, std::string_view node_name, const Tex
   if (condition.test == Test::equals) {
     if (value == condition.value) return true;
     if (is_number(value) && is_number(condition.value) && compare(value, condition.value) == 0) return true;
-    why_not = what + " is " + shown(value) + ", not " + shown(condition.value);
+    why_not = what + " is " + excerpt(value) + ", not " + excerpt(condition.value);
     return false;
   }
   const bool greater = condition.test == Test::greater_than;
   const auto order = compare(value, condition.value);
   if (order && (greater ? *order > 0 : *order < 0)) return true;
-  why_not = what + " is " + shown(value) + ", not " +
+  why_not = what + " is " + excerpt(value) + ", not " +
             (order ? (greater ? "greater than " : "less than ") + condition.value : std::string("a number"));
   return false;
 }

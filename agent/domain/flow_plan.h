@@ -9,7 +9,7 @@
 //   timeout: 2h                          # of the whole flow
 //   max_parallel: 10                     # maximum number of jobs in flight; 0: no limit
 //   defaults: {type: python, retries: 1} # default fields of jobs
-//   inputs: {region: {type: string, default: eu}}   # values are in `given`, set at the start (give_inputs)
+//   inputs: {region: {type: string, default: eu}}   # values are in `given`, set at the start (apply_inputs)
 //   jobs:
 //     build:   {script: "...", type: python, timeout: 5m, retries: 2, env: {}, policy: {}, inputs: []}
 //     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: repair}
@@ -39,7 +39,7 @@
 namespace mycojobs {
 
 enum class NodeKind { job, log, wait, pause, approval, flow, each };  // the flow itself runs all kinds except job
-std::string_view word(NodeKind);
+std::string_view to_string(NodeKind);
 
 struct FlowCondition {
   enum class Test { equals, greater_than, less_than, exists };
@@ -122,12 +122,12 @@ struct FlowPlan {
   const Job& job_at(std::uint32_t node) const { return nodes[nodes[node].each.value_or(node)].job; }
   // Returns the index of the element of a place.
   std::uint32_t element_at(std::uint32_t node) const { return node - nodes[node].each.value_or(node) - 1; }
-  std::size_t written() const;  // number of nodes that exist independently of results
+  std::size_t static_node_count() const;  // number of nodes that exist independently of results
 };
 
 // Inserts the places of each node of kind each, and adapts needs and indexes. Must be called once, after names were
 // resolved.
-void make_places(FlowPlan&);
+void make_elements(FlowPlan&);
 
 inline constexpr std::uint32_t kMaxFlowNodes = 20000;
 inline constexpr std::size_t kMaxDefinitionBytes = 16U << 20;
@@ -147,11 +147,11 @@ std::string join(const std::vector<PlanProblem>&);  // one line per problem: "li
 // duplicate names, a node that needs itself, cycles (with their path: a -> b -> a), conditions on nodes that do not
 // come before, an on_error or compensate that does not exist or that other nodes need, and so on. `file:` is rejected:
 // the command line replaces it by `script:` first (flow_file).
-struct PlanRead {
+struct ParsedPlan {
   std::optional<FlowPlan> plan;  // no value if there are problems
   std::vector<PlanProblem> problems;
 };
-PlanRead read_plan(const nlohmann::json& definition);
+ParsedPlan read_plan(const nlohmann::json& definition);
 
 // Describes a field of a flow or a node. The rows are generated from the reader's tables; docs/flows.md repeats them.
 struct PlanField {
@@ -178,7 +178,7 @@ inline constexpr std::size_t kMaxInputBytes = 64U << 10;  // limit of all values
 
 // Adds values (an object: name -> value) to a definition and replaces values that it has. read_plan() checks whether
 // they fit. Error invalid: `values` is not an object.
-Result<void> give_inputs(nlohmann::json& definition, const nlohmann::json& values);
+Result<void> apply_inputs(nlohmann::json& definition, const nlohmann::json& values);
 // Parses a value from a command line by the type that the definition declares: a string is used as it is, any other
 // type is JSON. Error invalid: names the input.
 Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std::string& name,

@@ -30,7 +30,7 @@ std::string kind_of(const json& value) {
     case json::value_t::array:
       return "a list";
     case json::value_t::string:
-      return "the text " + shown(*value.get_ptr<const std::string*>());
+      return "the text " + excerpt(*value.get_ptr<const std::string*>());
     case json::value_t::boolean:
       return *value.get_ptr<const bool*>() ? "true" : "false";
     default:
@@ -40,8 +40,8 @@ std::string kind_of(const json& value) {
 
 }  // namespace
 
-bool JsonPath::wrong(std::string_view expected) const {
-  refuse("is " + kind_of(value) + ", not " + std::string(expected));
+bool JsonPath::report_wrong_type(std::string_view expected) const {
+  report_problem("is " + kind_of(value) + ", not " + std::string(expected));
   return false;
 }
 JsonPath JsonPath::at(const json& item, std::string_view key) const {
@@ -53,9 +53,9 @@ JsonPath JsonPath::at(const json& item, std::size_t index) const {
 
 bool read_text(const JsonPath& at, std::string& out) {
   const auto* text = at.value.get_ptr<const std::string*>();
-  if (text == nullptr) return at.wrong("a text");
+  if (text == nullptr) return at.report_wrong_type("a text");
   if (text->empty()) {
-    at.refuse("is empty");
+    at.report_problem("is empty");
     return false;
   }
   out = *text;
@@ -67,14 +67,14 @@ bool read_scalar(const JsonPath& at, std::string& out) {
     out = *text;
     return true;
   }
-  if (at.value.is_structured() || at.value.is_null()) return at.wrong("a text, a number, true or false");
+  if (at.value.is_structured() || at.value.is_null()) return at.report_wrong_type("a text, a number, true or false");
   out = dump_json(at.value);
   return true;
 }
 
 bool read_switch(const JsonPath& at, bool& out) {
   const auto* value = at.value.get_ptr<const bool*>();
-  if (value == nullptr) return at.wrong("true or false");
+  if (value == nullptr) return at.report_wrong_type("true or false");
   out = *value;
   return true;
 }
@@ -86,38 +86,38 @@ bool read_duration(const JsonPath& at, std::uint64_t& out_ms) {
   } else if (const auto* written = at.value.get_ptr<const std::string*>()) {
     text = *written;
   } else {
-    return at.wrong("a duration such as 30s, 5m, 2h or 1d");
+    return at.report_wrong_type("a duration such as 30s, 5m, 2h or 1d");
   }
   const auto parsed = parse_duration_ms(text);
   if (!parsed) {
-    at.refuse(parsed.error().message);
+    at.report_problem(parsed.error().message);
     return false;
   }
   if (*parsed == 0 || *parsed > kMaxDurationMs) {
-    at.refuse(shown(text) + " is out of range: use 1ms to 3650d, or omit it");
+    at.report_problem(excerpt(text) + " is out of range: use 1ms to 3650d, or omit it");
     return false;
   }
   out_ms = *parsed;
   return true;
 }
 
-bool read_whole(const JsonPath& at, std::int64_t least, std::int64_t most, std::int64_t& out) {
-  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+bool read_whole(const JsonPath& at, std::int64_t min, std::int64_t max, std::int64_t& out) {
+  const std::string expected = "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
   std::int64_t number = 0;
   if (const auto* plain = at.value.get_ptr<const json::number_unsigned_t*>()) {
     number = *plain > INT64_MAX ? INT64_MAX : static_cast<std::int64_t>(*plain);
   } else if (const auto* whole = at.value.get_ptr<const json::number_integer_t*>()) {
     number = *whole;
   } else {
-    return at.wrong(expected);
+    return at.report_wrong_type(expected);
   }
-  if (number < least || number > most) return at.wrong(expected);
+  if (number < min || number > max) return at.report_wrong_type(expected);
   out = number;
   return true;
 }
 
 bool read_map(const JsonPath& at, TextMap& out) {
-  if (!at.value.is_object()) return at.wrong("a map of names and texts");
+  if (!at.value.is_object()) return at.report_wrong_type("a map of names and texts");
   bool sound = true;
   for (const auto& item : at.value.items()) {
     std::string text;
@@ -131,7 +131,7 @@ bool read_map(const JsonPath& at, TextMap& out) {
 }
 
 void read_notify_field(const JsonPath& at, std::string& out) {
-  const NotifyRead read = read_notify(at.value, "");
+  const ParsedNotify read = read_notify(at.value, "");
   for (const FieldProblem& problem : read.problems) {
     // "[1]: on: ..." is appended to the path of the field.
     at.problems.add(at.path + problem.field, problem.message.substr(problem.field.size() + 2));
@@ -154,7 +154,7 @@ bool is_node_name(std::string_view name) {
 void check_node_name(std::string_view name, const std::string& path, Problems& problems) {
   if (is_node_name(name)) return;
   const bool reserved = name == "stop" || name == "continue";
-  problems.add(path, "the name " + shown(name, 70) +
+  problems.add(path, "the name " + excerpt(name, 70) +
                          (reserved ? " is a reserved word of on_error: choose another"
                                    : " is not a valid name of a node: use 1 to 64 letters, digits, '_' and '-', with a "
                                      "letter or '_' first (no '.', which separates names from results)"));
@@ -173,12 +173,12 @@ constexpr std::uint32_t kAll = 63;
 constexpr std::uint32_t kJob = bit(NodeKind::job);
 
 template <class T>
-void read_into(const JsonPath& at, std::int64_t least, std::int64_t most, T& out) {
+void read_into(const JsonPath& at, std::int64_t min, std::int64_t max, T& out) {
   std::int64_t number = 0;
-  if (read_whole(at, least, most, number)) out = static_cast<T>(number);
+  if (read_whole(at, min, max, number)) out = static_cast<T>(number);
 }
 
-void read_names(const JsonPath& at, std::vector<Named>& out) {
+void read_names(const JsonPath& at, std::vector<NodeReference>& out) {
   each_of(at, [&out](const JsonPath& item) {
     std::string name;
     if (read_text(item, name)) out.push_back({std::move(name), item.path});
@@ -192,83 +192,86 @@ void read_texts(const JsonPath& at, std::vector<std::string>& out) {
   });
 }
 
-void read_on_error(const JsonPath& at, Draft& draft, int) {
+void read_on_error(const JsonPath& at, DraftNode& draft, int) {
   std::string word;
   if (!read_text(at, word)) return;
-  draft.says_on_error = true;
+  draft.has_on_error = true;
   draft.route.reset();
   draft.node.on_error = word == "continue" ? OnError::go_on : OnError::stop;
   if (word != "stop" && word != "continue") {
     draft.node.on_error = OnError::route;
-    draft.route = Named{std::move(word), at.path};
+    draft.route = NodeReference{std::move(word), at.path};
   }
 }
 
-void read_compensate(const JsonPath& at, Draft& draft, int) {
+void read_compensate(const JsonPath& at, DraftNode& draft, int) {
   std::string name;
-  if (read_text(at, name)) draft.compensation = Named{std::move(name), at.path};
+  if (read_text(at, name)) draft.compensation = NodeReference{std::move(name), at.path};
 }
 
 // The flow handles approval:NAME, signal:NAME and flow:ID. The other prerequisites remain with the job, because only
 // its agent knows which of them the operator allows.
-void read_prerequisite(const JsonPath& at, Draft& draft) {
+void read_prerequisite(const JsonPath& at, DraftNode& draft) {
   std::string text;
   if (!read_text(at, text)) return;
   auto& gates = draft.node.gates;
   auto& others = draft.node.job.prerequisites;
   if (gates.size() + others.size() >= kMaxPrerequisites) {
-    return at.refuse("a node has at most " + std::to_string(kMaxPrerequisites) + " prerequisites");
+    return at.report_problem("a node has at most " + std::to_string(kMaxPrerequisites) + " prerequisites");
   }
   const std::string rest = text.substr(text.find(':') + 1);
   if (text.starts_with("approval:") || text.starts_with("signal:")) {
     if (!is_node_name(rest)) {
-      return at.refuse(
-          shown(text, 90) +
+      return at.report_problem(
+          excerpt(text, 90) +
           ": the ':' must be followed by a name: 1 to 64 letters, digits, '_' and '-', with a letter or '_' first");
     }
   } else if (text.starts_with("flow:")) {
     std::uint64_t id = 0;
     if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX) {
-      return at.refuse(shown(text) + ": the ':' must be followed by the id of a flow, for example flow:12");
+      return at.report_problem(excerpt(text) + ": the ':' must be followed by the id of a flow, for example flow:12");
     }
   } else {
     static constexpr std::array<std::string_view, 7> kOthers{
         "wait:", "at:", "redis:", "file:", "tcp:", "http://", "https://"};
     const bool known = std::any_of(kOthers.begin(), kOthers.end(), [&](auto each) { return text.starts_with(each); });
     if (!known) {
-      return at.refuse(shown(text) +
-                       " is not a valid prerequisite: begin with approval:, signal:, flow:, wait:, at:, redis:, file:, "
-                       "tcp:, http:// or https://");
+      return at.report_problem(
+          excerpt(text) +
+          " is not a valid prerequisite: begin with approval:, signal:, flow:, wait:, at:, redis:, file:, "
+          "tcp:, http:// or https://");
     }
     if (draft.node.kind != NodeKind::job) {
-      return at.refuse(shown(text) + " is checked only by agents: add a job with it before this node");
+      return at.report_problem(excerpt(text) + " is checked only by agents: add a job with it before this node");
     }
     others.push_back(std::move(text));
     return;
   }
-  if (std::find(gates.begin(), gates.end(), text) != gates.end()) return at.refuse(shown(text) + " is listed twice");
+  if (std::find(gates.begin(), gates.end(), text) != gates.end())
+    return at.report_problem(excerpt(text) + " is listed twice");
   gates.push_back(std::move(text));
 }
 
-void read_timeout(const JsonPath& at, Draft& draft, int) {
+void read_timeout(const JsonPath& at, DraftNode& draft, int) {
   std::uint64_t ms = 0;
   if (!read_duration(at, ms)) return;
   if (draft.node.kind != NodeKind::job) {
-    if (draft.node.timeout_ms != 0) return at.refuse("is given twice: at the node and in its body");
+    if (draft.node.timeout_ms != 0) return at.report_problem("is given twice: at the node and in its body");
     draft.node.timeout_ms = ms;
   } else {
     if (ms % 1000 != 0)
-      return at.refuse("is not a whole number of seconds: give 1s or more, or the limit wall of a policy");
+      return at.report_problem("is not a whole number of seconds: give 1s or more, or the limit wall of a policy");
     draft.node.job.timeout = static_cast<std::uint32_t>(ms / 1000);
   }
 }
 
-void read_approvers(const JsonPath& at, Draft& draft) {
+void read_approvers(const JsonPath& at, DraftNode& draft) {
   if (at.value.is_array() && at.value.empty()) {
-    return at.refuse("is empty: name an actor, or omit it to allow all actors that can write");
+    return at.report_problem("is empty: name an actor, or omit it to allow all actors that can write");
   }
   if (at.value.size() > kMaxApprovers) {
-    return at.refuse("has more than " + std::to_string(kMaxApprovers) + " actors: omit it to let admins decide");
+    return at.report_problem("has more than " + std::to_string(kMaxApprovers) +
+                             " actors: omit it to let admins decide");
   }
   each_of(at, [&draft](const JsonPath& item) {
     Id id = 0;
@@ -279,7 +282,7 @@ void read_approvers(const JsonPath& at, Draft& draft) {
 }
 
 // Reads approval or pause: a text, true, or a map.
-void read_manual(const JsonPath& at, Draft& draft, int) {
+void read_manual(const JsonPath& at, DraftNode& draft, int) {
   const bool approval = draft.node.kind == NodeKind::approval;
   if (at.value.is_string()) {
     read_text(at, draft.node.text);
@@ -287,8 +290,8 @@ void read_manual(const JsonPath& at, Draft& draft, int) {
   }
   if (at.value == true) return;
   if (!at.value.is_object()) {
-    at.wrong(approval ? "true, a text, or a map of approvers, timeout and comment"
-                      : "true, a text, or a map of timeout and comment");
+    at.report_wrong_type(approval ? "true, a text, or a map of approvers, timeout and comment"
+                                  : "true, a text, or a map of timeout and comment");
     return;
   }
   for (const auto& item : at.value.items()) {
@@ -300,30 +303,30 @@ void read_manual(const JsonPath& at, Draft& draft, int) {
     } else if (item.key() == "approvers" && approval) {
       read_approvers(field, draft);
     } else {
-      field.refuse(approval ? "unknown field of an approval; the fields are approvers, timeout and comment"
-                            : "unknown field of a pause; the fields are timeout and comment");
+      field.report_problem(approval ? "unknown field of an approval; the fields are approvers, timeout and comment"
+                                    : "unknown field of a pause; the fields are timeout and comment");
     }
   }
 }
 
-void read_log(const JsonPath& at, Draft& draft, int) {
+void read_log(const JsonPath& at, DraftNode& draft, int) {
   if (!read_text(at, draft.node.text) || draft.node.text.size() <= kMaxLogBytes) return;
-  at.refuse("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
+  at.report_problem("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
 }
 
-void read_child(const JsonPath& at, Draft& draft, int depth) {
+void read_child(const JsonPath& at, DraftNode& draft, int depth) {
   if (depth + 1 > kMaxChildDepth) {
-    return at.refuse("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
+    return at.report_problem("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
   }
   const FlowPlan child = read_flow(at, depth + 1);
   if (!child.missing.empty()) {
-    at.refuse("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
-              child.missing.front() + ": ...}");
+    at.report_problem("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
+                      child.missing.front() + ": ...}");
   }
   draft.node.child = dump_json(at.value);
 }
 
-void read_supervisor(const JsonPath& at, Draft& draft, int) {
+void read_supervisor(const JsonPath& at, DraftNode& draft, int) {
   std::string& url = draft.node.supervisor_url;
   if (!read_text(at, url)) return;
   std::uint64_t id = 0;
@@ -331,11 +334,11 @@ void read_supervisor(const JsonPath& at, Draft& draft, int) {
   const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; });
   const bool web = (url.starts_with("http://") && url.size() > 7) || (url.starts_with("https://") && url.size() > 8);
   if (!runner && !(web && plain && url.size() <= 2048)) {
-    at.refuse(shown(url) + " is not a valid supervisor: use http://HOST:PORT, https://HOST or runner:ID");
+    at.report_problem(excerpt(url) + " is not a valid supervisor: use http://HOST:PORT, https://HOST or runner:ID");
   }
 }
 
-void read_inputs(const JsonPath& at, Draft& draft, int) {
+void read_inputs(const JsonPath& at, DraftNode& draft, int) {
   read_texts(at, draft.node.job.inputs);
   each_of(at, [&draft](const JsonPath& item) {
     if (const auto* text = item.value.get_ptr<const std::string*>()) {
@@ -344,29 +347,29 @@ void read_inputs(const JsonPath& at, Draft& draft, int) {
   });
 }
 
-void read_policy_field(const JsonPath& at, Draft& draft, int) {
+void read_policy_field(const JsonPath& at, DraftNode& draft, int) {
   if (!at.value.is_object()) {
-    at.wrong("a map as in docs/manual.md#policies");
+    at.report_wrong_type("a map as in docs/manual.md#policies");
     return;
   }
   if (!at.value.empty()) draft.node.job.policy = dump_json(at.value);
 }
 
-void read_key(const JsonPath& at, Draft& draft, int) {
+void read_key(const JsonPath& at, DraftNode& draft, int) {
   if (!read_text(at, draft.node.child_key) || draft.node.child_key.size() <= kMaxChildKeyBytes) return;
-  at.refuse("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
+  at.report_problem("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
 }
 
-#define MJ_TEXT(member) [](const JsonPath& at, Draft& draft, int) { read_text(at, draft.node.member); }
-#define MJ_WHOLE(member, least, most) \
-  [](const JsonPath& at, Draft& draft, int) { read_into(at, least, most, draft.node.member); }
-#define MJ_DURATION(member) [](const JsonPath& at, Draft& draft, int) { read_duration(at, draft.node.member); }
+#define MJ_TEXT(member) [](const JsonPath& at, DraftNode& draft, int) { read_text(at, draft.node.member); }
+#define MJ_WHOLE(member, min, max) \
+  [](const JsonPath& at, DraftNode& draft, int) { read_into(at, min, max, draft.node.member); }
+#define MJ_DURATION(member) [](const JsonPath& at, DraftNode& draft, int) { read_duration(at, draft.node.member); }
 
 constexpr NodeField kFields[] = {
     {"script", kJob, MJ_TEXT(job.script), "text", "a job: the source of its script"},
     {"file", kJob,
-     [](const JsonPath& at, Draft&, int) {
-       at.refuse("is read only by the command line, which submits the file's content as script");
+     [](const JsonPath& at, DraftNode&, int) {
+       at.report_problem("is read only by the command line, which submits the file's content as script");
      },
      "path", "instead of script, in a file for the command line: the script's file, beside the flow's"},
     {"log", bit(NodeKind::log), read_log, "text", "writes this line to the run's log"},
@@ -380,11 +383,11 @@ constexpr NodeField kFields[] = {
     {"each", kJob, read_each, "list, map, inputs.NAME, NODE.KEY",
      "a node of this job for each element: NAME[0], NAME[1] ..."},
     {"max", kJob, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
-    {"name", kAll, [](const JsonPath&, Draft&, int) {}, "text", "only in a list of jobs: the node's name"},
-    {"needs", kAll, [](const JsonPath& at, Draft& draft, int) { read_names(at, draft.needs); }, "name, list of names",
-     "nodes that must have ended before it begins"},
+    {"name", kAll, [](const JsonPath&, DraftNode&, int) {}, "text", "only in a list of jobs: the node's name"},
+    {"needs", kAll, [](const JsonPath& at, DraftNode& draft, int) { read_names(at, draft.needs); },
+     "name, list of names", "nodes that must have ended before it begins"},
     {"when", kAll,
-     [](const JsonPath& at, Draft& draft, int) {
+     [](const JsonPath& at, DraftNode& draft, int) {
        each_of(at, [&](const JsonPath& item) { read_condition(item, draft); });
      },
      "condition, list of conditions", "all conditions must be true, otherwise the node is skipped"},
@@ -392,12 +395,12 @@ constexpr NodeField kFields[] = {
      "effect of a failure; the name of a node: that node handles the error"},
     {"compensate", kAll, read_compensate, "name",
      "a node that runs if the flow fails or is cancelled after this one has completed"},
-    {"irreversible", kAll, [](const JsonPath& at, Draft& draft, int) { read_switch(at, draft.node.irreversible); },
+    {"irreversible", kAll, [](const JsonPath& at, DraftNode& draft, int) { read_switch(at, draft.node.irreversible); },
      "true, false",
      "once it has completed, the flow and its parents are replayed, and a child flow is started again by a retry, "
      "only if that is allowed by name"},
     {"prerequisites", kAll,
-     [](const JsonPath& at, Draft& draft, int) {
+     [](const JsonPath& at, DraftNode& draft, int) {
        each_of(at, [&](const JsonPath& item) { read_prerequisite(item, draft); });
      },
      "text, list of texts",
@@ -410,7 +413,7 @@ constexpr NodeField kFields[] = {
     {"type", kJob, MJ_TEXT(job.script_type), "word",
      "script type, such as python; default of a file: by its extension"},
     {"retries", kJob, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
-    {"env", kJob, [](const JsonPath& at, Draft& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",
+    {"env", kJob, [](const JsonPath& at, DraftNode& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",
      "its environment, over the flow's"},
     {"policy", kJob, read_policy_field, "map", "policy that the job requests for its sandbox"},
     {"inputs", kJob, read_inputs, "text, list of texts",
@@ -424,7 +427,7 @@ constexpr NodeField kFields[] = {
     {"supervisor_url", kJob, read_supervisor, "url",
      "where it runs, if not with any agent of the context: "
      "http://HOST:PORT, https://HOST, runner:ID"},
-    {"notify", kJob, [](const JsonPath& at, Draft& draft, int) { read_notify_field(at, draft.node.job.notify); },
+    {"notify", kJob, [](const JsonPath& at, DraftNode& draft, int) { read_notify_field(at, draft.node.job.notify); },
      "url, map, list of both", "receivers of the notification of the job's end: webhook, job or topic"},
     {"key", bit(NodeKind::flow), read_key, "text",
      "the child is started once for each key of its parent; default: the node's name"},
@@ -434,7 +437,7 @@ constexpr NodeField kFields[] = {
 
 std::span<const NodeField> node_fields() { return kFields; }
 
-std::string_view meant_by(std::string_view field) {
+std::string_view resolve_node_name(std::string_view field) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kOthers{{
       {"depends", "needs"},
       {"depends_on", "needs"},
@@ -501,8 +504,8 @@ bool is_allowed(const FlowInput& input, const json& value, const JsonPath& at) {
   std::string list;
   for (std::size_t i = 0; i < all.size() && i < 20; ++i)
     list += (i == 0 ? "" : ", ") + std::string(whole_characters(all[i], 100));
-  at.refuse("input " + input.name + " is " + std::string(whole_characters(text, 100)) + ", which is not one of " +
-            list + (all.size() > 20 ? ", ..." : ""));
+  at.report_problem("input " + input.name + " is " + std::string(whole_characters(text, 100)) +
+                    ", which is not one of " + list + (all.size() > 20 ? ", ..." : ""));
   return false;
 }
 
@@ -512,9 +515,9 @@ bool read_type(const JsonPath& at, FlowInput& input) {
   if (type_of(name) == nullptr) {
     std::vector<std::string_view> names;
     for (const InputType& each : kTypes) names.push_back(each.name);
-    at.refuse(shown(name) +
-              " is not a type of an input; the types are string, integer, number, boolean, list and object" +
-              did_you_mean(name, names));
+    at.report_problem(excerpt(name) +
+                      " is not a type of an input; the types are string, integer, number, boolean, list and object" +
+                      did_you_mean(name, names));
     return false;
   }
   input.type = std::move(name);
@@ -526,15 +529,15 @@ bool fits(const FlowInput& input, const JsonPath& at) {
   if (type.fits(at.value)) return true;
   Problems of_value;
   const JsonPath asked{at.value, "", of_value};
-  asked.wrong(type.shown);
-  at.refuse("input " + input.name + ' ' + of_value.take().front().message +
-            (input.type == "string" && at.value.is_primitive() ? ": quote it" : ""));
+  asked.report_wrong_type(type.shown);
+  at.report_problem("input " + input.name + ' ' + of_value.take_problems().front().message +
+                    (input.type == "string" && at.value.is_primitive() ? ": quote it" : ""));
   return false;
 }
 
 void read_enum(const JsonPath& at, FlowInput& input) {
   if (!at.value.is_array() || at.value.empty()) {
-    at.wrong("a list of the values that it may have");
+    at.report_wrong_type("a list of the values that it may have");
     return;
   }
   for (std::size_t i = 0; i < at.value.size(); ++i) {
@@ -551,42 +554,42 @@ void declare(const JsonPath& at, FlowInput& input) {
   }
   static constexpr std::string_view kNames[] = {"type", "default", "required", "enum", "comment"};
   if (!at.value.is_object()) {
-    at.wrong("a type, or a map such as {type: string, default: eu}");
+    at.report_wrong_type("a type, or a map such as {type: string, default: eu}");
     return;
   }
   const auto type = at.value.find("type");
   if (type == at.value.end()) {
-    return at.refuse("type: is missing: give string, integer, number, boolean, list or object");
+    return at.report_problem("type: is missing: give string, integer, number, boolean, list or object");
   }
   if (!read_type(at.at(*type, "type"), input)) return;
-  bool says_required = false;
+  bool has_required = false;
   for (const auto& item : at.value.items()) {
     const JsonPath field = at.at(item.value(), item.key());
     if (item.key() == "default") {
       if (fits(input, field)) input.fallback = dump_json(item.value());
     } else if (item.key() == "required") {
-      says_required = read_switch(field, input.required);
+      has_required = read_switch(field, input.required);
     } else if (item.key() == "enum") {
       read_enum(field, input);
     } else if (item.key() == "comment") {
       std::string comment;
       read_text(field, comment);
     } else if (item.key() != "type") {
-      field.refuse("unknown field of an input; the fields are type, default, required, enum and comment" +
-                   did_you_mean(item.key(), kNames));
+      field.report_problem("unknown field of an input; the fields are type, default, required, enum and comment" +
+                           did_you_mean(item.key(), kNames));
     }
   }
   if (input.fallback.empty()) return;
   const JsonPath fallback = at.at(at.value.at("default"), "default");
   is_allowed(input, fallback.value, fallback);
-  if (says_required && input.required)
-    at.at(at.value.at("required"), "required").refuse("has a default: it is never missing");
+  if (has_required && input.required)
+    at.at(at.value.at("required"), "required").report_problem("has a default: it is never missing");
   input.required = false;
 }
 
 void read_given(const JsonPath& at, FlowPlan& plan) {
   if (!at.value.is_object()) {
-    at.wrong("a map from names of inputs to values");
+    at.report_wrong_type("a map from names of inputs to values");
     return;
   }
   std::vector<std::string_view> names;
@@ -596,8 +599,8 @@ void read_given(const JsonPath& at, FlowPlan& plan) {
     const auto input = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                     [&](const FlowInput& each) { return each.name == item.key(); });
     if (input == plan.inputs.end()) {
-      value.refuse("there is no input " + shown(item.key()) +
-                   (names.empty() ? ": the flow declares none (inputs)" : did_you_mean(item.key(), names)));
+      value.report_problem("there is no input " + excerpt(item.key()) +
+                           (names.empty() ? ": the flow declares none (inputs)" : did_you_mean(item.key(), names)));
     } else if (!input->type.empty() && fits(*input, value) && is_allowed(*input, value.value, value)) {
       plan.values[input->name] = dump_json(value.value);
     }
@@ -606,7 +609,7 @@ void read_given(const JsonPath& at, FlowPlan& plan) {
 
 void read_declared(const JsonPath& at, FlowPlan& plan) {
   if (!at.value.is_object()) {
-    at.wrong("a map from names to types, such as {region: {type: string, default: eu}}");
+    at.report_wrong_type("a map from names to types, such as {region: {type: string, default: eu}}");
     return;
   }
   for (const auto& item : at.value.items()) {
@@ -616,8 +619,8 @@ void read_declared(const JsonPath& at, FlowPlan& plan) {
     if (is_input_name(item.key())) {
       declare(declared, input);
     } else {
-      declared.refuse(shown(item.key(), 70) +
-                      " is not a valid name of an input: use 1 to 64 of a-z, 0-9 and '_', with a letter first");
+      declared.report_problem(excerpt(item.key(), 70) +
+                              " is not a valid name of an input: use 1 to 64 of a-z, 0-9 and '_', with a letter first");
     }
     plan.inputs.push_back(std::move(input));
   }
@@ -656,7 +659,7 @@ void read_inputs(const JsonPath& flow, FlowPlan& plan) {
 
 }  // namespace plans
 
-Result<void> give_inputs(nlohmann::json& definition, const nlohmann::json& values) {
+Result<void> apply_inputs(nlohmann::json& definition, const nlohmann::json& values) {
   if (!values.is_object()) return fail(Code::invalid, "inputs: must be a map from names to values");
   if (values.empty() || !definition.is_object()) return {};
   auto& given = definition["given"];
@@ -674,7 +677,7 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
     if (inputs != definition.end() && inputs->is_object()) {
       for (const auto& item : inputs->items()) names.push_back(item.key());
     }
-    return fail(Code::invalid, "the flow has no input " + shown(name) +
+    return fail(Code::invalid, "the flow has no input " + excerpt(name) +
                                    (names.empty() ? ": it declares no inputs" : did_you_mean(name, names)));
   }
   const auto& declared = (*inputs)[name];
@@ -685,7 +688,7 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
   }
   auto value = parse_exact_json(text, kMaxInputBytes);
   if (!value) {
-    return fail(Code::invalid, "input " + name + ": " + shown(text) + " is not " +
+    return fail(Code::invalid, "input " + name + ": " + excerpt(text) + " is not " +
                                    (type == "list" || type == "object" ? "JSON: " + value.error().message
                                                                        : "of type " + dump_json(type)));
   }
@@ -737,10 +740,10 @@ std::optional<NodeKind> kind_of(const JsonPath& at) {
   }
   if (given.size() == 1) return given.front()->kind;
   if (given.empty()) {
-    at.refuse("has no action: add one of script, file, log, wait, pause, approval and flow");
+    at.report_problem("has no action: add one of script, file, log, wait, pause, approval and flow");
   } else {
-    at.refuse("has both " + std::string(given[0]->name) + " and " + std::string(given[1]->name) +
-              ": divide it into two nodes");
+    at.report_problem("has both " + std::string(given[0]->name) + " and " + std::string(given[1]->name) +
+                      ": divide it into two nodes");
   }
   return std::nullopt;
 }
@@ -748,30 +751,32 @@ std::optional<NodeKind> kind_of(const JsonPath& at) {
 void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
   if (const NodeField* other = field_of(name)) {
     if (kind == NodeKind::approval || kind == NodeKind::pause) {
-      if (name == "gate_timeout") return field.refuse("use timeout, which limits the waiting of this node as well");
+      if (name == "gate_timeout")
+        return field.report_problem("use timeout, which limits the waiting of this node as well");
     }
-    return field.refuse("is not a field of a node that has " +
-                        std::string(kind == NodeKind::job ? "a script" : word(kind)) + ": only of one with " + [other] {
-                          std::string kinds;
-                          for (const KindField& each : kKinds) {
-                            if (each.name == "file" || (other->kinds & bit(each.kind)) == 0) continue;
-                            kinds += (kinds.empty() ? "" : ", ") + std::string(each.name);
-                          }
-                          return kinds;
-                        }());
+    return field.report_problem("is not a field of a node that has " +
+                                std::string(kind == NodeKind::job ? "a script" : to_string(kind)) +
+                                ": only of one with " + [other] {
+                                  std::string kinds;
+                                  for (const KindField& each : kKinds) {
+                                    if (each.name == "file" || (other->kinds & bit(each.kind)) == 0) continue;
+                                    kinds += (kinds.empty() ? "" : ", ") + std::string(each.name);
+                                  }
+                                  return kinds;
+                                }());
   }
-  if (const auto meant = meant_by(name); !meant.empty()) {
-    return field.refuse("unknown field of a node; did you mean \"" + std::string(meant) + "\"?");
+  if (const auto meant = resolve_node_name(name); !meant.empty()) {
+    return field.report_problem("unknown field of a node; did you mean \"" + std::string(meant) + "\"?");
   }
   std::vector<std::string_view> names;
   for (const NodeField& each : node_fields()) {
     if ((each.kinds & bit(kind)) != 0) names.push_back(each.name);
   }
-  field.refuse("unknown field of a node" + did_you_mean(name, names));
+  field.report_problem("unknown field of a node" + did_you_mean(name, names));
 }
 
 // Checks the rules of every job. Errors use the field names of definitions.
-void check_job(const JsonPath& at, const Draft& draft, const json& defaults) {
+void check_job(const JsonPath& at, const DraftNode& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
   if (job.script.empty()) job.script = "refused before";
@@ -802,7 +807,7 @@ bool has_default(std::string_view name) {
 }
 
 // Reads the default fields for a node of this kind. Errors in them were reported at `defaults`.
-void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth) {
+void take_defaults(const json& defaults, NodeKind kind, DraftNode& draft, int depth) {
   if (kind != NodeKind::job) return;
   Problems reported;
   for (const auto& item : defaults.items()) {
@@ -811,7 +816,7 @@ void take_defaults(const json& defaults, NodeKind kind, Draft& draft, int depth)
   }
 }
 
-void finish_node(const JsonPath& at, Draft& draft, const json& defaults) {
+void finish_node(const JsonPath& at, DraftNode& draft, const json& defaults) {
   PlanNode& node = draft.node;
   Job& job = node.job;
   job.name = node.name;
@@ -819,8 +824,8 @@ void finish_node(const JsonPath& at, Draft& draft, const json& defaults) {
   if (draft.each) node.kind = NodeKind::each;
   if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
   // The record of such a node describes the node; no agent runs it.
-  job.script_type = word(node.kind);
-  job.script = node.text.empty() ? std::string(word(node.kind)) : node.text;
+  job.script_type = to_string(node.kind);
+  job.script = node.text.empty() ? std::string(to_string(node.kind)) : node.text;
   if (node.kind == NodeKind::flow && node.child_key.empty()) node.child_key = node.name;
 }
 
@@ -828,10 +833,10 @@ void finish_node(const JsonPath& at, Draft& draft, const json& defaults) {
 
 void check_defaults(const JsonPath& at) {
   if (!at.value.is_object()) {
-    at.wrong("a map of fields of a job, such as {type: python, retries: 1}");
+    at.report_wrong_type("a map of fields of a job, such as {type: python, retries: 1}");
     return;
   }
-  Draft draft;
+  DraftNode draft;
   draft.node.kind = NodeKind::job;
   for (const auto& item : at.value.items()) {
     const JsonPath field = at.at(item.value(), item.key());
@@ -841,19 +846,20 @@ void check_defaults(const JsonPath& at) {
     }
     std::string all;
     for (const std::string_view each : kWithDefaults) all += (all.empty() ? "" : ", ") + std::string(each);
-    const std::string meant(meant_by(item.key()));
-    field.refuse("is not a common field of jobs; the fields are " + all +
-                 (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
+    const std::string meant(resolve_node_name(item.key()));
+    field.report_problem(
+        "is not a common field of jobs; the fields are " + all +
+        (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
   }
 }
 
-Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, const json& defaults) {
-  Draft draft;
+DraftNode read_node(const JsonPath& at, std::string name, bool in_list, int depth, const json& defaults) {
+  DraftNode draft;
   draft.path = at.path;
   check_node_name(name, in_list ? at.path + ".name" : at.path, at.problems);
   draft.node.name = std::move(name);
   if (!at.value.is_object()) {
-    at.wrong("a map such as {script: ..., type: python}");
+    at.report_wrong_type("a map such as {script: ..., type: python}");
     return draft;  // returned so that nodes that need it are not rejected as well
   }
   const auto kind = kind_of(at);
@@ -865,7 +871,7 @@ Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, c
     const bool fits = row != nullptr && (!kind || (row->kinds & bit(*kind)) != 0);
     if (!fits || (item.key() == "name" && !in_list)) {
       if (fits) {
-        field.refuse("the key of the map is the name of the node: omit it");
+        field.report_problem("the key of the map is the name of the node: omit it");
       } else {
         refuse_field(field, item.key(), draft.node.kind);
       }
@@ -877,7 +883,7 @@ Draft read_node(const JsonPath& at, std::string name, bool in_list, int depth, c
   return draft;
 }
 
-void read_condition(const JsonPath& at, Draft& draft) {
+void read_condition(const JsonPath& at, DraftNode& draft) {
   using Test = FlowCondition::Test;
   static constexpr std::pair<std::string_view, Test> kTests[] = {{"equals", Test::equals},
                                                                  {"greater_than", Test::greater_than},
@@ -885,13 +891,13 @@ void read_condition(const JsonPath& at, Draft& draft) {
                                                                  {"exists", Test::exists}};
   static constexpr std::string_view kNames[] = {"key", "equals", "greater_than", "less_than", "exists"};
   if (!at.value.is_object()) {
-    at.wrong("a map such as {key: build.size, greater_than: 10}");
+    at.report_wrong_type("a map such as {key: build.size, greater_than: 10}");
     return;
   }
   DraftCondition read;
   int tests = 0;
   bool sound = at.value.contains("key");
-  if (!sound) at.refuse("key: is missing: give NODE.KEY, as in build.size");
+  if (!sound) at.report_problem("key: is missing: give NODE.KEY, as in build.size");
   for (const auto& item : at.value.items()) {
     const JsonPath field = at.at(item.value(), item.key());
     const auto* test =
@@ -903,14 +909,14 @@ void read_condition(const JsonPath& at, Draft& draft) {
       read.node = {text.substr(0, dot), field.path};
       read.condition.key = dot == std::string::npos ? "" : text.substr(dot + 1);
       if (dot == 0 || read.condition.key.empty()) {
-        field.refuse(shown(text) + " is not NODE.KEY, as in build.size");
+        field.report_problem(excerpt(text) + " is not NODE.KEY, as in build.size");
         sound = false;
       } else if (read.condition.key.starts_with('$') && read.condition.key != "$status") {
-        field.refuse(shown(text) + ": the only name that begins with '$' is $status (finished or error)");
+        field.report_problem(excerpt(text) + ": the only name that begins with '$' is $status (finished or error)");
         sound = false;
       }
     } else if (test == std::end(kTests)) {
-      field.refuse("unknown field of a condition" + did_you_mean(item.key(), kNames));
+      field.report_problem("unknown field of a condition" + did_you_mean(item.key(), kNames));
       sound = false;
     } else {
       ++tests;
@@ -920,13 +926,13 @@ void read_condition(const JsonPath& at, Draft& draft) {
       // An integer beyond 64 bits is written as text.
       const std::string& written = read.condition.value;
       const bool is_large = is_json(written) && integer_beyond_64_bits(written) == written;
-      if (number && !item.value().is_number() && !is_large) sound = field.wrong("a number");
-      if (test->second == Test::exists && !item.value().is_boolean()) sound = field.wrong("true or false");
+      if (number && !item.value().is_number() && !is_large) sound = field.report_wrong_type("a number");
+      if (test->second == Test::exists && !item.value().is_boolean()) sound = field.report_wrong_type("true or false");
     }
   }
   if (tests != 1) {
-    at.refuse("has " + std::string(tests == 0 ? "no test" : "several tests") +
-              ": give one of equals, greater_than, less_than and exists");
+    at.report_problem("has " + std::string(tests == 0 ? "no test" : "several tests") +
+                      ": give one of equals, greater_than, less_than and exists");
     return;
   }
   if (sound) draft.when.push_back(std::move(read));

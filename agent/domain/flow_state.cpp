@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxAnomalies = 100;
 
-using F = Folding;
-constexpr std::array kRows = std::to_array<FoldRow>({
+using F = FlowFold;
+constexpr std::array kRows = std::to_array<FlowFoldHandler>({
     {{"started", "trigger, actor, deadline", "the run began; deadline: when its time will be over, ms"}, &F::started},
     {{"control", "verb, target, actor, comment, key, digest, payload", "a control was requested; its effects follow"},
      &F::control},
@@ -120,9 +120,9 @@ void index_links(const FlowPlan& plan, RunState& run) {
 
 }  // namespace
 
-const FoldRow* fold_row(std::string_view kind) {
+const FlowFoldHandler* fold_row(std::string_view kind) {
   const auto* row =
-      std::find_if(kRows.begin(), kRows.end(), [&](const FoldRow& each) { return each.shape.kind == kind; });
+      std::find_if(kRows.begin(), kRows.end(), [&](const FlowFoldHandler& each) { return each.shape.kind == kind; });
   return row == kRows.end() ? nullptr : row;
 }
 
@@ -146,7 +146,7 @@ std::string detail_of(const RunState& run) {
   return run.paused ? "paused" : "running";
 }
 
-bool is_unborn(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
+bool has_not_started(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
   const auto each = plan.nodes[node].each;
   if (!each) return false;
   return run.nodes[node].detail == "absent" || (plan.nodes[*each].from && run.nodes[*each].settled == 0);
@@ -162,7 +162,7 @@ Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunStat
   const auto parsed = parse_exact_json(value->second);
   if (!parsed && is_json(value->second)) return fail(parsed.error(), what);
   auto elements = parsed ? plans::elements_of(*parsed) : std::nullopt;
-  if (!elements) return fail(Code::invalid, what + " is " + shown(value->second) + ", no list and no map");
+  if (!elements) return fail(Code::invalid, what + " is " + excerpt(value->second) + ", no list and no map");
   if (elements->size() > group.places) {
     return fail(Code::invalid, what + " has " + std::to_string(elements->size()) + " elements, more than " +
                                    std::to_string(group.places) + ": give the node a larger max (at most " +
@@ -176,7 +176,7 @@ Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunStat
   return std::move(*elements);
 }
 
-RunState fresh(const FlowPlan& plan) {
+RunState initial_state(const FlowPlan& plan) {
   RunState run;
   run.nodes.resize(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
@@ -194,7 +194,7 @@ void fold(const FlowPlan& plan, RunState& run, const RunFact& fact) {
     note(run, fact, "follows revision " + std::to_string(run.revision) + ": the facts in between are lost");
   }
   run.revision = fact.revision;
-  if (const auto wrong = Folding(plan, run, fact).apply()) note(run, fact, *wrong);
+  if (const auto wrong = FlowFold(plan, run, fact).apply()) note(run, fact, *wrong);
 }
 
 std::vector<RunFactShape> run_fact_shapes() {
@@ -205,13 +205,13 @@ std::vector<RunFactShape> run_fact_shapes() {
 
 // Effects of a node's status changes on the lists of the run and on other nodes.
 
-void Folding::enter(NodeStatus status, std::string detail) {
+void FlowFold::enter(NodeStatus status, std::string detail) {
   node().status = status;
   node().detail = std::move(detail);
   node().since_ms = fact_.at_ms;
 }
 
-void Folding::leave_places(std::uint32_t i) {
+void FlowFold::remove_elements(std::uint32_t i) {
   NodeState& at = run_.nodes[i];
   for (auto* places :
        {&run_.ready, &run_.ready_own, &run_.in_flight, &run_.waiting, &run_.gated, &run_.met, &run_.to_cancel}) {
@@ -224,15 +224,15 @@ void Folding::leave_places(std::uint32_t i) {
   at.gates.clear();
 }
 
-void Folding::resolve_caller(std::uint32_t i) {
+void FlowFold::resolve_caller(std::uint32_t i) {
   if (!run_.nodes[i].routes) return;
   const std::uint32_t error_node = *planned(i).error_node;
   if (--run_.nodes[error_node].callers_open == 0 && run_.uncalled.contains(error_node)) run_.met.insert(error_node);
 }
 
-void Folding::settle(std::uint32_t i) {
+void FlowFold::settle(std::uint32_t i) {
   NodeState& at = run_.nodes[i];
-  leave_places(i);
+  remove_elements(i);
   at.settled = fact_.revision;
   if (run_.uncalled.erase(i) == 0) --run_.unsettled;
   run_.to_resolve.erase(i);
@@ -247,7 +247,7 @@ void Folding::settle(std::uint32_t i) {
 }
 
 // Places without an element settle together with their node of kind each.
-void Folding::settle_absent(std::uint32_t each, std::uint32_t count) {
+void FlowFold::settle_absent(std::uint32_t each, std::uint32_t count) {
   for (std::uint32_t i = each + 1 + count; i <= each + planned(each).places; ++i) {
     NodeState& place = run_.nodes[i];
     if (place.settled != 0 || place.status != NodeStatus::pending) continue;
@@ -260,13 +260,13 @@ void Folding::settle_absent(std::uint32_t each, std::uint32_t count) {
   }
 }
 
-void Folding::reopen_absent(std::uint32_t each) {
+void FlowFold::reopen_absent(std::uint32_t each) {
   for (std::uint32_t i = each + 1; i <= each + planned(each).places; ++i) {
     if (run_.nodes[i].settled != 0 && run_.nodes[i].detail == "absent") reopen(i);
   }
 }
 
-void Folding::reopen(std::uint32_t i) {
+void FlowFold::reopen(std::uint32_t i) {
   const PlanNode& plan = planned(i);
   NodeState& at = run_.nodes[i];
   for (const std::uint32_t dependent : plan.dependents) {
@@ -295,7 +295,7 @@ void Folding::reopen(std::uint32_t i) {
   }
 }
 
-void Folding::call(std::uint32_t on_call_node) {
+void FlowFold::call(std::uint32_t on_call_node) {
   if (run_.uncalled.erase(on_call_node) == 0) return;
   ++run_.unsettled;
   run_.nodes[on_call_node].detail = "dependencies";
@@ -303,7 +303,7 @@ void Folding::call(std::uint32_t on_call_node) {
   run_.met.insert(on_call_node);
 }
 
-void Folding::take_values() {
+void FlowFold::read_results() {
   const auto found = more_.find("values");
   if (found == more_.end() || !found->is_object()) return;
   for (const auto& item : found->items()) {
@@ -346,9 +346,9 @@ std::optional<NodeStatus> end_of(NodeStatus from, NodeEvent event) {
 
 }  // namespace
 
-Folding::Verdict Folding::node_gated() {
+FlowFold::Verdict FlowFold::node_gated() {
   const auto gates = texts(more_, "gates");
-  if (!run_.met.contains(index()) || !called() || node().detail == "gate") return wrong_here();
+  if (!run_.met.contains(index()) || !called() || node().detail == "gate") return reject_fact();
   if (gates.empty()) return "names no gate";
   enter(NodeStatus::pending, "gate");
   run_.met.erase(index());
@@ -363,11 +363,11 @@ Folding::Verdict Folding::node_gated() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::gate_opened() {
+FlowFold::Verdict FlowFold::gate_opened() {
   NodeState& at = node();
   const std::string gate = text("gate");
   const auto found = std::find(at.gates.begin(), at.gates.end(), gate);
-  if (found == at.gates.end()) return wrong_here();
+  if (found == at.gates.end()) return reject_fact();
   at.gates.erase(std::remove(at.gates.begin(), at.gates.end(), gate), at.gates.end());
   if (const Id flow = awaited_by(gate)) run_.awaited.erase({flow, index()});
   if (!at.gates.empty()) return std::nullopt;
@@ -378,9 +378,9 @@ Folding::Verdict Folding::gate_opened() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_ready() {
+FlowFold::Verdict FlowFold::node_ready() {
   const auto to = advance(node().status, NodeEvent::dependencies_met);
-  if (!to || !run_.met.contains(index()) || !called()) return wrong_here();
+  if (!to || !run_.met.contains(index()) || !called()) return reject_fact();
   run_.met.erase(index());
   enter(*to, "");
   run_.ready.insert(index());
@@ -388,17 +388,17 @@ Folding::Verdict Folding::node_ready() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_dispatched() {
+FlowFold::Verdict FlowFold::node_dispatched() {
   NodeState& at = node();
   if (planned().kind == NodeKind::each) return "is for a node that is only expanded";
-  if (at.status == NodeStatus::pending && (!run_.met.contains(index()) || !called())) return wrong_here();
+  if (at.status == NodeStatus::pending && (!run_.met.contains(index()) || !called())) return reject_fact();
   const auto ready = at.status == NodeStatus::pending ? advance(at.status, NodeEvent::dependencies_met) : at.status;
   const auto to = advance(*ready, NodeEvent::dispatch);
-  if (!to || run_.status != FlowStatus::started || (run_.stopping && !at.compensates)) return wrong_here();
+  if (!to || run_.status != FlowStatus::started || (run_.stopping && !at.compensates)) return reject_fact();
   const std::string as = text("as");
-  if (as != (planned().kind == NodeKind::job ? "queued" : word(planned().kind)))
+  if (as != (planned().kind == NodeKind::job ? "queued" : to_string(planned().kind)))
     return "is running as another kind of node";
-  leave_places(index());
+  remove_elements(index());
   enter(*to, as);
   ++at.runs;
   run_.in_flight.insert(index());
@@ -411,18 +411,18 @@ Folding::Verdict Folding::node_dispatched() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_expanded() {
+FlowFold::Verdict FlowFold::node_expanded() {
   NodeState& at = node();
   const std::uint64_t count = number("count");
   const bool open = at.status == NodeStatus::pending ? run_.met.contains(index()) : at.status == NodeStatus::ready;
-  if (planned().kind != NodeKind::each || at.settled != 0 || !open || !called()) return wrong_here();
-  if (run_.status != FlowStatus::started || run_.stopping) return wrong_here();
+  if (planned().kind != NodeKind::each || at.settled != 0 || !open || !called()) return reject_fact();
+  if (run_.status != FlowStatus::started || run_.stopping) return reject_fact();
   if (count > planned().places) return "has more elements than places";
   enter(NodeStatus::completed, "ok");
   ++at.runs;
   at.error.clear();
   at.values.clear();
-  take_values();
+  read_results();
   at.values["$status"] = "finished";
   at.result_bytes = number("bytes");
   run_.result_bytes += at.result_bytes;
@@ -432,10 +432,10 @@ Folding::Verdict Folding::node_expanded() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::child_started() {
+FlowFold::Verdict FlowFold::child_started() {
   const std::uint64_t flow = number("flow");
   if (planned().kind != NodeKind::flow || node().status != NodeStatus::dispatched || node().child != 0) {
-    return wrong_here();
+    return reject_fact();
   }
   if (flow == 0 || flow > UINT32_MAX) return "names no flow";
   node().child = static_cast<Id>(flow);
@@ -444,18 +444,18 @@ Folding::Verdict Folding::child_started() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::cancel_sent() {
-  if (run_.to_cancel.erase(index()) == 0) return wrong_here();
+FlowFold::Verdict FlowFold::cancel_sent() {
+  if (run_.to_cancel.erase(index()) == 0) return reject_fact();
   enter(node().status, "cancelling");
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_completed() {
+FlowFold::Verdict FlowFold::node_completed() {
   NodeState& at = node();
   const std::string detail = text("detail");
-  if (at.settled != 0) return wrong_here();
+  if (at.settled != 0) return reject_fact();
   if (detail == "handled") {
-    if (!run_.to_resolve.contains(index())) return wrong_here();
+    if (!run_.to_resolve.contains(index())) return reject_fact();
     enter(*advance(at.status, NodeEvent::handle), detail);
     settle(index());
     return std::nullopt;
@@ -463,11 +463,11 @@ Folding::Verdict Folding::node_completed() {
   const bool continued = detail == "continued";
   if (!continued && detail != "ok") return "names no detail of a completed node";
   const auto to = end_of(at.status, continued ? NodeEvent::fail : NodeEvent::complete);
-  if (!to || !called()) return wrong_here();
+  if (!to || !called()) return reject_fact();
   enter(continued ? *advance(*to, NodeEvent::handle) : *to, detail);
   at.error = text("error");
   at.values.clear();
-  take_values();
+  read_results();
   at.values["$status"] = continued ? "error" : "finished";
   at.result_bytes = number("bytes");
   run_.result_bytes += at.result_bytes;
@@ -477,10 +477,10 @@ Folding::Verdict Folding::node_completed() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_failed() {
+FlowFold::Verdict FlowFold::node_failed() {
   NodeState& at = node();
   const auto to = end_of(at.status, NodeEvent::fail);
-  if (!to || !called()) return wrong_here();
+  if (!to || !called()) return reject_fact();
   const std::string detail = text("detail");
   const bool route = flag("routed");
   if (route && !at.routes) return "is routed nowhere";
@@ -496,7 +496,7 @@ Folding::Verdict Folding::node_failed() {
     }
     return std::nullopt;
   }
-  leave_places(index());
+  remove_elements(index());
   call(*planned().error_node);
   resolve_caller(index());
   NodeState& taker = run_.nodes[*planned().error_node];
@@ -508,16 +508,16 @@ Folding::Verdict Folding::node_failed() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_unhandled() {
-  if (!run_.to_resolve.contains(index())) return wrong_here();
+FlowFold::Verdict FlowFold::node_unhandled() {
+  if (!run_.to_resolve.contains(index())) return reject_fact();
   settle(index());
   run_.failures.insert(index());
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_cancelled() {
+FlowFold::Verdict FlowFold::node_cancelled() {
   const auto to = advance(node().status, NodeEvent::cancel);
-  if (!to) return wrong_here();
+  if (!to) return reject_fact();
   const std::string detail = text("detail");
   if (detail != "cancelled" && detail != "skipped" && detail != "not_needed") return "names no reason";
   enter(*to, detail);
@@ -528,10 +528,10 @@ Folding::Verdict Folding::node_cancelled() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::node_retried() {
+FlowFold::Verdict FlowFold::node_retried() {
   const auto to = advance(node().status, NodeEvent::retry);
   const std::uint32_t i = index();
-  if (!to || !run_.to_retry.contains(i) || node().settled == 0) return wrong_here();
+  if (!to || !run_.to_retry.contains(i) || node().settled == 0) return reject_fact();
   run_.to_retry.erase(i);
   run_.failures.erase(i);
   reopen(i);
@@ -539,9 +539,9 @@ Folding::Verdict Folding::node_retried() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::compensating() {
-  if (!run_.stopping || run_.compensable.empty() || run_.compensable.back().second != index()) return wrong_here();
-  if (run_.unsettled != 0 || run_.status != FlowStatus::started) return wrong_here();
+FlowFold::Verdict FlowFold::compensating() {
+  if (!run_.stopping || run_.compensable.empty() || run_.compensable.back().second != index()) return reject_fact();
+  if (run_.unsettled != 0 || run_.status != FlowStatus::started) return reject_fact();
   run_.compensable.pop_back();
   node().compensated = true;
   run_.compensating = true;
@@ -566,21 +566,21 @@ bool is_outcome(std::string_view word) {
 
 }  // namespace
 
-std::string Folding::text(std::string_view name) const {
+std::string FlowFold::text(std::string_view name) const {
   const auto found = more_.find(name);
   return found != more_.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
-std::uint64_t Folding::number(std::string_view name) const {
+std::uint64_t FlowFold::number(std::string_view name) const {
   const auto found = more_.find(name);
   return found != more_.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
-bool Folding::flag(std::string_view name) const {
+bool FlowFold::flag(std::string_view name) const {
   const auto found = more_.find(name);
   return found != more_.end() && found->is_boolean() && found->get<bool>();
 }
 
-Folding::Verdict Folding::apply() {
-  const FoldRow* row = fold_row(fact_.kind);
+FlowFold::Verdict FlowFold::apply() {
+  const FlowFoldHandler* row = fold_row(fact_.kind);
   if (row == nullptr) return "is not a known kind of fact";
   if (row->shape.of_node != fact_.node.has_value()) {
     return fact_.node ? "names a node" : "names no node";
@@ -595,20 +595,20 @@ Folding::Verdict Folding::apply() {
     more_ = std::move(*parsed);
   }
   const bool after_end = fact_.kind == "control" || fact_.kind == "retried";
-  if (is_terminal(run_.status) && !after_end) return wrong_here();
+  if (is_terminal(run_.status) && !after_end) return reject_fact();
   return (this->*row->step)();
 }
 
-Folding::Verdict Folding::wrong_here() const {
-  if (!fact_.node) return "of a flow that is " + std::string(word(run_.status)) + ' ' + run_.detail;
+FlowFold::Verdict FlowFold::reject_fact() const {
+  if (!fact_.node) return "of a flow that is " + std::string(to_string(run_.status)) + ' ' + run_.detail;
   const NodeState& at = run_.nodes[index()];
   const std::string flow = is_terminal(run_.status) ? " in a flow that has ended" : "";
-  return "of node " + planned().name + ", which is " + std::string(word(at.status)) + ' ' + at.detail + flow;
+  return "of node " + planned().name + ", which is " + std::string(to_string(at.status)) + ' ' + at.detail + flow;
 }
 
-Folding::Verdict Folding::started() {
+FlowFold::Verdict FlowFold::started() {
   const auto to = advance(run_.status, RunEvent::start);
-  if (!to || run_.stopping) return wrong_here();
+  if (!to || run_.stopping) return reject_fact();
   run_.status = *to;
   run_.started_ms = fact_.at_ms;
   run_.deadline_ms = number("deadline");
@@ -616,31 +616,31 @@ Folding::Verdict Folding::started() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::control() {
+FlowFold::Verdict FlowFold::control() {
   if (const std::string key = text("key"); !key.empty()) run_.keys.emplace(key, text("digest"));
   if (text("verb") == "signal" && !text("target").empty()) run_.signals[text("target")] = text("payload");
   return std::nullopt;
 }
 
-Folding::Verdict Folding::paused() {
-  if (run_.status != FlowStatus::started || run_.paused || run_.cancelling) return wrong_here();
+FlowFold::Verdict FlowFold::paused() {
+  if (run_.status != FlowStatus::started || run_.paused || run_.cancelling) return reject_fact();
   run_.paused = true;
   refresh_detail();
   return std::nullopt;
 }
 
-Folding::Verdict Folding::resumed() {
-  if (!run_.paused) return wrong_here();
+FlowFold::Verdict FlowFold::resumed() {
+  if (!run_.paused) return reject_fact();
   run_.paused = false;
   refresh_detail();
   return std::nullopt;
 }
 
-Folding::Verdict Folding::stopping() {
+FlowFold::Verdict FlowFold::stopping() {
   const std::string outcome = text("outcome");
   if (!is_outcome(outcome)) return "names no outcome";
   const bool on_request = outcome == "cancelled" || outcome == "timeout";
-  if (on_request ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return wrong_here();
+  if (on_request ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return reject_fact();
   run_.stopping = true;
   run_.outcome = outcome;
   if (run_.error.empty()) run_.error = text("error");
@@ -658,10 +658,10 @@ Folding::Verdict Folding::stopping() {
   return std::nullopt;
 }
 
-Folding::Verdict Folding::retried() {
+FlowFold::Verdict FlowFold::retried() {
   const bool stopped = run_.stopping && (run_.outcome == "failed" || run_.outcome == "timeout");
   const bool over = run_.status == FlowStatus::error;
-  if (!stopped || run_.compensating || (run_.cancelling && !over)) return wrong_here();
+  if (!stopped || run_.compensating || (run_.cancelling && !over)) return reject_fact();
   if (over) run_.status = *advance(run_.status, RunEvent::retry);
   collect_retries();
   run_.stopping = run_.cancelling = run_.paused = false;
@@ -674,7 +674,7 @@ Folding::Verdict Folding::retried() {
 }
 
 // Collects nodes that failed or never ran, except nodes that were skipped by a decision that still holds.
-void Folding::collect_retries() {
+void FlowFold::collect_retries() {
   std::vector<std::uint32_t> found;
   const auto take = [&](std::uint32_t i) {
     if (run_.to_retry.insert(i).second) found.push_back(i);
@@ -696,13 +696,13 @@ void Folding::collect_retries() {
   }
 }
 
-Folding::Verdict Folding::ended() {
+FlowFold::Verdict FlowFold::ended() {
   const auto status = parse<FlowStatus>(text("status"));
   if (!status || !is_terminal(*status)) return "names no end";
   const auto to = advance(run_.status, *status == FlowStatus::finished ? RunEvent::finish : RunEvent::fail);
-  if (!to) return wrong_here();
+  if (!to) return reject_fact();
   if (run_.unsettled != 0 || !run_.uncalled.empty() || !run_.to_retry.empty()) return "while nodes have not settled";
-  if ((*to == FlowStatus::error) != run_.stopping) return wrong_here();
+  if ((*to == FlowStatus::error) != run_.stopping) return reject_fact();
   run_.status = *to;
   run_.detail = text("detail");
   run_.error = text("error");
@@ -726,7 +726,7 @@ bool untouched(const PlanNode& planned, const NodeState& node) {
 }
 
 json node_json(const NodeState& node) {
-  json out{{"s", word(node.status)}, {"d", node.detail}, {"t", node.since_ms}};
+  json out{{"s", to_string(node.status)}, {"d", node.detail}, {"t", node.since_ms}};
   if (!node.error.empty()) out["e"] = node.error;
   if (node.runs != 0) out["r"] = node.runs;
   if (node.until_ms != 0) out["u"] = node.until_ms;
@@ -818,7 +818,7 @@ bool flow_of(const json& from, RunState& run) {
 std::string checkpoint(const FlowPlan& plan, const RunState& run) {
   json out{{"plan", plan.hash},
            {"revision", run.revision},
-           {"status", word(run.status)},
+           {"status", to_string(run.status)},
            {"detail", run.detail},
            {"error", run.error},
            {"paused", run.paused},
@@ -884,7 +884,7 @@ void put_numbers(std::ostream& out, const char* name, const Numbers& numbers) {
 }
 
 void put_node(std::ostream& out, const PlanNode& planned, const NodeState& node) {
-  out << "node " << planned.name << ": " << word(node.status) << ' ' << node.detail << " error=" << node.error
+  out << "node " << planned.name << ": " << to_string(node.status) << ' ' << node.detail << " error=" << node.error
       << " open_needs=" << node.open_needs << " runs=" << node.runs << " until=" << node.until_ms
       << " settled=" << node.settled << " child=" << node.child << " bytes=" << node.result_bytes
       << " compensates=" << node.compensates << " compensated=" << node.compensated << " routes=" << node.routes
@@ -902,10 +902,10 @@ void put_node(std::ostream& out, const PlanNode& planned, const NodeState& node)
 
 std::string describe(const FlowPlan& plan, const RunState& run) {
   std::ostringstream out;
-  out << "flow: " << word(run.status) << ' ' << run.detail << " revision=" << run.revision << " paused=" << run.paused
-      << " stopping=" << run.stopping << " cancelling=" << run.cancelling << " compensating=" << run.compensating
-      << " outcome=" << run.outcome << " deadline=" << run.deadline_ms << " unsettled=" << run.unsettled
-      << " bytes=" << run.result_bytes << "\nerror: " << run.error << '\n';
+  out << "flow: " << to_string(run.status) << ' ' << run.detail << " revision=" << run.revision
+      << " paused=" << run.paused << " stopping=" << run.stopping << " cancelling=" << run.cancelling
+      << " compensating=" << run.compensating << " outcome=" << run.outcome << " deadline=" << run.deadline_ms
+      << " unsettled=" << run.unsettled << " bytes=" << run.result_bytes << "\nerror: " << run.error << '\n';
   for (std::size_t i = 0; i < run.nodes.size(); ++i) put_node(out, plan.nodes[i], run.nodes[i]);
   put_numbers(out, "ready", run.ready);
   put_numbers(out, "ready_own", run.ready_own);

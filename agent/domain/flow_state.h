@@ -97,13 +97,13 @@ struct RunState {
 };
 
 // Returns whether the run does not have this node, or does not have it yet.
-bool is_unborn(const FlowPlan&, const RunState&, std::uint32_t node);
+bool has_not_started(const FlowPlan&, const RunState&, std::uint32_t node);
 // Returns the elements of a node of kind each as JSON texts, from its literal list or from its source's result. Error
 // invalid: names the reason why there are none.
 Result<std::vector<std::string>> elements_of(const FlowPlan&, const RunState&, std::uint32_t node);
 
 // Returns the state before the first fact.
-RunState fresh(const FlowPlan&);
+RunState initial_state(const FlowPlan&);
 // Applies the next fact. An invalid fact (unknown kind or node, wrong order, after the end) becomes an anomaly and
 // changes only the revision. The cost depends on the node and its dependents, not on the size of the flow.
 void fold(const FlowPlan&, RunState&, const RunFact&);

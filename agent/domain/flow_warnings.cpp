@@ -43,7 +43,7 @@ void warn_of_flow(const FlowPlan& plan, const nlohmann::json& definition, const 
     if (node.kind != NodeKind::flow) continue;
     const auto child = parse_json(node.child, kMaxDefinitionBytes);
     if (!child) continue;
-    if (const PlanRead read = read_plan(*child); read.plan) warn_of_flow(*read.plan, *child, place + ".flow.", out);
+    if (const ParsedPlan read = read_plan(*child); read.plan) warn_of_flow(*read.plan, *child, place + ".flow.", out);
   }
 }
 

@@ -77,13 +77,13 @@ std::string place_of(const YAML::Mark& mark) {
 }
 
 // Input that this reader rejects. Thrown to leave the parser, and caught in this file.
-struct Refused {
+struct RejectedYaml {
   std::string message;
 };
 
-class Builder : public YAML::EventHandler {
+class YamlToJsonBuilder : public YAML::EventHandler {
  public:
-  explicit Builder(YamlText& places) : places_(places) {}
+  explicit YamlToJsonBuilder(YamlText& places) : positions_(places) {}
   json take() { return std::move(root_); }
   bool ended_quoted() const { return ended_quoted_; }  // the last text was quoted or a block scalar
 
@@ -129,20 +129,20 @@ class Builder : public YAML::EventHandler {
   };
 
   [[noreturn]] static void refuse(const YAML::Mark& mark, const std::string& why) {
-    throw Refused{place_of(mark) + why};
+    throw RejectedYaml{place_of(mark) + why};
   }
   static void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != 0) refuse(mark, "anchors (&name) are not taken: write the value out where it is used");
   }
   static void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
-    refuse(mark, "tags (" + shown(tag) + ") are not taken: write text in quotes, and all else as it is");
+    refuse(mark, "tags (" + excerpt(tag) + ") are not taken: write text in quotes, and all else as it is");
   }
 
   bool wants_key() const { return !open_.empty() && open_.back().value->is_object() && !open_.back().has_key; }
 
   void key(const YAML::Mark& mark, const std::string& text) {
     Level& level = open_.back();
-    if (level.value->contains(text)) refuse(mark, "the key " + shown(text) + " is a duplicate key of this map");
+    if (level.value->contains(text)) refuse(mark, "the key " + excerpt(text) + " is a duplicate key of this map");
     level.key = text;
     level.has_key = true;
     if (path_bytes() > kMaxValuePathBytes)
@@ -153,13 +153,13 @@ class Builder : public YAML::EventHandler {
 
   // Positions are used only in messages, so they are omitted for a text with very many long paths.
   void keep_place(const YAML::Mark& mark) {
-    if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) places_.places.emplace(path(), position(mark));
+    if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) positions_.places.emplace(path(), position(mark));
   }
   void keep_spelling(const YAML::Mark& mark, const std::string& value) {
     if ((spelling_bytes_ += path_bytes() + value.size()) > kMaxAllPathsBytes)
       refuse(mark, "numbers with a spelling of their own (1.50, 1e3) have paths of more than " +
                        std::to_string(kMaxAllPathsBytes) + " bytes together: use shorter keys, or quotes");
-    places_.spellings.emplace(path(), value);
+    positions_.spellings.emplace(path(), value);
   }
   std::size_t path_bytes() const { return open_.empty() ? 0 : open_.back().path.size() + open_.back().key.size() + 1; }
 
@@ -205,7 +205,7 @@ class Builder : public YAML::EventHandler {
     open_.push_back({value, std::move(at), {}, false});
   }
 
-  YamlText& places_;
+  YamlText& positions_;
   json root_;
   std::vector<Level> open_;
   std::size_t place_bytes_ = 0, spelling_bytes_ = 0;
@@ -213,7 +213,7 @@ class Builder : public YAML::EventHandler {
   bool ended_quoted_ = false;
 };
 
-class Ignorer : public YAML::EventHandler {
+class IgnoringEventHandler : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -232,7 +232,7 @@ void check_last_quote(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
   std::istringstream in{std::string(text)};
   YAML::Parser parser(in);
-  Ignorer nothing;
+  IgnoringEventHandler nothing;
   (void)parser.HandleNextDocument(nothing);
 }
 
@@ -251,13 +251,13 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
   try {
     std::istringstream in{std::string(text.substr(0, readable))};
     YAML::Parser parser(in);
-    Builder builder(places);
+    YamlToJsonBuilder builder(places);
     if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
     (void)parser.HandleNextDocument(builder);  // rejects a second document at its beginning
     if (builder.ended_quoted()) check_last_quote(text);
     if (readable < text.size()) return fail(Code::invalid, "line 1, column 1: is not YAML that can be read as a whole");
     return builder.take();
-  } catch (const Refused& refused) {
+  } catch (const RejectedYaml& refused) {
     return fail(Code::invalid, refused.message);
   } catch (const YAML::Exception& error) {
     return fail(Code::invalid, place_of(error.mark) + error.msg + tab_near(text, error.mark.line));

@@ -23,7 +23,7 @@ std::string lower(std::string_view text) {
 }
 
 tl::unexpected<Error> refused(std::string_view text, const std::string& why) {
-  return fail(Code::invalid, shown(text) + ": " + why);
+  return fail(Code::invalid, excerpt(text) + ": " + why);
 }
 
 const char* wrong_character(char c) {

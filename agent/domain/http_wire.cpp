@@ -18,17 +18,17 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using beast::error_code;
 
-constexpr std::size_t kMostFields = 200, kMostLengthDigits = 15, kMostOverhead = 16U << 10;
-constexpr std::uint64_t kMostChunk = 1ULL << 60;
+constexpr std::size_t kMaxFields = 200, kMaxLengthDigits = 15, kMaxOverhead = 16U << 10;
+constexpr std::uint64_t kMaxChunk = 1ULL << 60;
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 std::string_view std_view(beast::string_view text) { return {text.data(), text.size()}; }
 
 bool is_length(std::string_view text) {
-  return !text.empty() && text.size() <= kMostLengthDigits && text.find_first_not_of("0123456789") == text.npos;
+  return !text.empty() && text.size() <= kMaxLengthDigits && text.find_first_not_of("0123456789") == text.npos;
 }
 
-bool stands_once(http::field field) {
+bool occurs_once(http::field field) {
   return field == http::field::host || field == http::field::origin || field == http::field::authorization ||
          field == http::field::content_length || field == http::field::transfer_encoding;
 }
@@ -63,7 +63,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
       return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
                                                    : "this is not an HTTP/1.1 request: ") +
                                      code.message());
-    if (is_header_done() && !is_done() && bytes.size() - used > kMostOverhead)
+    if (is_header_done() && !is_done() && bytes.size() - used > kMaxOverhead)
       return fail(Code::too_large, "the chunk extensions or trailers are too long");
     // A complete line that remains is the line of the last chunk, because the library consumes the line of a chunk with
     // data. After a chunk with data, the rest begins with the line end of that data, so its length suffices.
@@ -93,12 +93,12 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
       if (!trailers_) refuse(code, "a trailer follows the chunks");
       return;
     }
-    if (fields.size() == kMostFields) return refuse(code, "there are over " + std::to_string(kMostFields) + " headers");
+    if (fields.size() == kMaxFields) return refuse(code, "there are over " + std::to_string(kMaxFields) + " headers");
     if (field == http::field::content_length && !is_length(std_view(value)))
-      return refuse(code, "Content-Length is not a number of bytes: " + shown(std_view(value)));
+      return refuse(code, "Content-Length is not a number of bytes: " + excerpt(std_view(value)));
     if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked"))
       return refuse(code, "Transfer-Encoding may be chunked alone");
-    if (stands_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
+    if (occurs_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
           return beast::iequals(beast::string_view(other.first), name);
         }))
       return refuse(code, "the header " + std::string(std_view(name)) + " occurs twice");
@@ -117,8 +117,8 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   }
   void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
     has_chunks_ = true;
-    if (size > kMostChunk) return refuse(code, "the size of a chunk is not a number of bytes");
-    if ((overhead_ += extensions.size()) > kMostOverhead)
+    if (size > kMaxChunk) return refuse(code, "the size of a chunk is not a number of bytes");
+    if ((overhead_ += extensions.size()) > kMaxOverhead)
       refuse(code, Error{Code::too_large, "the chunk extensions or trailers are too long"});
   }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& code) override {
@@ -145,7 +145,7 @@ const std::string& HttpRequestParser::method() const { return parser_->method; }
 const std::string& HttpRequestParser::target() const { return parser_->target; }
 const HttpFields& HttpRequestParser::fields() const { return parser_->fields; }
 bool HttpRequestParser::is_http_1_1() const { return parser_->http_1_1; }
-bool HttpRequestParser::keeps_alive() const { return parser_->keep_alive(); }
+bool HttpRequestParser::is_keep_alive() const { return parser_->keep_alive(); }
 
 // The library receives only complete heads, so the result does not depend on how the bytes arrive.
 Result<std::size_t> HttpRequestParser::take_head(std::string_view bytes) {

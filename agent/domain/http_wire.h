@@ -44,7 +44,7 @@ class HttpRequestParser {
   const std::string& target() const;  // never empty, without blanks and control characters
   const HttpFields& fields() const;   // fields of the head
   bool is_http_1_1() const;
-  bool keeps_alive() const;  // Returns whether the client requests a persistent connection.
+  bool is_keep_alive() const;  // Returns whether the client requests a persistent connection.
 
   // Receives the body in parts. begin() receives the length if the head declares it. An error ends the request.
   struct Body {

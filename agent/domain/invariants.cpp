@@ -108,16 +108,16 @@ Finding finding(std::string_view rule, std::string subject, const std::string& t
 namespace {
 
 using JobFixKind = JobFix::Kind;
-using JobPlace = JobFix::Place;
+using JobIndexEntry = JobFix::JobIndex;
 
 constexpr std::uint64_t kRecoveryMs = 1000;  // time after the end of a lease within which an agent recovers the job
-constexpr std::string_view kKept = "; its claim is kept as it is";
+constexpr std::string_view kClaimUnchanged = "; its claim is kept as it is";
 
-JobFix enter(JobPlace place, std::uint64_t score = 0) { return {JobFixKind::enter, place, {}, score, {}}; }
-JobFix enter(JobPlace place, std::string of) { return {JobFixKind::enter, place, std::move(of), 0, {}}; }
-JobFix leave(JobPlace place, std::string of = {}) { return {JobFixKind::leave, place, std::move(of), 0, {}}; }
-JobFix with_words(JobFixKind kind, Fields words) { return {kind, JobPlace::none, {}, 0, std::move(words)}; }
-JobFix to_queue(std::string why) { return {JobFixKind::enqueue, JobPlace::none, std::move(why), 0, {}}; }
+JobFix enter(JobIndexEntry place, std::uint64_t score = 0) { return {JobFixKind::enter, place, {}, score, {}}; }
+JobFix enter(JobIndexEntry place, std::string of) { return {JobFixKind::enter, place, std::move(of), 0, {}}; }
+JobFix leave(JobIndexEntry place, std::string of = {}) { return {JobFixKind::leave, place, std::move(of), 0, {}}; }
+JobFix with_words(JobFixKind kind, Fields words) { return {kind, JobIndexEntry::none, {}, 0, std::move(words)}; }
+JobFix to_queue(std::string why) { return {JobFixKind::enqueue, JobIndexEntry::none, std::move(why), 0, {}}; }
 
 // Returns the priority as the scripts read it: a whole number from -100 to 100, otherwise 0.
 std::string valid_priority(std::string_view text) {
@@ -127,18 +127,18 @@ std::string valid_priority(std::string_view text) {
   return std::to_string(good ? value : 0);
 }
 
-class JobJudging {
+class JobChecker {
  public:
-  explicit JobJudging(const JobSight& sight)
-      : sight_(sight),
-        job_(sight.places),
-        claim_(sight.places.claim),
-        trusted_(may_trust(sight)),
-        truth_(trusted_ ? claim_of(sight.history.folded, sight.queue) : claim_) {}
+  explicit JobChecker(const JobInspection& inspection)
+      : inspection_(inspection),
+        job_(inspection.places),
+        claim_(inspection.places.claim),
+        trusted_(may_trust(inspection)),
+        truth_(trusted_ ? claim_of(inspection.history.folded, inspection.queue) : claim_) {}
   JobVerdict run();
 
  private:
-  static bool may_trust(const JobSight&);
+  static bool may_trust(const JobInspection&);
   static std::string number(std::uint64_t value) { return std::to_string(value); }
   static std::string shown(std::string_view text) { return text.empty() ? "nothing" : std::string(text.substr(0, 80)); }
   static std::string first_of(const std::vector<std::uint64_t>& revisions) {
@@ -172,7 +172,7 @@ class JobJudging {
   void check_journal();
   void check_claim_facts();
   void check_listing();
-  void check_places(JobState);
+  void check_states(JobState);
   std::vector<JobFix> place_fixes(JobState) const;
   std::vector<JobFix> displace_fixes(JobState) const;
   void check_queued();
@@ -187,8 +187,8 @@ class JobJudging {
   void check_no_record(JobState);
   void check_record_words(JobState);
 
-  const JobSight& sight_;
-  const JobPlaces& job_;
+  const JobInspection& inspection_;
+  const JobStoreState& job_;
   const ClaimView& claim_;
   const bool trusted_;     // true: the facts are authoritative
   const ClaimView truth_;  // the state by the facts if they are trusted, otherwise the claim
@@ -197,20 +197,20 @@ class JobJudging {
 
 // Facts can be complete and still be outdated: if a revision was assigned twice, its fact belongs to an older claim. A
 // claim that lists facts of other jobs was either damaged by a client, or belongs to a step whose fact was lost.
-bool JobJudging::may_trust(const JobSight& sight) {
-  const FoldedJob& folded = sight.history.folded;
-  const ClaimView& claim = sight.places.claim;
-  if (!sight.history.has_facts()) return false;
+bool JobChecker::may_trust(const JobInspection& inspection) {
+  const FoldedJob& folded = inspection.history.folded;
+  const ClaimView& claim = inspection.places.claim;
+  if (!inspection.history.has_facts()) return false;
   if (claim.state.empty()) return true;
-  if (sight.history.problem || !sight.listing.missing.empty()) return false;
+  if (inspection.history.problem || !inspection.listing.missing.empty()) return false;
   if (!parse_job_state(claim.state)) return true;
   const bool is_newer =
-      claim.epoch > folded.epoch && field_of(sight.places.record, "epoch") == std::to_string(claim.epoch);
-  const bool differs = claim.state != word(folded.state) || claim.claim_id != folded.claim_id;
-  return !is_newer && (sight.listing.foreign.empty() || !differs);
+      claim.epoch > folded.epoch && field_of(inspection.places.record, "epoch") == std::to_string(claim.epoch);
+  const bool differs = claim.state != to_string(folded.state) || claim.claim_id != folded.claim_id;
+  return !is_newer && (inspection.listing.foreign.empty() || !differs);
 }
 
-JobVerdict JobJudging::run() {
+JobVerdict JobChecker::run() {
   if (!check_claim()) return std::move(out_);
   check_journal();
   const auto state = parse_job_state(truth_.state);
@@ -221,14 +221,14 @@ JobVerdict JobJudging::run() {
   if (*state != JobState::none && claimed("priority").empty()) {
     besides(with_words(JobFixKind::set_claim, {{"priority", valid_priority(written("priority"))}}));
   }
-  check_places(*state);
+  check_states(*state);
   check_dependencies();
   check_lease(*state);
   check_slot(*state);
   check_wait(*state);
   if (has_record() && !job_.in_jobs) {
     // A job that another client pushed and that was not read yet need not be in the index.
-    const JobFix fix = enter(JobPlace::jobs, moment_us());
+    const JobFix fix = enter(JobIndexEntry::jobs, moment_us());
     if (*state == JobState::none) {
       besides(fix);
     } else {
@@ -245,12 +245,12 @@ JobVerdict JobJudging::run() {
 }
 
 // Returns the time of the latest change in microseconds, according to the record.
-std::uint64_t JobJudging::moment_us() const {
+std::uint64_t JobChecker::moment_us() const {
   return 1000 * std::max({written_number("ended_ms"), written_number("started_ms"), written_number("queued_ms"),
                           1000 * job_.updated_s, 1000 * written_number("created_at"), std::uint64_t{1}});
 }
 
-bool JobJudging::check_claim() {
+bool JobChecker::check_claim() {
   if (job_.claim_type != "hash" && job_.claim_type != "none") {
     std::vector<JobFix> fixes{{JobFixKind::delete_claim}};
     if (trusted_) {
@@ -261,9 +261,10 @@ bool JobJudging::check_claim() {
         std::move(fixes));
     return false;
   }
-  if (claim_.state.empty() && sight_.history.has_facts()) {
+  if (claim_.state.empty() && inspection_.history.has_facts()) {
     add("claim-missing",
-        "has no claim, and " + counted(sight_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
+        "has no claim, and " +
+            count_with_noun(inspection_.history.folded.revisions.size(), "fact tells", "facts tell") + " of it",
         claim_from_facts());
     return false;
   }
@@ -272,45 +273,46 @@ bool JobJudging::check_claim() {
 
 // Returns the fields that the claim should have according to the facts. All fields of a job without a claim are empty.
 // An empty value: the facts do not determine the field.
-Fields JobJudging::wanted() const {
-  const ClaimView& says = truth_;
+Fields JobChecker::wanted() const {
+  const ClaimView& expected = truth_;
   std::string revisions;
-  for (const std::uint64_t revision : says.revisions) revisions += (revisions.empty() ? "" : " ") + number(revision);
+  for (const std::uint64_t revision : expected.revisions)
+    revisions += (revisions.empty() ? "" : " ") + number(revision);
   const auto text = [](std::uint64_t value) { return value > 0 ? number(value) : std::string(); };
-  const bool live = says.state == word(JobState::live);
-  const bool ended = says.state == word(JobState::ended);
-  return {{"state", says.state},
-          {"queue", says.queue},
-          {"claim_id", says.claim_id},
-          {"token", says.token_hash},
-          {"epoch", text(says.epoch)},
-          {"attempt", text(says.attempt)},
-          {"deliveries", says.attempt > 0 ? number(says.deliveries) : ""},
-          {"runner", text(says.runner)},
+  const bool live = expected.state == to_string(JobState::live);
+  const bool ended = expected.state == to_string(JobState::ended);
+  return {{"state", expected.state},
+          {"queue", expected.queue},
+          {"claim_id", expected.claim_id},
+          {"token", expected.token_hash},
+          {"epoch", text(expected.epoch)},
+          {"attempt", text(expected.attempt)},
+          {"deliveries", expected.attempt > 0 ? number(expected.deliveries) : ""},
+          {"runner", text(expected.runner)},
           // The claim may have lost the instance that ended the job.
-          {"instance", live ? says.instance : ""},
-          {"status", says.status},
-          {"detail", says.detail},
-          {"end", says.end_digest},
-          {"ended_ms", text(says.ended_ms)},
-          {"message", ended ? "" : says.message},  // the message has counted this end
-          {"flow", says.flow},
-          {"reason", says.reason},
-          {"lease_ms", live && claim_.lease_ms == 0 ? text(says.lease_ms) : ""},  // the owner may have changed it
+          {"instance", live ? expected.instance : ""},
+          {"status", expected.status},
+          {"detail", expected.detail},
+          {"end", expected.end_digest},
+          {"ended_ms", text(expected.ended_ms)},
+          {"message", ended ? "" : expected.message},  // the message has counted this end
+          {"flow", expected.flow},
+          {"reason", expected.reason},
+          {"lease_ms", live && claim_.lease_ms == 0 ? text(expected.lease_ms) : ""},  // the owner may have changed it
           {"revs", revisions}};
 }
 
 // Returns whether a field of the claim may be dropped although the facts do not determine it.
-bool JobJudging::may_drop(std::string_view name) const {
+bool JobChecker::may_drop(std::string_view name) const {
   static constexpr std::array<std::string_view, 5> kOfRuns{"epoch", "attempt", "deliveries", "runner", "instance"};
   if (name == "claim_id" || name == "token") return true;
-  if (name == "detail") return truth_.state == word(JobState::ended);
+  if (name == "detail") return truth_.state == to_string(JobState::ended);
   const bool never_claimed = !trusted_ || truth_.epoch == 0;
   return never_claimed && std::find(kOfRuns.begin(), kOfRuns.end(), name) != kOfRuns.end();
 }
 
 // Returns the fixes that restore a missing claim.
-std::vector<JobFix> JobJudging::claim_from_facts() const {
+std::vector<JobFix> JobChecker::claim_from_facts() const {
   Fields set;
   Fields drop;
   for (auto& [name, value] : wanted()) {
@@ -324,59 +326,62 @@ std::vector<JobFix> JobJudging::claim_from_facts() const {
   std::vector<JobFix> fixes;
   if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
   fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
-  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
+  if (truth_.state == to_string(JobState::live)) fixes.push_back({JobFixKind::lease});
   return fixes;
 }
 
 // The facts have gaps or are out of order: a new fact takes the state from the claim.
-std::vector<JobFix> JobJudging::restored() const {
+std::vector<JobFix> JobChecker::restored() const {
   if (claim_.state.empty() || !parse_job_state(claim_.state)) return {};
   JobFix fix{JobFixKind::restore};
-  for (const std::uint64_t revision : sight_.history.folded.revisions) {
+  for (const std::uint64_t revision : inspection_.history.folded.revisions) {
     fix.of += (fix.of.empty() ? "" : " ") + number(revision);
   }
   return {std::move(fix)};
 }
 
-void JobJudging::check_journal() {
-  const JobHistory& history = sight_.history;
+void JobChecker::check_journal() {
+  const JobHistory& history = inspection_.history;
   const std::vector<JobFix> kept = restored();
-  if (!sight_.listing.missing.empty()) {
+  if (!inspection_.listing.missing.empty()) {
     add("fact-missing",
-        "has a claim that lists " + first_of(sight_.listing.missing) + ", which the journal of " + shown(sight_.queue) +
-            " does not hold" + std::string(kKept),
+        "has a claim that lists " + first_of(inspection_.listing.missing) + ", which the journal of " +
+            shown(inspection_.queue) + " does not hold" + std::string(kClaimUnchanged),
         kept);
   } else if (history.problem) {
     const std::string more = history.problems > 1 ? "; " + number(history.problems - 1) + " more do not fit" : "";
     add(history.problem->rule,
-        "in the journal of " + shown(sight_.queue) + ", " + history.problem->text + more + std::string(kKept), kept);
+        "in the journal of " + shown(inspection_.queue) + ", " + history.problem->text + more +
+            std::string(kClaimUnchanged),
+        kept);
   } else {
     check_claim_facts();
   }
   check_listing();
   if (history.elsewhere != JobHistory::kNoQueue) {
-    add("fact-elsewhere", "has facts in the journal of another queue than " + shown(sight_.queue));
+    add("fact-elsewhere", "has facts in the journal of another queue than " + shown(inspection_.queue));
   }
 }
 
 // A finding never contains the token, only that it differs.
-void JobJudging::check_claim_facts() {
+void JobChecker::check_claim_facts() {
   const bool bare = truth_.state.empty();
   if (!trusted_ && !bare) {
     if (!parse_job_state(claim_.state)) return;  // has a finding of its own
     const std::string why =
-        sight_.history.has_facts() ? ", and its facts say less than it" : ", and the journal has no fact of it";
-    return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kKept), restored());
+        inspection_.history.has_facts() ? ", and its facts say less than it" : ", and the journal has no fact of it";
+    return add("claim-facts", "has a claim in state " + shown(claim_.state) + why + std::string(kClaimUnchanged),
+               restored());
   }
   std::string differences;
   Fields set;
   Fields drop;
-  for (const auto& [name, says] : wanted()) {
-    const std::string should = bare ? "" : says;
+  for (const auto& [name, expected] : wanted()) {
+    const std::string should = bare ? "" : expected;
     const std::string_view is = claimed(name);
     std::uint64_t value = 0;
-    const bool says_something = !is.empty() && !(parse_u64(is, value) && value == 0);
-    if (name == "revs" || is == should || (should.empty() && (!may_drop(name) || !says_something))) continue;
+    const bool has_content = !is.empty() && !(parse_u64(is, value) && value == 0);
+    if (name == "revs" || is == should || (should.empty() && (!may_drop(name) || !has_content))) continue;
     const bool hidden = name == "token";
     differences += (differences.empty() ? "" : "; ") + name + ' ' + (hidden ? "another" : shown(is)) +
                    ", its facts say " + (hidden ? "one" : shown(should));
@@ -386,37 +391,37 @@ void JobJudging::check_claim_facts() {
   std::vector<JobFix> fixes;
   if (!drop.empty()) fixes.push_back(with_words(JobFixKind::drop_claim, std::move(drop)));
   if (!set.empty()) fixes.push_back(with_words(JobFixKind::set_claim, std::move(set)));
-  if (truth_.state == word(JobState::live)) fixes.push_back({JobFixKind::lease});
+  if (truth_.state == to_string(JobState::live)) fixes.push_back({JobFixKind::lease});
   add("claim-facts", "has a claim with " + differences, std::move(fixes));
 }
 
 // Checks the list of facts in the claim. If the facts are not trusted, the fact that restores the claim gives it a new
 // list.
-void JobJudging::check_listing() {
+void JobChecker::check_listing() {
   std::vector<JobFix> fixes;
   const Fields should = trusted_ ? wanted() : Fields{};
   const std::string_view revisions = field_of(should, "revs");
   if (trusted_ && claimed("revs") != revisions) {
     fixes.push_back(with_words(JobFixKind::set_claim, {{"revs", std::string(revisions)}}));
-  } else if (claim_.state.empty() && !sight_.listing.foreign.empty()) {
+  } else if (claim_.state.empty() && !inspection_.listing.foreign.empty()) {
     fixes.push_back(with_words(JobFixKind::drop_claim, {{"revs", ""}}));
   }
-  if (!sight_.listing.foreign.empty()) {
-    add("claim-facts", "has a claim that lists " + first_of(sight_.listing.foreign) + ", no fact of it", fixes);
+  if (!inspection_.listing.foreign.empty()) {
+    add("claim-facts", "has a claim that lists " + first_of(inspection_.listing.foreign) + ", no fact of it", fixes);
   }
-  if (!sight_.listing.unlisted.empty()) {
+  if (!inspection_.listing.unlisted.empty()) {
     add("fact-unlisted",
-        "has a claim that does not list " + first_of(sight_.listing.unlisted) + " of the journal of " +
-            shown(sight_.queue),
+        "has a claim that does not list " + first_of(inspection_.listing.unlisted) + " of the journal of " +
+            shown(inspection_.queue),
         fixes);
   }
-  if (!fixes.empty() && sight_.listing.foreign.empty() && sight_.listing.unlisted.empty()) {
+  if (!fixes.empty() && inspection_.listing.foreign.empty() && inspection_.listing.unlisted.empty()) {
     add("claim-facts", "has a claim that lists its facts as " + shown(claimed("revs")), fixes);
   }
 }
 
 // Checks that the job is in the index of its state and in no other. check_entries() checks the lists of queues.
-void JobJudging::check_places(JobState state) {
+void JobChecker::check_states(JobState state) {
   struct Where {
     JobState state;
     bool there;
@@ -433,16 +438,17 @@ void JobJudging::check_places(JobState state) {
   for (const Where& place : places) {
     const bool should = place.state == state;
     if (should && !place.there) {
-      add("no-place", "is " + std::string(word(state)) + " and not in " + std::string(place.name), place_fixes(state));
+      add("no-place", "is " + std::string(to_string(state)) + " and not in " + std::string(place.name),
+          place_fixes(state));
     }
     if (!should && place.there) {
-      add("two-places", "is " + shown(word(state)) + " and also in " + std::string(place.name),
+      add("two-places", "is " + shown(to_string(state)) + " and also in " + std::string(place.name),
           displace_fixes(place.state));
     }
   }
   if (job_.in_priority && state != JobState::queued) {
-    add("two-places", "is " + shown(word(state)) + " and also prioritised in " + shown(sight_.queue),
-        {leave(JobPlace::priority, sight_.queue)});
+    add("two-places", "is " + shown(to_string(state)) + " and also prioritised in " + shown(inspection_.queue),
+        {leave(JobIndexEntry::priority, inspection_.queue)});
   }
   if (state == JobState::queued) check_queued();
   if (state == JobState::held && job_.slot_free && has_record()) {
@@ -451,18 +457,18 @@ void JobJudging::check_places(JobState state) {
 }
 
 // Returns the fixes that add the job to the index of its state.
-std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
+std::vector<JobFix> JobChecker::place_fixes(JobState state) const {
   switch (state) {
     case JobState::delayed:
-      return {enter(JobPlace::delayed, std::max<std::uint64_t>(sight_.history.folded.due_ms, 1))};
+      return {enter(JobIndexEntry::delayed, std::max<std::uint64_t>(inspection_.history.folded.due_ms, 1))};
     case JobState::prerequisites:
-      return {enter(JobPlace::prerequisites, job_.now_ms)};
+      return {enter(JobIndexEntry::prerequisites, job_.now_ms)};
     case JobState::ended:
-      return {enter(JobPlace::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
+      return {enter(JobIndexEntry::ended, std::max<std::uint64_t>(truth_.ended_ms, 1))};
     case JobState::held: {
       const std::string key(written("concurrency_key"));
       if (!job_.limited) return {};  // no key holds it: its slot is free
-      return {with_words(JobFixKind::set_claim, {{"held", key}}), enter(JobPlace::held, key)};
+      return {with_words(JobFixKind::set_claim, {{"held", key}}), enter(JobIndexEntry::held, key)};
     }
     default:
       return {};  // for waiting: see check_dependencies()
@@ -470,49 +476,50 @@ std::vector<JobFix> JobJudging::place_fixes(JobState state) const {
 }
 
 // Returns the fixes that remove the job from the index of a state.
-std::vector<JobFix> JobJudging::displace_fixes(JobState state) const {
+std::vector<JobFix> JobChecker::displace_fixes(JobState state) const {
   std::vector<JobFix> fixes;
-  if (state == JobState::delayed) fixes.push_back(leave(JobPlace::delayed));
-  if (state == JobState::prerequisites) fixes.push_back(leave(JobPlace::prerequisites));
-  if (state == JobState::ended) fixes.push_back(leave(JobPlace::ended));
+  if (state == JobState::delayed) fixes.push_back(leave(JobIndexEntry::delayed));
+  if (state == JobState::prerequisites) fixes.push_back(leave(JobIndexEntry::prerequisites));
+  if (state == JobState::ended) fixes.push_back(leave(JobIndexEntry::ended));
   if (state == JobState::waiting) {
-    for (const std::string& dep : job_.waits_for) fixes.push_back(leave(JobPlace::waits, dep));
+    for (const std::string& dep : job_.waits_for) fixes.push_back(leave(JobIndexEntry::waits, dep));
   }
   if (state == JobState::held) {
-    for (const std::string& key : job_.held_by) fixes.push_back(leave(JobPlace::held, key));
+    for (const std::string& key : job_.held_by) fixes.push_back(leave(JobIndexEntry::held, key));
   }
   return fixes;
 }
 
-void JobJudging::check_queued() {
-  const std::uint32_t entries = sight_.in_queue.value_or(1);
+void JobChecker::check_queued() {
+  const std::uint32_t entries = inspection_.in_queue.value_or(1);
   const bool prioritised = has_priority();
   if (!job_.in_priority && !job_.missing && entries == 0) {
-    add("no-place", "is queued and not in " + shown(sight_.queue),
-        {enter(prioritised ? JobPlace::priority : JobPlace::queue, sight_.queue)});
+    add("no-place", "is queued and not in " + shown(inspection_.queue),
+        {enter(prioritised ? JobIndexEntry::priority : JobIndexEntry::queue, inspection_.queue)});
   }
   if (job_.in_priority && !prioritised) {
-    std::vector<JobFix> fixes{leave(JobPlace::priority, sight_.queue)};
-    if (entries == 0) fixes.insert(fixes.begin(), enter(JobPlace::queue, sight_.queue));
-    add("entry-second", "has no priority and is prioritised in " + shown(sight_.queue), std::move(fixes));
+    std::vector<JobFix> fixes{leave(JobIndexEntry::priority, inspection_.queue)};
+    if (entries == 0) fixes.insert(fixes.begin(), enter(JobIndexEntry::queue, inspection_.queue));
+    add("entry-second", "has no priority and is prioritised in " + shown(inspection_.queue), std::move(fixes));
   }
-  if (prioritised && !job_.in_priority && sight_.in_queue.value_or(0) > 0) {  // the job runs, but not by its priority
-    besides(enter(JobPlace::priority, sight_.queue));
-    besides(leave(JobPlace::queue, sight_.queue));
+  if (prioritised && !job_.in_priority &&
+      inspection_.in_queue.value_or(0) > 0) {  // the job runs, but not by its priority
+    besides(enter(JobIndexEntry::priority, inspection_.queue));
+    besides(leave(JobIndexEntry::queue, inspection_.queue));
   }
 }
 
-// Checks dependencies. Needs a complete inspection of the job (JobPlaces::seen).
-void JobJudging::check_dependencies() {
-  const bool waits = claim_.state == word(JobState::waiting) && truth_.state == claim_.state && !job_.seen.empty();
+// Checks dependencies. Needs a complete inspection of the job (JobStoreState::seen).
+void JobChecker::check_dependencies() {
+  const bool waits = claim_.state == to_string(JobState::waiting) && truth_.state == claim_.state && !job_.seen.empty();
   if (!waits || !has_record()) return;
-  const JobPlaces::Dependency* over = nullptr;
+  const JobStoreState::Dependency* over = nullptr;
   std::vector<JobFix> fixes;
   bool open = false;
-  for (const JobPlaces::Dependency& dep : job_.dependencies) {
+  for (const JobStoreState::Dependency& dep : job_.dependencies) {
     if (dep.ended && dep.waited) {
       if (over == nullptr) over = &dep;
-      fixes.push_back(leave(JobPlace::waits, dep.job));
+      fixes.push_back(leave(JobIndexEntry::waits, dep.job));
     }
     open = open || (dep.asked && !dep.ended);
   }
@@ -522,17 +529,18 @@ void JobJudging::check_dependencies() {
   } else if (!open) {
     add("waiting-ended", "waits, but all its dependencies have ended, so it is never released", fixes);
   }
-  for (const JobPlaces::Dependency& dep : job_.dependencies) {
+  for (const JobStoreState::Dependency& dep : job_.dependencies) {
     if (!dep.asked || dep.ended || (dep.waited && dep.wakes)) continue;
     add("no-place", "is waiting, but no index entry says that it waits for " + dep.job,
-        {enter(JobPlace::waits, dep.job)});
+        {enter(JobIndexEntry::waits, dep.job)});
   }
 }
 
-void JobJudging::check_lease(JobState state) {
+void JobChecker::check_lease(JobState state) {
   if (state != JobState::live) {
     if (job_.lease_until_ms) {
-      add("lease-index", "is " + shown(word(state)) + " and is in the index of leases", {leave(JobPlace::leases)});
+      add("lease-index", "is " + shown(to_string(state)) + " and is in the index of leases",
+          {leave(JobIndexEntry::leases)});
     }
     return;
   }
@@ -549,22 +557,22 @@ void JobJudging::check_lease(JobState state) {
   }
 }
 
-void JobJudging::check_slot(JobState state) {
+void JobChecker::check_slot(JobState state) {
   if (state == JobState::live) return check_own_slot();
   const JobFix forget = with_words(JobFixKind::drop_claim, {{"ckey", ""}});
   std::vector<JobFix> fixes;
-  for (const std::string& key : job_.slots) fixes.push_back(leave(JobPlace::slots, key));
+  for (const std::string& key : job_.slots) fixes.push_back(leave(JobIndexEntry::slots, key));
   const bool noted = has_record() && !claimed("ckey").empty();
   if (noted) fixes.push_back(forget);
   if (fixes.empty()) return;
   add("slot-stray",
-      "is " + shown(word(state)) + " and occupies a slot of " +
+      "is " + shown(to_string(state)) + " and occupies a slot of " +
           (job_.slots.empty() ? shown(claimed("ckey")) + " by its claim" : "its concurrency key"),
       std::move(fixes));
 }
 
 // A live job must have the slot of the key that its record names, and no other slot.
-void JobJudging::check_own_slot() {
+void JobChecker::check_own_slot() {
   const std::string noted(claimed("ckey"));
   const std::string key = !has_record() ? noted : job_.limited ? std::string(written("concurrency_key")) : "";
   const auto takes = [&](const std::string& each) {
@@ -574,19 +582,19 @@ void JobJudging::check_own_slot() {
                                   : with_words(JobFixKind::set_claim, {{"ckey", key}});
   if (!noted.empty() && noted != key) {
     std::vector<JobFix> fixes{note};
-    if (takes(noted)) fixes.push_back(leave(JobPlace::slots, noted));
+    if (takes(noted)) fixes.push_back(leave(JobIndexEntry::slots, noted));
     add("slot-stray", "runs, and its claim occupies a slot of " + shown(noted), std::move(fixes));
   }
   if (key.empty()) return;
   if (!takes(key)) {
     return add("slot-missing", "runs without a slot of its concurrency key " + shown(key),
-               {enter(JobPlace::slots, key), note});
+               {enter(JobIndexEntry::slots, key), note});
   }
   if (noted.empty()) besides(note);
 }
 
 // Checks the index of jobs whose first run must start within queue_timeout_ms.
-void JobJudging::check_wait(JobState state) {
+void JobChecker::check_wait(JobState state) {
   const std::uint64_t wait = written_number("queue_timeout_ms");
   const bool never_ran = truth_.attempt <= 1 && truth_.deliveries == 0;
   const bool runs_later =
@@ -595,43 +603,44 @@ void JobJudging::check_wait(JobState state) {
   const JobFix note = with_words(JobFixKind::set_claim, {{"overdue", "1"}});
   if (limited && !job_.wait_until_ms) {
     const std::uint64_t from = std::max(written_number("queued_ms"), written_number("run_at_ms"));
-    add("wait-unwatched", "is " + shown(word(state)) + " and its time limit of waiting is not enforced",
-        {enter(JobPlace::overdue, from + wait), note});
+    add("wait-unwatched", "is " + shown(to_string(state)) + " and its time limit of waiting is not enforced",
+        {enter(JobIndexEntry::overdue, from + wait), note});
   } else if (limited && claimed("overdue").empty()) {
     besides(note);
   } else if (!limited && job_.wait_until_ms && (state != JobState::none || wait == 0)) {
-    add("wait-unwatched", "is " + shown(word(state)) + " and is in the index of limited waits",
-        {leave(JobPlace::overdue)});
+    add("wait-unwatched", "is " + shown(to_string(state)) + " and is in the index of limited waits",
+        {leave(JobIndexEntry::overdue)});
   }
 }
 
-void JobJudging::check_entries(JobState state) {
-  const std::uint32_t entries = sight_.in_queue.value_or(0);
+void JobChecker::check_entries(JobState state) {
+  const std::uint32_t entries = inspection_.in_queue.value_or(0);
   const bool bare_end = state == JobState::none && has_ended(job_);
   const bool dropped = (state != JobState::queued && state != JobState::none) || bare_end;
   if (dropped && entries > 0 && !claim_.leftover) {
     std::vector<JobFix> fixes;
-    if (!bare_end) fixes.push_back(leave(JobPlace::queue, sight_.queue));
+    if (!bare_end) fixes.push_back(leave(JobIndexEntry::queue, inspection_.queue));
     add("entry-second",
-        "is " + (bare_end ? std::string("over") : shown(word(state))) + " and is in " + shown(sight_.queue) +
+        "is " + (bare_end ? std::string("over") : shown(to_string(state))) + " and is in " + shown(inspection_.queue) +
             ": a client pushed it once more; the entry will be dropped",
         std::move(fixes));
   }
   if (!dropped && (entries > 1 || (entries == 1 && job_.in_priority))) {
-    add("entry-second", "is in " + shown(sight_.queue) + " more than once: it runs once");
+    add("entry-second", "is in " + shown(inspection_.queue) + " more than once: it runs once");
   }
-  if (state != JobState::none && sight_.other_entries) {
+  if (state != JobState::none && inspection_.other_entries) {
     add("entry-second",
-        "belongs to " + shown(sight_.queue) + " and is in another queue too: that entry will be dropped");
+        "belongs to " + shown(inspection_.queue) + " and is in another queue too: that entry will be dropped");
   }
 }
 
 // Checks a job that another client pushed and that was not claimed yet. It has only a record.
-void JobJudging::check_bare() {
+void JobChecker::check_bare() {
   const std::string_view status = written("status");
-  const bool queued = sight_.in_queue.value_or(1) > 0 || sight_.other_entries || job_.missing || job_.in_priority;
+  const bool queued =
+      inspection_.in_queue.value_or(1) > 0 || inspection_.other_entries || job_.missing || job_.in_priority;
   if (job_.record_type == "none") {
-    if (sight_.in_queue.value_or(0) > 0 || sight_.other_entries) {
+    if (inspection_.in_queue.value_or(0) > 0 || inspection_.other_entries) {
       add("entry-stray", "is queued and has no record: a dead letter, unless it is written before it is taken");
     }
     return;
@@ -642,10 +651,10 @@ void JobJudging::check_bare() {
   }
   // The job may be in another queue than that of its script type: an agent that serves that queue will claim it.
   std::vector<JobFix> fixes;
-  if (status != word(JobStatus::dispatched) && !sight_.other_entries) {
-    fixes.push_back(with_words(JobFixKind::set_record, {{"status", std::string(word(JobStatus::dispatched))}}));
+  if (status != to_string(JobStatus::dispatched) && !inspection_.other_entries) {
+    fixes.push_back(with_words(JobFixKind::set_record, {{"status", std::string(to_string(JobStatus::dispatched))}}));
   }
-  if (!queued) fixes.push_back(enter(JobPlace::queue, sight_.queue));
+  if (!queued) fixes.push_back(enter(JobIndexEntry::queue, inspection_.queue));
   if (status == "started") {
     add("started-unclaimed", "has a record with the status started and no claim", std::move(fixes));
   } else if (!queued) {
@@ -659,11 +668,11 @@ void JobJudging::check_bare() {
   }
 }
 
-void JobJudging::check_record(JobState state) {
+void JobChecker::check_record(JobState state) {
   if (job_.record_type == "none") return check_no_record(state);
   if (job_.record_type != "hash") {
     return add("record-type", "is a " + shown(job_.record_type) + ": another client wrote it",
-               job_.in_jobs ? std::vector<JobFix>{leave(JobPlace::jobs)} : std::vector<JobFix>{});
+               job_.in_jobs ? std::vector<JobFix>{leave(JobIndexEntry::jobs)} : std::vector<JobFix>{});
   }
   std::uint64_t epoch = 0;
   if (parse_u64(written("epoch"), epoch) && epoch > truth_.epoch) {
@@ -679,28 +688,29 @@ void JobJudging::check_record(JobState state) {
 }
 
 // Checks a job whose record was deleted. The owner of a live job writes the record again.
-void JobJudging::check_no_record(JobState state) {
+void JobChecker::check_no_record(JobState state) {
   std::vector<JobFix> fixes;
-  if (job_.in_jobs) fixes.push_back(leave(JobPlace::jobs));
+  if (job_.in_jobs) fixes.push_back(leave(JobIndexEntry::jobs));
   if (state == JobState::ended && fixes.empty()) return;
   if (state != JobState::ended && state != JobState::live) {
-    fixes = {{JobFixKind::finish, JobPlace::none, "its record was deleted", 0, {}}};
+    fixes = {{JobFixKind::finish, JobIndexEntry::none, "its record was deleted", 0, {}}};
   }
-  add("record-gone", "is " + std::string(word(state)) + " and its record was deleted", std::move(fixes));
+  add("record-gone", "is " + std::string(to_string(state)) + " and its record was deleted", std::move(fixes));
 }
 
 // Checks status and detail, which other clients read.
-void JobJudging::check_record_words(JobState state) {
+void JobChecker::check_record_words(JobState state) {
   const std::string_view status = written("status");
   const std::string_view detail = written("detail");
   const bool ended = state == JobState::ended;
-  const std::string should(word(status_of(state, parse<JobStatus>(truth_.status).value_or(JobStatus::error))));
+  const std::string should(to_string(status_of(state, parse<JobStatus>(truth_.status).value_or(JobStatus::error))));
   if (status == should && (!ended || detail == truth_.detail)) return;
   Fields words{{"status", should}};
   if (ended) words.emplace_back("detail", truth_.detail);
   const std::vector<JobFix> fixes{with_words(JobFixKind::set_record, std::move(words))};
   if (status == "started" && state != JobState::live) {
-    return add("started-unclaimed", "has a record with the status started, but is " + std::string(word(state)), fixes);
+    return add("started-unclaimed", "has a record with the status started, but is " + std::string(to_string(state)),
+               fixes);
   }
   add("record-words",
       "has a record with the status " + shown(status) + ' ' + shown(detail) + "; its claim decides: " + should + ' ' +
@@ -719,15 +729,15 @@ bool is_of_claim(const JobFix& fix) { return rank_of(fix) <= 1 || fix.kind == Jo
 
 }  // namespace
 
-JobVerdict judge(const JobSight& sight) { return JobJudging(sight).run(); }
+JobVerdict check_invariants(const JobInspection& inspection) { return JobChecker(inspection).run(); }
 
-JobMending mending_of(const JobVerdict& verdict) {
+JobRepairPlan repair_plan(const JobVerdict& verdict) {
   const auto any = [](const JobFinding& each, auto is) {
     return std::any_of(each.fixes.begin(), each.fixes.end(), is);
   };
   const auto on = std::find_if(verdict.findings.begin(), verdict.findings.end(),
                                [&](const JobFinding& each) { return any(each, sends_on); });
-  JobMending out;
+  JobRepairPlan out;
   const auto take = [&](const std::vector<JobFix>& fixes) {
     for (const JobFix& fix : fixes) {
       if (std::find(out.fixes.begin(), out.fixes.end(), fix) == out.fixes.end()) out.fixes.push_back(fix);
@@ -749,7 +759,7 @@ JobMending mending_of(const JobVerdict& verdict) {
   return out;
 }
 
-std::vector<MessageFinding> judge(const MessagePlaces& message) {
+std::vector<MessageFinding> check_invariants(const MessageStoreState& message) {
   std::vector<MessageFinding> findings;
   const auto is = [&](std::string_view name, std::string_view value) { return field_of(message.mark, name) == value; };
   const auto has = [&](std::string_view name) { return !field_of(message.mark, name).empty(); };
@@ -783,22 +793,22 @@ std::vector<MessageFinding> judge(const MessagePlaces& message) {
   return findings;
 }
 
-std::string slot_key(const JobPlaces& job) {
+std::string slot_key(const JobStoreState& job) {
   const auto state = parse_job_state(job.claim.state);
   if (state == JobState::live && !job.claim.concurrency_key.empty()) return job.claim.concurrency_key;
   if (state == JobState::held && job.held && !job.held_by.empty()) return job.held_by.front();
   return std::string(field_of(job.record, "concurrency_key"));
 }
 
-bool has_ended(const JobPlaces& job) {
-  if (!job.claim.state.empty()) return job.claim.state == word(JobState::ended);
+bool has_ended(const JobStoreState& job) {
+  if (!job.claim.state.empty()) return job.claim.state == to_string(JobState::ended);
   const auto status = parse<JobStatus>(field_of(job.record, "status"));
   return status && is_terminal(*status);
 }
 
 namespace {
 
-bool was_ended(const FlowSight& sight) { return flow_state_before(sight) == "ended"; }
+bool was_ended(const FlowInspection& inspection) { return flow_state_before(inspection) == "ended"; }
 
 // Returns whether all revisions in the range are present.
 bool has_all(const std::vector<RunFact>& facts, std::uint64_t from, std::uint64_t to) {
@@ -812,47 +822,50 @@ bool has_all(const std::vector<RunFact>& facts, std::uint64_t from, std::uint64_
 
 }  // namespace
 
-std::string flow_state_before(const FlowSight& sight) {
-  if (!sight.places.state.empty()) return sight.places.state;
-  if (sight.record && field_of(*sight.record, "detail") == "creating") return "creating";
-  const auto status = parse<FlowStatus>(sight.record ? field_of(*sight.record, "status") : "");
+std::string flow_state_before(const FlowInspection& inspection) {
+  if (!inspection.places.state.empty()) return inspection.places.state;
+  if (inspection.record && field_of(*inspection.record, "detail") == "creating") return "creating";
+  const auto status = parse<FlowStatus>(inspection.record ? field_of(*inspection.record, "status") : "");
   if (status == FlowStatus::started) return "active";
   return status && is_terminal(*status) ? "ended" : "new";
 }
 
-FoldedRun fold_run(const FlowSight& sight) {
-  const FlowPlan& plan = *sight.plan;
-  FoldedRun out;
-  const std::uint64_t at = sight.checkpoint.empty() ? 0 : sight.checkpoint_at;
-  auto restored = at == 0 ? std::nullopt : restore(plan, sight.checkpoint);
-  const bool stands = restored && restored->revision == at && at <= sight.revision;
-  out.lacks_history = stands && !has_all(sight.facts, 1, at) && has_all(sight.facts, at + 1, sight.revision);
-  out.state = out.lacks_history ? std::move(*restored) : fresh(plan);
-  for (const RunFact& fact : sight.facts) {
+FoldedFlow fold_run(const FlowInspection& inspection) {
+  const FlowPlan& plan = *inspection.plan;
+  FoldedFlow out;
+  const std::uint64_t at = inspection.checkpoint.empty() ? 0 : inspection.checkpoint_at;
+  auto restored = at == 0 ? std::nullopt : restore(plan, inspection.checkpoint);
+  const bool stands = restored && restored->revision == at && at <= inspection.revision;
+  out.lacks_history =
+      stands && !has_all(inspection.facts, 1, at) && has_all(inspection.facts, at + 1, inspection.revision);
+  out.state = out.lacks_history ? std::move(*restored) : initial_state(plan);
+  for (const RunFact& fact : inspection.facts) {
     if (!out.lacks_history || fact.revision > at) fold(plan, out.state, fact);
   }
-  out.is_lost = sight.revision == 0 && flow_state_before(sight) != "new" && flow_state_before(sight) != "creating";
+  out.is_lost =
+      inspection.revision == 0 && flow_state_before(inspection) != "new" && flow_state_before(inspection) != "creating";
   return out;
 }
 
 namespace {
 
 using FixKind = FlowFix::Kind;
-using FlowWhere = FlowFix::Place;
+using FlowWhere = FlowFix::FlowIndex;
 
 FlowFix enter_flow(FlowWhere place) { return {FixKind::enter, place, {}, {}}; }
 FlowFix leave_flow(FlowWhere place) { return {FixKind::leave, place, {}, {}}; }
 
-class FlowJudging {
+class FlowChecker {
  public:
-  explicit FlowJudging(const FlowSight& sight) : sight_(sight), creating_(flow_state_before(sight) == "creating") {}
-  FlowJudging(const FlowJudging&) = delete;
-  FlowJudging& operator=(const FlowJudging&) = delete;
+  explicit FlowChecker(const FlowInspection& inspection)
+      : inspection_(inspection), creating_(flow_state_before(inspection) == "creating") {}
+  FlowChecker(const FlowChecker&) = delete;
+  FlowChecker& operator=(const FlowChecker&) = delete;
   std::vector<FlowFinding> run();
 
  private:
   void add(std::string_view rule, const std::string& text, std::vector<FlowFix> fixes = {}) {
-    findings_.push_back(flow_finding(rule, sight_.flow, text, std::move(fixes)));
+    findings_.push_back(flow_finding(rule, inspection_.flow, text, std::move(fixes)));
   }
   void check_journal();
   void check_checkpoint();
@@ -866,26 +879,26 @@ class FlowJudging {
   void check_mark();
   void check_awaited();
 
-  const FlowSight& sight_;
+  const FlowInspection& inspection_;
   const bool creating_;
-  FoldedRun run_;
+  FoldedFlow run_;
   RunState& state_ = run_.state;
   std::string should_;  // the state that its mark should have
   bool again_ = false;  // a job must be dispatched again
   std::vector<FlowFinding> findings_;
 };
 
-std::vector<FlowFinding> FlowJudging::run() {
-  if (!creating_) run_ = fold_run(sight_);
+std::vector<FlowFinding> FlowChecker::run() {
+  if (!creating_) run_ = fold_run(inspection_);
   check_journal();
   if (!creating_) {
     check_checkpoint();
     if (!state_.anomalies.empty()) {
-      add("flow-fact", state_.anomalies.front() + and_more(state_.anomalies.size()));
+      add("flow-fact", state_.anomalies.front() + append_more_count(state_.anomalies.size()));
     }
   }
-  const bool has_ended = sight_.revision == 0 ? was_ended(sight_) : is_terminal(state_.status);
-  should_ = creating_ ? "creating" : has_ended ? "ended" : sight_.revision == 0 ? "new" : "active";
+  const bool has_ended = inspection_.revision == 0 ? was_ended(inspection_) : is_terminal(state_.status);
+  should_ = creating_ ? "creating" : has_ended ? "ended" : inspection_.revision == 0 ? "new" : "active";
   check_mark();
   check_index();
   if (!creating_) {
@@ -897,63 +910,64 @@ std::vector<FlowFinding> FlowJudging::run() {
   return std::move(findings_);
 }
 
-void FlowJudging::check_journal() {
+void FlowChecker::check_journal() {
   std::vector<FlowFix> fixes;
-  if (sight_.places.deaf) fixes.push_back(leave_flow(FlowWhere::events));
-  const std::string trouble =
-      sight_.anomalies.empty() ? "" : sight_.anomalies.front() + and_more(sight_.anomalies.size());
+  if (inspection_.places.deaf) fixes.push_back(leave_flow(FlowWhere::events));
+  const std::string trouble = inspection_.anomalies.empty()
+                                  ? ""
+                                  : inspection_.anomalies.front() + append_more_count(inspection_.anomalies.size());
   if (run_.lacks_history) {
     add("flow-history", "resumes from its checkpoint, since older facts are missing: " + trouble);
-  } else if (run_.is_lost && was_ended(sight_)) {
+  } else if (run_.is_lost && was_ended(inspection_)) {
     add("flow-history", "has ended, and its journal is missing: only its record has its end");
-  } else if (run_.is_lost && sight_.revision == 0) {
-    const std::string start = "`mycojobs flow start " + std::to_string(sight_.flow) + "`";
+  } else if (run_.is_lost && inspection_.revision == 0) {
+    const std::string start = "`mycojobs flow start " + std::to_string(inspection_.flow) + "`";
     add("flow-journal", "has lost its journal and has no checkpoint: its run restarts from the beginning; " + start +
                             " starts it again with the ends of its jobs, and requests approvals and signals again");
   } else if (!trouble.empty()) {
     add("flow-journal", ": " + trouble, fixes);
     return;
   }
-  if (sight_.places.deaf)
+  if (inspection_.places.deaf)
     add("flow-journal", "cannot receive events of its jobs: another client wrote to the key of its events",
         std::move(fixes));
 }
 
 // The checkpoint and the facts after it must give the same state as all facts.
-void FlowJudging::check_checkpoint() {
-  if (sight_.checkpoint.empty() || run_.lacks_history) return;
-  const FlowPlan& plan = *sight_.plan;
-  auto restored = restore(plan, sight_.checkpoint);
+void FlowChecker::check_checkpoint() {
+  if (inspection_.checkpoint.empty() || run_.lacks_history) return;
+  const FlowPlan& plan = *inspection_.plan;
+  auto restored = restore(plan, inspection_.checkpoint);
   const bool readable = restored.has_value();
-  bool same = readable && restored->revision == sight_.checkpoint_at;
+  bool same = readable && restored->revision == inspection_.checkpoint_at;
   if (same) {
-    for (const RunFact& fact : sight_.facts) {
+    for (const RunFact& fact : inspection_.facts) {
       if (fact.revision > restored->revision) fold(plan, *restored, fact);
     }
     same = describe(plan, *restored) == describe(plan, state_);
   }
-  if (same || sight_.checkpoint_moved) return;
+  if (same || inspection_.checkpoint_moved) return;
   add("flow-checkpoint",
-      "has a checkpoint of revision " + std::to_string(sight_.checkpoint_at) +
+      "has a checkpoint of revision " + std::to_string(inspection_.checkpoint_at) +
           (readable ? " that differs from the facts" : " that cannot be read"),
       {leave_flow(FlowWhere::checkpoint)});
 }
 
-void FlowJudging::check_mark() {
-  if (!sight_.places.state.empty()) return;
-  Fields words = sight_.lost_mark;
+void FlowChecker::check_mark() {
+  if (!inspection_.places.state.empty()) return;
+  Fields words = inspection_.lost_mark;
   words.emplace_back("state", should_);
   add("flow-mark", "has lost its state key; it can be derived from its record and its journal",
       {{FixKind::set_mark, FlowWhere::none, {}, std::move(words)}, enter_flow(FlowWhere::users)});
 }
 
 // Checks the flow's children and the flows that its gates wait for.
-void FlowJudging::check_awaited() {
-  for (const FlowWait& wait : sight_.awaited) {
+void FlowChecker::check_awaited() {
+  for (const FlowWait& wait : inspection_.awaited) {
     const std::string other = "flow:" + std::to_string(wait.other);
-    if (!sight_.all_events || sight_.heard.contains(other)) continue;
+    if (!inspection_.all_events || inspection_.heard.contains(other)) continue;
     const bool over = wait.state.empty() || wait.state == "ended";
-    if (!over && (wait.hears || sight_.children.contains(wait.other))) continue;
+    if (!over && (wait.hears || inspection_.children.contains(wait.other))) continue;
     FlowFix fix{FixKind::await};
     fix.other = wait.other;
     add("flow-unheard",
@@ -962,9 +976,9 @@ void FlowJudging::check_awaited() {
   }
 }
 
-void FlowJudging::check_index() {
-  const FlowPlaces& places = sight_.places;
-  if (places.revision != sight_.revision) return;  // the flow has changed since; the next inspection checks it
+void FlowChecker::check_index() {
+  const FlowIndexEntries& places = inspection_.places;
+  if (places.revision != inspection_.revision) return;  // the flow has changed since; the next inspection checks it
   std::string wrong;
   std::vector<FlowFix> fixes;
   const auto check = [&](bool good, const std::string& text, FlowFix fix) {
@@ -987,15 +1001,15 @@ void FlowJudging::check_index() {
   if (!wrong.empty()) add("flow-index", "is " + should_ + ", and " + wrong, std::move(fixes));
 }
 
-void FlowJudging::check_jobs() {
-  for (std::uint32_t i = 0; i < sight_.jobs.size(); ++i) check_job(i);
+void FlowChecker::check_jobs() {
+  for (std::uint32_t i = 0; i < inspection_.jobs.size(); ++i) check_job(i);
 }
 
-void FlowJudging::check_job(std::uint32_t i) {
-  const PlanNode& planned_node = sight_.plan->nodes[i];
+void FlowChecker::check_job(std::uint32_t i) {
+  const PlanNode& planned_node = inspection_.plan->nodes[i];
   const NodeState& node = state_.nodes[i];
-  const FlowJobView& job = sight_.jobs[i];
-  const std::string where = "node " + planned_node.name + " is " + std::string(word(node.status)) + " and " +
+  const FlowJobView& job = inspection_.jobs[i];
+  const std::string where = "node " + planned_node.name + " is " + std::string(to_string(node.status)) + " and " +
                             job.job_key + " is " + (job.state.empty() ? "not claimed" : job.state);
   const bool bare_end = job.state.empty() && (job.status == "finished" || job.status == "error");
   const bool over = job.state == "ended" || bare_end;
@@ -1003,14 +1017,14 @@ void FlowJudging::check_job(std::uint32_t i) {
   if (job.state == "absent" && planned_node.each && node.runs == 0) return;  // written with its first dispatch
   if (is_terminal(node.status)) return check_settled(where, node, job, over);
   const bool under_way = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
-  if (!under_way && !planned && (run_.lacks_history || sight_.revision == 0)) {
+  if (!under_way && !planned && (run_.lacks_history || inspection_.revision == 0)) {
     // When the run reaches the node again, a dispatch of the node finds the job in its present state.
     again_ = true;
     return;
   }
   const std::vector<FlowFix> dispatch{{FixKind::dispatch, FlowWhere::none, job.job_key, {}}};
   if (over) {
-    if (!sight_.all_events || sight_.heard.contains(job.job_key)) return;
+    if (!inspection_.all_events || inspection_.heard.contains(job.job_key)) return;
     again_ = true;
     return add("flow-unheard", "missed an end: " + where + ", and it has no event of it", dispatch);
   }
@@ -1022,7 +1036,7 @@ void FlowJudging::check_job(std::uint32_t i) {
   if (!under_way && !planned) add("flow-job", "has a job astray: " + where);
 }
 
-void FlowJudging::check_settled(const std::string& where, const NodeState& node, const FlowJobView& job, bool over) {
+void FlowChecker::check_settled(const std::string& where, const NodeState& node, const FlowJobView& job, bool over) {
   const bool absent = job.state == "absent";
   const bool well = node.status == NodeStatus::completed && node.detail == "ok";
   if (job.state == "planned" || (absent && should_ != "ended")) {
@@ -1033,9 +1047,10 @@ void FlowJudging::check_settled(const std::string& where, const NodeState& node,
   if (well != (job.status == "finished")) add("flow-job-again", "goes its way: " + where + " as " + job.status);
 }
 
-void FlowJudging::check_due() {
-  const FlowPlaces& places = sight_.places;
-  const bool now = places.events > 0 || !sight_.heard.empty() || more_to_do(*sight_.plan, state_) || again_;
+void FlowChecker::check_due() {
+  const FlowIndexEntries& places = inspection_.places;
+  const bool now =
+      places.events > 0 || !inspection_.heard.empty() || has_more_work(*inspection_.plan, state_) || again_;
   const std::uint64_t latest = now ? places.now_ms : next_timer_ms(state_);
   if (latest == 0 || (places.due_ms && *places.due_ms <= latest)) return;
   add("flow-due",
@@ -1045,25 +1060,25 @@ void FlowJudging::check_due() {
 }
 
 // Checks the identity of the flow against its mark, and its status against its journal.
-void FlowJudging::check_record() {
-  Fields should = sight_.places.identity;
-  should.emplace_back("context_id", std::to_string(sight_.context));
+void FlowChecker::check_record() {
+  Fields should = inspection_.places.identity;
+  should.emplace_back("context_id", std::to_string(inspection_.context));
   const bool is_known = !creating_ && !(run_.is_lost && should_ == "ended");
   if (is_known) {
-    should.emplace_back("status", word(state_.status));
+    should.emplace_back("status", to_string(state_.status));
     should.emplace_back("detail", state_.detail);
     should.emplace_back("error", state_.error);
   }
   std::string wrong;
   FlowFix fix{FixKind::set_record, FlowWhere::none, {}, {}};
   for (auto& [name, value] : should) {
-    const std::string_view is = sight_.record ? field_of(*sight_.record, name) : std::string_view();
+    const std::string_view is = inspection_.record ? field_of(*inspection_.record, name) : std::string_view();
     if (is == value) continue;
     wrong += (wrong.empty() ? "" : "; ") + name + ' ' + (is.empty() ? "nothing" : std::string(is.substr(0, 80))) +
              ", its journal decides: " + (value.empty() ? "nothing" : value.substr(0, 80));
     fix.words.emplace_back(name, std::move(value));
   }
-  if (!sight_.record) {
+  if (!inspection_.record) {
     add("flow-record", "has no record: another client deleted it", {std::move(fix)});
   } else if (!wrong.empty()) {
     add("flow-record", "has a record with other values: " + wrong, {std::move(fix)});
@@ -1072,13 +1087,15 @@ void FlowJudging::check_record() {
 
 }  // namespace
 
-std::vector<FlowFinding> judge(const FlowSight& sight) { return FlowJudging(sight).run(); }
+std::vector<FlowFinding> check_invariants(const FlowInspection& inspection) { return FlowChecker(inspection).run(); }
 
 FlowFinding flow_finding(std::string_view rule, Id flow, const std::string& text, std::vector<FlowFix> fixes) {
   const std::string name = "flow:" + std::to_string(flow);
   return {finding(rule, name, name + ' ' + text), std::move(fixes)};
 }
 
-std::string and_more(std::size_t count) { return count > 1 ? " (and " + std::to_string(count - 1) + " more)" : ""; }
+std::string append_more_count(std::size_t count) {
+  return count > 1 ? " (and " + std::to_string(count - 1) + " more)" : "";
+}
 
 }  // namespace mycojobs

@@ -61,17 +61,17 @@ struct JobHistory {
 };
 
 // Differences between the facts of a job and the list of fact revisions in its claim.
-struct Listing {
+struct FactListDifference {
   std::vector<std::uint64_t> missing;   // listed, but not in the journal
   std::vector<std::uint64_t> foreign;   // listed, but a fact of another job: the list is wrong, not the journal
   std::vector<std::uint64_t> unlisted;  // in the journal, but not listed
 };
 
 // All data about one job, as read at one time.
-struct JobSight {
-  const JobPlaces& places;
+struct JobInspection {
+  const JobStoreState& places;
   const JobHistory& history;  // read at the same time as `places`
-  const Listing& listing;
+  const FactListDifference& listing;
   std::string queue;                      // the queue whose journal has its facts
   std::optional<std::uint32_t> in_queue;  // number of its entries in the list of its queue; no value: not counted
   bool other_entries = false;             // the list of another queue has an entry of it
@@ -87,35 +87,35 @@ struct JobVerdict {
 // Checks a job against its facts if they can be trusted, otherwise against its claim. For a held job, reports
 // `held-free` whenever its concurrency key has a free slot; this is not an error while another job is about to use the
 // slot (JobGroups in inspect/verify.h).
-JobVerdict judge(const JobSight&);
+JobVerdict check_invariants(const JobInspection&);
 
 // The fixes of a verdict that one step can apply. A fix that moves the job to its queue or to its end rebuilds its
 // index entries; such a fix is combined only with fixes of the claim. The caller reads the job again after the step.
-struct JobMending {
+struct JobRepairPlan {
   std::vector<const JobFinding*> of;
   std::vector<JobFix> fixes;
 };
-JobMending mending_of(const JobVerdict&);
+JobRepairPlan repair_plan(const JobVerdict&);
 
 // Returns the concurrency key whose slot the job uses or waits for, or an empty text. For a live job, the claim names
 // the key. For a held job, the index that holds it names the key, independent of its current record. For any other job,
 // the record names it.
-std::string slot_key(const JobPlaces&);
-bool has_ended(const JobPlaces&);  // a job without a claim: by the status in its record
+std::string slot_key(const JobStoreState&);
+bool has_ended(const JobStoreState&);  // a job without a claim: by the status in its record
 
 // The invariants of one message: pending work that its mark names must be in an index that a coordinator reads.
 struct MessageFinding : Finding {
   std::string kind;  // the entry to add to mj:outbox ("inbox": to mj:inbox), which repairs the finding
 };
-std::vector<MessageFinding> judge(const MessagePlaces&);
+std::vector<MessageFinding> check_invariants(const MessageStoreState&);
 
 // The invariants of one flow: its journal, mark, indexes, checkpoint, record and the jobs of its nodes are compared
 // with one another. Each violated rule is a finding with the fixes that repair it: `verify` shows the findings, and a
-// rebuild applies the fixes. The journal decides; its facts are folded by judge().
+// rebuild applies the fixes. The journal decides; its facts are folded by check_invariants().
 
-struct FlowSight {
+struct FlowInspection {
   Id context = 0, flow = 0;
-  FlowPlaces places;
+  FlowIndexEntries places;
   std::optional<Fields> record;  // no value: there is no record
   std::vector<RunFact> facts;
   std::vector<std::string> anomalies;  // invalid entries found while the facts were read
@@ -137,24 +137,24 @@ struct FlowSight {
 };
 
 // The state of a run. If facts up to the revision of the checkpoint are missing, the checkpoint replaces them.
-struct FoldedRun {
+struct FoldedFlow {
   RunState state;
   bool lacks_history = false;  // facts are missing, and the checkpoint replaces them
   bool is_lost = false;        // facts are missing, and there is no replacement
 };
-FoldedRun fold_run(const FlowSight&);
+FoldedFlow fold_run(const FlowInspection&);
 // Returns the state in the flow's mark, or, without a mark, the state in its record, which any client may have written.
-std::string flow_state_before(const FlowSight&);
+std::string flow_state_before(const FlowInspection&);
 
 struct FlowFinding : Finding {
   std::vector<FlowFix> fixes;  // empty: no automatic repair
 };
 // REQUIRES: `plan` is set, or the flow is being created. inspect/flow_verify.cpp reports flows without a usable plan.
-std::vector<FlowFinding> judge(const FlowSight&);
+std::vector<FlowFinding> check_invariants(const FlowInspection&);
 
 // Returns a finding with the text "flow-job: flow:7 has ...". Also used for flows that cannot be checked.
 FlowFinding flow_finding(std::string_view rule, Id flow, const std::string& text, std::vector<FlowFix> fixes = {});
 // Returns "" for at most one, otherwise " (and 3 more)" for 4.
-std::string and_more(std::size_t count);
+std::string append_more_count(std::size_t count);
 
 }  // namespace mycojobs

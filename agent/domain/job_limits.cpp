@@ -15,10 +15,10 @@ Result<void> check_script(const std::string& script, std::uint64_t max_bytes) {
 
 Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
   if (job.policy.empty()) return {};  // the job requests nothing
-  const PolicyRead asked = read_policy(job.policy, "policy");
+  const ParsedPolicy asked = read_policy(job.policy, "policy");
   if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
   const std::string_view name = profile_of(job.script_type);
-  MJ_TRY(policy, combine(profile(name), asked.request, ceiling));
+  MJ_TRY(policy, apply_ceiling_or_fail(profile(name), asked.request, ceiling));
   return check_warm(name, policy);
 }
 
@@ -38,7 +38,7 @@ Result<void> check_jobs(const FlowPlan& plan, const JobLimits& limits) {
     // No text in the child can exceed the limit, and no job in it has a policy.
     if (node.child.size() <= limits.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
     MJ_TRY(child, parse_json(node.child));
-    const PlanRead read = read_plan(child);
+    const ParsedPlan read = read_plan(child);
     if (!read.plan) continue;  // the code that starts the child reports the problem
     if (auto fits = check_jobs(*read.plan, limits); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
   }

@@ -39,7 +39,7 @@ class JsonObject {
  public:
   explicit JsonObject(std::string& out) : out_(out) { out_ += '{'; }
   // Begins a member. The caller appends the value to the returned text.
-  std::string& member(std::string_view name) {
+  std::string& append_member(std::string_view name) {
     if (any_) out_ += ',';
     any_ = true;
     append_json(out_, name);
@@ -47,7 +47,7 @@ class JsonObject {
   }
   template <class T>
   void add(std::string_view name, const T& value) {
-    append_json(member(name), value);
+    append_json(append_member(name), value);
   }
   void end() { out_ += '}'; }
 

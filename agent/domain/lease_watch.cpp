@@ -8,7 +8,7 @@ namespace mycojobs {
 std::vector<Lease> LeaseWatch::unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
                                          std::uint64_t least_ms) {
   std::vector<Lease> found;
-  std::map<std::string, Seen> now;
+  std::map<std::string, Observation> now;
   for (const Lease& lease : all) {
     const auto before = seen_.find(lease.job_key);
     if (before == seen_.end() || before->second.until_ms != lease.until_ms) {

@@ -19,14 +19,14 @@ class LeaseWatch {
   std::vector<Lease> unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
                                std::uint64_t least_ms);
   // Clears all observations. Must be called when the store was unreachable, because no owner could renew a lease.
-  void blind() { seen_.clear(); }
+  void clear_observations() { seen_.clear(); }
 
  private:
-  struct Seen {
+  struct Observation {
     std::uint64_t until_ms = 0;  // as stored
     std::uint64_t since_boot_ms = 0;
   };
-  std::map<std::string, Seen> seen_;  // by job key
+  std::map<std::string, Observation> seen_;  // by job key
 };
 
 }  // namespace mycojobs

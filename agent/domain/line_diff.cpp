@@ -7,7 +7,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMostPairs = 4'000'000;
+constexpr std::size_t kMaxPairs = 4'000'000;
 
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -25,7 +25,7 @@ using Lines = std::vector<std::string_view>;
 void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
   std::vector<std::uint32_t> longest;
   const std::size_t width = b.size() + 1;
-  if (a.size() * b.size() <= kMostPairs) {
+  if (a.size() * b.size() <= kMaxPairs) {
     longest.assign((a.size() + 1) * width, 0);
     for (std::size_t i = a.size(); i-- > 0;)
       for (std::size_t j = b.size(); j-- > 0;)

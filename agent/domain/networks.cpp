@@ -40,7 +40,7 @@ Result<Networks> Networks::parse(const std::vector<std::string>& entries) {
     if (!base || !sized || bits > base->bits()) {
       return fail(
           Code::invalid,
-          shown(text) +
+          excerpt(text) +
               " is not a network: use loopback, any, an address such as 192.0.2.7 or a range such as 10.1.0.0/16");
     }
     out.ranges_.emplace_back(*base, static_cast<unsigned>(bits));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxUrlBytes = 2048;
 
 tl::unexpected<Error> refuse_url(std::string_view url, const std::string& why) {
-  return fail(Code::invalid, shown(url) + ": " + why);
+  return fail(Code::invalid, excerpt(url) + ": " + why);
 }
 
 bool is_dots(std::string_view segment) {
@@ -107,7 +107,7 @@ Result<void> Webhooks::check(std::string_view url) const {
   if (std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& entry) { return allows(entry, address); }))
     return {};
   return fail(Code::denied,
-              shown(url, 200) +
+              excerpt(url, 200) +
                   ": is not a webhook that the coordinator may call; its setting coordinator.webhooks allows " + text_);
 }
 
@@ -123,20 +123,20 @@ constexpr std::array<std::string_view, 11> kJobFields{
     "script", "script_type", "timeout",          "retries",         "env_vars",         "policy",
     "name",   "priority",    "queue_timeout_ms", "concurrency_key", "concurrency_limit"};
 
-struct Reading {
-  NotifyRead& out;
+struct NotifyParser {
+  ParsedNotify& out;
   std::string field;
   void refuse(const std::string& what) const { out.problems.push_back({field, field + ": " + what}); }
 };
 
-void read_webhook(const Reading& at, const json& value, NotifyTarget& target) {
+void read_webhook(const NotifyParser& at, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::webhook;
   if (!value.is_string()) return at.refuse("a webhook is the text of its address");
   target.where = value.get<std::string>();
   if (auto address = parse_web_address(target.where); !address) at.refuse(address.error().message);
 }
 
-void read_topic(const Reading& at, const json& value, NotifyTarget& target) {
+void read_topic(const NotifyParser& at, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::topic;
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -149,12 +149,12 @@ void read_topic(const Reading& at, const json& value, NotifyTarget& target) {
   }
 }
 
-void read_job(const Reading& at, const json& value, NotifyTarget& target) {
+void read_job(const NotifyParser& at, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::job;
   if (!value.is_object()) return at.refuse("job: is not an object with script and script_type");
   for (const auto& item : value.items()) {
     if (std::find(kJobFields.begin(), kJobFields.end(), item.key()) == kJobFields.end())
-      at.refuse("job." + shown(item.key()) + ": is not a field of a notification job");
+      at.refuse("job." + excerpt(item.key()) + ": is not a field of a notification job");
   }
   auto decoded = decode_json<Job>(value);
   for (const FieldProblem& problem : decoded.problems) at.refuse("job." + problem.message);
@@ -164,7 +164,7 @@ void read_job(const Reading& at, const json& value, NotifyTarget& target) {
   for (const FieldProblem& problem : validate(checked)) at.refuse("job." + problem.message);
 }
 
-void read_on(const Reading& at, const json& value, NotifyTarget& target) {
+void read_on(const NotifyParser& at, const json& value, NotifyTarget& target) {
   const std::string word = value.is_string() ? value.get<std::string>() : "";
   if (word == "finished") {
     target.on = NotifyTarget::On::finished;
@@ -175,7 +175,7 @@ void read_on(const Reading& at, const json& value, NotifyTarget& target) {
   }
 }
 
-NotifyTarget read_target_parts(const Reading& at, const json& value) {
+NotifyTarget read_target_parts(const NotifyParser& at, const json& value) {
   NotifyTarget target;
   target.digest = sha256_hex(dump_json(value)).substr(0, 16);
   if (value.is_string()) {
@@ -199,7 +199,7 @@ NotifyTarget read_target_parts(const Reading& at, const json& value) {
     } else if (key == "on") {
       read_on(at, item.value(), target);
     } else {
-      at.refuse(shown(key) + ": is not one of webhook, job, topic, on");
+      at.refuse(excerpt(key) + ": is not one of webhook, job, topic, on");
     }
   }
   if (kinds != 1) at.refuse("give one of webhook, job and topic");
@@ -215,7 +215,7 @@ std::string utc_text(std::uint64_t ms) {
   return {text.data(), size};
 }
 
-NotifyTarget read_target(const Reading& at, const json& value) {
+NotifyTarget read_target(const NotifyParser& at, const json& value) {
   const std::size_t before = at.out.problems.size();
   NotifyTarget target = read_target_parts(at, value);
   target.sound = at.out.problems.size() == before;
@@ -246,18 +246,18 @@ void add_record(const Notice& notice, const Record& record, json& data) {
 
 }  // namespace
 
-NotifyRead read_notify(const json& value, std::string_view field) {
-  NotifyRead out;
+ParsedNotify read_notify(const json& value, std::string_view field) {
+  ParsedNotify out;
   const std::string name(field);
   if (value.is_null()) return out;
   if (const std::size_t bytes = dump_json(value).size(); bytes > kMaxNotifyBytes) {
-    Reading{out, name}.refuse(std::to_string(bytes) + " bytes are more than " + std::to_string(kMaxNotifyBytes) +
-                              ": fetch the values in the job's script");
+    NotifyParser{out, name}.refuse(std::to_string(bytes) + " bytes are more than " + std::to_string(kMaxNotifyBytes) +
+                                   ": fetch the values in the job's script");
   } else if (!value.is_array()) {
     out.targets.push_back(read_target({out, name}, value));
   } else if (value.size() > kMaxTargets) {
-    Reading{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
-                              " receivers of a notification");
+    NotifyParser{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
+                                   " receivers of a notification");
   } else {
     for (std::size_t i = 0; i < value.size(); ++i)
       out.targets.push_back(read_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));
@@ -265,14 +265,14 @@ NotifyRead read_notify(const json& value, std::string_view field) {
   return out;
 }
 
-NotifyRead read_notify(const std::string& text, std::string_view field) {
+ParsedNotify read_notify(const std::string& text, std::string_view field) {
   if (text.empty()) return {};
   if (std::string_view("[{\"").find(text[0]) == std::string_view::npos)
     return read_notify(json(to_utf8(text)), field);  // a client wrote a URL without JSON
   auto parsed = parse_json(text, kMaxNotifyBytes);
   if (parsed) return read_notify(*parsed, field);
-  NotifyRead out;
-  Reading{out, std::string(field)}.refuse(parsed.error().message);
+  ParsedNotify out;
+  NotifyParser{out, std::string(field)}.refuse(parsed.error().message);
   return out;
 }
 
@@ -287,7 +287,7 @@ Result<void> add_notify(std::string_view typed, std::string& notify) {
     one = std::move(parsed);
   }
   list.push_back(std::move(one));
-  const NotifyRead read = read_notify(list, "notify");
+  const ParsedNotify read = read_notify(list, "notify");
   if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
   notify = dump_json(list);
   return {};

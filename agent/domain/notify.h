@@ -60,14 +60,15 @@ struct NotifyTarget {
   std::string digest;  // 16 hex digits; identifies the target in a notice that was delivered to it
   bool sound = true;   // false: the target has a problem
 
-  bool wants(bool finished) const { return on == On::ended || (on == On::finished) == finished; }
+  bool matches_end(bool finished) const { return on == On::ended || (on == On::finished) == finished; }
 };
-struct NotifyRead {
+struct ParsedNotify {
   std::vector<NotifyTarget> targets;
   std::vector<FieldProblem> problems;
 };
-NotifyRead read_notify(const nlohmann::json&, std::string_view field);
-NotifyRead read_notify(const std::string& text, std::string_view field);  // from a record; an empty text has no targets
+ParsedNotify read_notify(const nlohmann::json&, std::string_view field);
+ParsedNotify read_notify(const std::string& text,
+                         std::string_view field);  // from a record; an empty text has no targets
 // Adds a target as typed on a command line (a URL or JSON) to the list `notify`. Error invalid.
 Result<void> add_notify(std::string_view typed, std::string& notify);
 

@@ -37,7 +37,7 @@ class Params {
     for (const auto& each : object_.items()) {
       if ((" " + std::string(known) + " ").find(" " + each.key() + " ") != std::string::npos) continue;
       return fail(Code::invalid,
-                  at("") + shown(each.key()) + ": unknown parameter; the parameters are " + std::string(known));
+                  at("") + excerpt(each.key()) + ": unknown parameter; the parameters are " + std::string(known));
     }
     return {};
   }
@@ -283,7 +283,7 @@ Result<ObjectCall> read_call(const json& request) {
   if (row == kMethods.end()) {
     std::string known;
     for (const MethodRow& each : kMethods) known += (known.empty() ? "" : ", ") + std::string(each.name);
-    return fail(Code::invalid, "method: " + shown(name) + " is not known; the values are " + known);
+    return fail(Code::invalid, "method: " + excerpt(name) + " is not known; the values are " + known);
   }
   const auto given = request.find("params");
   // An empty Lua table may arrive as a list.
@@ -300,7 +300,7 @@ Result<ObjectCall> read_call(const json& request) {
 
 }  // namespace
 
-ReadCall read_object_call(std::string_view text) {
+ParsedObjectCall read_object_call(std::string_view text) {
   auto request = parse_json(text, kMaxObjectCallBytes);
   if (!request) return {"null", tl::unexpected<Error>(std::move(request).error())};
   if (!request->is_object()) return {"null", fail(Code::invalid, "a call is not an object {id, method, params}")};
@@ -319,7 +319,7 @@ using nlohmann::json;
 std::string_view word_for_scripts(Code code) {
   const bool is_shown = code == Code::invalid || code == Code::not_found || code == Code::conflict ||
                         code == Code::denied || code == Code::too_large;
-  return word(is_shown ? code : Code::unavailable);
+  return to_string(is_shown ? code : Code::unavailable);
 }
 
 }  // namespace

@@ -29,13 +29,13 @@ struct ObjectCall {
   bool writes() const { return method == Method::put || method == Method::remove || method == Method::transaction; }
 };
 
-struct ReadCall {
+struct ParsedObjectCall {
   std::string id = "null";  // the call's id as JSON; the answer has the same id
   Result<ObjectCall> call;
 };
-ReadCall read_object_call(std::string_view json);
+ParsedObjectCall read_object_call(std::string_view json);
 
-// Answers as JSON. id: as in ReadCall.
+// Answers as JSON. id: as in ParsedObjectCall.
 std::string error_answer(const std::string& id, const Error&);
 std::string answer(const std::string& id, std::string_view result_json);
 std::string object_json(const StoredObject&);

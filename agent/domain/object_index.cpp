@@ -38,7 +38,7 @@ bool belongs_to_word(utf8proc_int32_t point) {
 }
 
 // Returns whether the character is a word by itself: kana, and Han characters with their extensions.
-bool stands_alone(utf8proc_int32_t point) {
+bool is_standalone(utf8proc_int32_t point) {
   return (point >= 0x3040 && point <= 0x30ff) || (point >= 0x3400 && point <= 0x4dbf) ||
          (point >= 0x4e00 && point <= 0x9fff) || (point >= 0xf900 && point <= 0xfaff) ||
          (point >= 0x20000 && point <= 0x3ffff);
@@ -50,11 +50,11 @@ class Splitter {
 
   void take(utf8proc_int32_t point) {
     if (!belongs_to_word(point)) return end_word();
-    if (stands_alone(point)) end_word();
+    if (is_standalone(point)) end_word();
     std::array<utf8proc_uint8_t, 4> bytes{};
     const auto size = static_cast<std::size_t>(utf8proc_encode_char(point, bytes.data()));
     if (word_.size() + size <= kMaxWordBytes) word_.append(reinterpret_cast<const char*>(bytes.data()), size);
-    if (stands_alone(point)) end_word();
+    if (is_standalone(point)) end_word();
   }
   void end_word() {
     if (!word_.empty()) words_.insert(std::move(word_));
@@ -199,7 +199,7 @@ Result<void> check_object_name(std::string_view what, std::string_view name) {
       std::all_of(name.begin(), name.end(), fits)) {
     return {};
   }
-  return fail(Code::invalid, std::string(what) + ": " + shown(name) +
+  return fail(Code::invalid, std::string(what) + ": " + excerpt(name) +
                                  " is not a valid name: use 1 to 32 of a-z, 0-9, _ and -, with a letter first");
 }
 
@@ -208,7 +208,7 @@ Result<void> check_object_id(std::string_view what, std::string_view id) {
   if (!id.empty() && id.size() <= kMaxObjectIdBytes && std::none_of(id.begin(), id.end(), control) && is_utf8(id)) {
     return {};
   }
-  return fail(Code::invalid, std::string(what) + ": " + shown(id) +
+  return fail(Code::invalid, std::string(what) + ": " + excerpt(id) +
                                  " is not a valid id: use 1 to 128 bytes of UTF-8 without control characters");
 }
 
@@ -219,7 +219,7 @@ Result<void> check_object_field(std::string_view what, std::string_view field) {
     return {};
   }
   return fail(Code::invalid,
-              std::string(what) + ": " + shown(field) +
+              std::string(what) + ": " + excerpt(field) +
                   " is not a valid field: use a path like address.city of 1 to 128 bytes without control characters");
 }
 

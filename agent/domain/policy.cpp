@@ -100,7 +100,7 @@ constexpr std::string_view kNamed[] = {
 // clang-format on
 static_assert(std::is_sorted(std::begin(kNamed), std::end(kNamed)));
 
-bool must_be_named(std::string_view syscall) {
+bool requires_grant(std::string_view syscall) {
   return is_never_innocent(syscall) || std::binary_search(std::begin(kNamed), std::end(kNamed), syscall);
 }
 
@@ -131,15 +131,15 @@ Result<std::string> check_folder(std::string_view path) {
     return fail(Code::invalid,
                 "a path of " + std::to_string(path.size()) + " bytes is longer than " + std::to_string(kMaxPathBytes));
   }
-  if (!path.starts_with('/')) return fail(Code::invalid, shown(path) + " is not an absolute path");
+  if (!path.starts_with('/')) return fail(Code::invalid, excerpt(path) + " is not an absolute path");
   if (!is_utf8(path) || std::any_of(path.begin(), path.end(), is_control)) {
-    return fail(Code::invalid, shown(path) + " has control characters in it, or is not UTF-8");
+    return fail(Code::invalid, excerpt(path) + " has control characters in it, or is not UTF-8");
   }
   std::string normal;
   for (std::size_t from = 0; from < path.size();) {
     const std::size_t end = std::min(path.find('/', from), path.size());
     const std::string_view part = path.substr(from, end - from);
-    if (part == "..") return fail(Code::invalid, shown(path) + " has \"..\" in it: name the folder itself");
+    if (part == "..") return fail(Code::invalid, excerpt(path) + " has \"..\" in it: name the folder itself");
     if (!part.empty() && part != ".") normal.append("/").append(part);
     from = end + 1;
   }
@@ -147,7 +147,7 @@ Result<std::string> check_folder(std::string_view path) {
     return is_within(normal, root) && normal.size() > root.size();
   };
   if (!std::any_of(kRoots.begin(), kRoots.end(), below)) {
-    return fail(Code::invalid, shown(path) + " is not below /srv, /opt, /home, /var, /mnt, /media or /data");
+    return fail(Code::invalid, excerpt(path) + " is not below /srv, /opt, /home, /var, /mnt, /media or /data");
   }
   return normal;
 }
@@ -170,10 +170,10 @@ bool covers_entry(std::string_view granted, std::string_view asked) {
 }
 
 Result<std::string> check_syscall(std::string_view name, PolicyKind kind) {
-  if (const std::string_view why = why_never_added(name); !why.empty())
-    return fail(Code::invalid, shown(name) + ' ' + std::string(why));
+  if (const std::string_view why = never_granted_reason(name); !why.empty())
+    return fail(Code::invalid, excerpt(name) + ' ' + std::string(why));
   if (is_known_syscall(name) || (kind == PolicyKind::ceiling && name == "*")) return std::string(name);
-  return fail(Code::invalid, shown(name) + " is not a system call: use a name of syscalls(2), such as \"keyctl\"");
+  return fail(Code::invalid, excerpt(name) + " is not a system call: use a name of syscalls(2), such as \"keyctl\"");
 }
 
 Result<std::string> check_secret(std::string_view name) {
@@ -181,7 +181,7 @@ Result<std::string> check_secret(std::string_view name) {
     return is_digit(c) || is_lower(lower(c)) || c == '-' || c == '_' || c == '.';
   });
   if (plain && !name.empty() && name.front() != '.' && name.size() <= kMaxSecretBytes) return std::string(name);
-  return fail(Code::invalid, shown(name) +
+  return fail(Code::invalid, excerpt(name) +
                                  " is not the name of a secret: 1 to 255 of a-z, A-Z, 0-9, '_', '-' and "
                                  "'.', not '.' first");
 }
@@ -189,18 +189,18 @@ Result<std::string> check_secret(std::string_view name) {
 namespace {
 
 constexpr std::uint64_t kTebi = 1ULL << 40;
-constexpr std::uint64_t kLongestMs = 1ULL << 40;  // about 34 years
-constexpr std::uint64_t kMostWarmRuns = 1'000'000, kLongestIdleMs = 86'400'000;
+constexpr std::uint64_t kMaxDurationMs = 1ULL << 40;  // about 34 years
+constexpr std::uint64_t kMaxWarmRuns = 1'000'000, kMaxIdleMs = 86'400'000;
 
 // The range that the sandbox can set up (sandbox/launcher.cpp). Values outside of it are mistakes.
 constexpr NumberRow kNumbers[] = {
-    {PolicyField::cpu, Unit::time, 1, kLongestMs, true, [](const Policy& p) { return p.cpu_ms; },
+    {PolicyField::cpu, Unit::time, 1, kMaxDurationMs, true, [](const Policy& p) { return p.cpu_ms; },
      [](Policy& p, std::uint64_t n) { p.cpu_ms = n; }},
     {PolicyField::memory, Unit::bytes, 4ULL << 20, kTebi, false, [](const Policy& p) { return p.memory_bytes; },
      [](Policy& p, std::uint64_t n) { p.memory_bytes = n; }},
     {PolicyField::pids, Unit::count, 1, 1U << 20, false, [](const Policy& p) -> std::uint64_t { return p.pids; },
      [](Policy& p, std::uint64_t n) { p.pids = static_cast<std::uint32_t>(n); }},
-    {PolicyField::wall, Unit::time, 1, kLongestMs, true, [](const Policy& p) { return p.wall_ms; },
+    {PolicyField::wall, Unit::time, 1, kMaxDurationMs, true, [](const Policy& p) { return p.wall_ms; },
      [](Policy& p, std::uint64_t n) { p.wall_ms = n; }},
     {PolicyField::disk, Unit::bytes, 4096, kTebi, false, [](const Policy& p) { return p.disk_bytes; },
      [](Policy& p, std::uint64_t n) { p.disk_bytes = n; }},
@@ -211,10 +211,10 @@ constexpr NumberRow kNumbers[] = {
      [](Policy& p, std::uint64_t n) { p.open_files = static_cast<std::uint32_t>(n); }},
     {PolicyField::output_keep, Unit::bytes, 1, kTebi, false, [](const Policy& p) { return p.output_bytes; },
      [](Policy& p, std::uint64_t n) { p.output_bytes = n; }},
-    {PolicyField::warm_runs, Unit::count, 0, kMostWarmRuns, false,
+    {PolicyField::warm_runs, Unit::count, 0, kMaxWarmRuns, false,
      [](const Policy& p) -> std::uint64_t { return p.warm_runs; },
      [](Policy& p, std::uint64_t n) { p.warm_runs = static_cast<std::uint32_t>(n); }},
-    {PolicyField::warm_idle, Unit::time, 1, kLongestIdleMs, false, [](const Policy& p) { return p.warm_idle_ms; },
+    {PolicyField::warm_idle, Unit::time, 1, kMaxIdleMs, false, [](const Policy& p) { return p.warm_idle_ms; },
      [](Policy& p, std::uint64_t n) { p.warm_idle_ms = n; }},
 };
 
@@ -231,12 +231,12 @@ constexpr SwitchRow kSwitches[] = {
     {PolicyField::artifacts_optional, &Policy::artifacts_optional},
 };
 
-struct Scale {
+struct UnitFactor {
   std::string_view name;
   std::uint64_t factor;
 };
-constexpr Scale kSizes[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30}, {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10}};
-constexpr Scale kTimes[] = {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
+constexpr UnitFactor kSizes[] = {{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30}, {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10}};
+constexpr UnitFactor kTimes[] = {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
 
 }  // namespace
 
@@ -247,8 +247,8 @@ std::span<const SwitchRow> switch_rows() { return kSwitches; }
 std::string number_text(Unit unit, std::uint64_t value) {
   const std::string digits = std::to_string(value);
   if (unit == Unit::count) return digits;
-  const std::span<const Scale> scales = unit == Unit::bytes ? std::span<const Scale>(kSizes) : kTimes;
-  for (const Scale& scale : scales) {
+  const std::span<const UnitFactor> scales = unit == Unit::bytes ? std::span<const UnitFactor>(kSizes) : kTimes;
+  for (const UnitFactor& scale : scales) {
     if (value != 0 && value % scale.factor == 0)
       return std::to_string(value / scale.factor) + ' ' + std::string(scale.name);
   }
@@ -263,7 +263,7 @@ void add_missing(std::vector<std::string>& to, const std::vector<std::string>& i
 
 }  // namespace policies
 
-std::string_view word(PolicyField field) {
+std::string_view to_string(PolicyField field) {
   static constexpr std::array<std::string_view, kPolicyFields> kWords = {
       "fs.read",     "fs.write",     "net",     "exec",      "cpu",        "memory",
       "pids",        "wall",         "disk",    "file_size", "open_files", "output.keep",
@@ -273,13 +273,13 @@ std::string_view word(PolicyField field) {
 
 nlohmann::json to_json(const Policy& policy) {
   auto out = nlohmann::json::object();
-  for (const auto& row : policies::list_rows()) out[word(row.field)] = policy.*row.member;
-  for (const auto& row : policies::switch_rows()) out[word(row.field)] = policy.*row.member;
+  for (const auto& row : policies::list_rows()) out[to_string(row.field)] = policy.*row.member;
+  for (const auto& row : policies::switch_rows()) out[to_string(row.field)] = policy.*row.member;
   for (const auto& row : policies::number_rows()) {
     const std::uint64_t value = row.get(policy);
-    out[word(row.field)] = row.may_be_unlimited && value == 0 ? nlohmann::json() : nlohmann::json(value);
+    out[to_string(row.field)] = row.may_be_unlimited && value == 0 ? nlohmann::json() : nlohmann::json(value);
   }
-  auto& net = out[word(PolicyField::net)];
+  auto& net = out[to_string(PolicyField::net)];
   if (policy.network == Network::allow_list) {
     net = policy.net_allow;
   } else {
@@ -290,7 +290,7 @@ nlohmann::json to_json(const Policy& policy) {
 
 std::string grant_members(const Policy& policy, const std::vector<std::string>& lowered) {
   auto granted = to_json(policy);
-  if (policy.warm_runs == 0) granted.erase(std::string(word(PolicyField::warm_idle)));
+  if (policy.warm_runs == 0) granted.erase(std::string(to_string(PolicyField::warm_idle)));
   for (auto each = granted.begin(); each != granted.end();) {
     const nlohmann::json& value = each.value();
     const bool nothing =
@@ -310,7 +310,7 @@ std::string value_text(PolicyField field, const Policy& policy) {
     const std::string text = policies::number_text(row.unit, value);
     return row.unit == policies::Unit::count || text.ends_with("bytes") ? std::to_string(value) : '"' + text + '"';
   }
-  return dump_json(to_json(policy).at(word(field)));
+  return dump_json(to_json(policy).at(to_string(field)));
 }
 
 // Policies from JSON text and back. The text is untrusted: its size is bounded, and every problem is named.
@@ -327,7 +327,7 @@ constexpr std::string_view kReplace = "replace.";
 
 std::optional<PolicyField> field_named(std::string_view name) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
-    if (word(static_cast<PolicyField>(i)) == name) return static_cast<PolicyField>(i);
+    if (to_string(static_cast<PolicyField>(i)) == name) return static_cast<PolicyField>(i);
   }
   return std::nullopt;
 }
@@ -336,15 +336,15 @@ std::optional<PolicyField> field_named(std::string_view name) {
 bool is_group(std::string_view prefix) {
   if (prefix.empty() || prefix == kReplace) return true;
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
-    if (word(static_cast<PolicyField>(i)).starts_with(prefix)) return true;
+    if (to_string(static_cast<PolicyField>(i)).starts_with(prefix)) return true;
   }
   return false;
 }
 
 // Formats a value for a message. A text of digits is quoted, because the type is the problem.
 std::string seen(const json& value) {
-  if (!value.is_string()) return shown(dump_json(value));
-  const std::string text = shown(value.get_ref<const std::string&>());
+  if (!value.is_string()) return excerpt(dump_json(value));
+  const std::string text = excerpt(value.get_ref<const std::string&>());
   return text.starts_with('"') ? text : '"' + text + '"';
 }
 
@@ -354,9 +354,9 @@ auto row_of(Rows rows, PolicyField field) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-class Reader {
+class PolicyParser {
  public:
-  Reader(std::string_view prefix, PolicyKind kind, PolicyRead& out) : prefix_(prefix), kind_(kind), out_(out) {}
+  PolicyParser(std::string_view prefix, PolicyKind kind, ParsedPolicy& out) : prefix_(prefix), kind_(kind), out_(out) {}
 
   void refuse(std::string_view name, const std::string& message) {
     if (out_.problems.size() >= kMaxProblems) return;
@@ -388,19 +388,19 @@ class Reader {
 
  private:
   static std::string safe(std::string_view name) {
-    const std::string text = shown(name);
+    const std::string text = excerpt(name);
     return text.size() > 2 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
   }
   static std::string group_example(const std::string& group) {
     for (std::size_t i = 0; i < kPolicyFields; ++i) {
-      const std::string_view name = word(static_cast<PolicyField>(i));
+      const std::string_view name = to_string(static_cast<PolicyField>(i));
       if (name.starts_with(group + '.')) return std::string(name) + ", for one";
     }
     return "names in it";
   }
   std::string known_names() const {
     std::string names = "there are ";
-    for (std::size_t i = 0; i < kPolicyFields; ++i) names += std::string(word(static_cast<PolicyField>(i))) + ", ";
+    for (std::size_t i = 0; i < kPolicyFields; ++i) names += std::string(to_string(static_cast<PolicyField>(i))) + ", ";
     names.resize(names.size() - 2);
     return kind_ == PolicyKind::request ? names + ", and replace with lists" : names;
   }
@@ -409,7 +409,7 @@ class Reader {
     const std::size_t at = policies::index(field);
     const ListRow* list = row_of(policies::list_rows(), field);
     if (replace && list == nullptr && field != PolicyField::net) {
-      return refuse(name, "only lists are added to: write " + std::string(word(field)));
+      return refuse(name, "only lists are added to: write " + std::string(to_string(field)));
     }
     if (out_.request.named[at]) return refuse(name, "is given twice: give it once, or below replace");
     if (!has_ceiling(field) && kind_ == PolicyKind::ceiling) {
@@ -457,9 +457,9 @@ class Reader {
     } else {
       return refuse(name, seen(value) + " is not " + std::string(example(row.unit))), false;
     }
-    if (number < row.least || number > row.most) {
+    if (number < row.min || number > row.max) {
       refuse(name, policies::number_text(row.unit, number) + " is out of range: give " +
-                       policies::number_text(row.unit, row.least) + " to " + policies::number_text(row.unit, row.most) +
+                       policies::number_text(row.unit, row.min) + " to " + policies::number_text(row.unit, row.max) +
                        ", or leave it out");
       return false;
     }
@@ -469,13 +469,13 @@ class Reader {
 
   // Returns the items of a list in their normal form. Each invalid item is reported with its position.
   template <class Check>
-  std::vector<std::string> items_of(const std::string& name, const json& value, std::size_t most, std::string_view noun,
+  std::vector<std::string> items_of(const std::string& name, const json& value, std::size_t max, std::string_view noun,
                                     Check check) {
     std::vector<std::string> items;
     if (!value.is_array()) {
       refuse(name, seen(value) + " is not a list");
-    } else if (value.size() > most) {
-      refuse(name, std::to_string(value.size()) + ' ' + std::string(noun) + " are more than " + std::to_string(most));
+    } else if (value.size() > max) {
+      refuse(name, std::to_string(value.size()) + ' ' + std::string(noun) + " are more than " + std::to_string(max));
     } else {
       for (std::size_t i = 0; i < value.size(); ++i) {
         const std::string place = name + '[' + std::to_string(i) + ']';
@@ -491,7 +491,7 @@ class Reader {
     return items;
   }
   void read_list(const ListRow& row, const std::string& name, const json& value) {
-    out_.request.values.*row.member = items_of(name, value, row.most, row.noun, [&](const std::string& item) {
+    out_.request.values.*row.member = items_of(name, value, row.max, row.noun, [&](const std::string& item) {
       if (row.field == PolicyField::syscalls) return policies::check_syscall(item, kind_);
       return row.field == PolicyField::secrets ? policies::check_secret(item) : policies::check_folder(item);
     });
@@ -513,15 +513,15 @@ class Reader {
 
   std::string_view prefix_;
   PolicyKind kind_;
-  PolicyRead& out_;
+  ParsedPolicy& out_;
 };
 
 }  // namespace
 
-PolicyRead read_policy(std::string_view json_text, std::string_view prefix, PolicyKind kind) {
-  PolicyRead out;
+ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, PolicyKind kind) {
+  ParsedPolicy out;
   if (json_text.empty()) return out;
-  Reader reader(prefix, kind, out);
+  PolicyParser reader(prefix, kind, out);
   const auto parsed = parse_json(json_text, kMaxPolicyBytes);
   if (!parsed) {
     reader.refuse("", parsed.error().message);
@@ -543,7 +543,7 @@ std::string write_policy(const PolicyRequest& request) {
   json out = json::object();
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     if (!request.named[i]) continue;
-    const std::string_view name = word(static_cast<PolicyField>(i));
+    const std::string_view name = to_string(static_cast<PolicyField>(i));
     std::string pointer = (request.replace[i] ? "/replace/" : "/") + std::string(name);
     std::replace(pointer.begin(), pointer.end(), '.', '/');
     out[json::json_pointer(pointer)] = all.at(name);
@@ -558,7 +558,7 @@ namespace {
 using policies::NumberRow;
 using policies::Unit;
 
-constexpr std::size_t kShownAtOnce = 8;  // in one message; `mycojobs policy check` shows all
+constexpr std::size_t kMaxShownBatch = 8;  // in one message; `mycojobs policy check` shows all
 
 // Returns a number in which no limit is higher than every limit.
 std::uint64_t rank(const NumberRow& row, std::uint64_t value) {
@@ -570,21 +570,21 @@ bool is_within_any(const std::string& path, const std::vector<std::string>& fold
                      [&](const std::string& folder) { return policies::is_within(path, folder); });
 }
 
-bool may_read(const Policy& most, const std::string& path) {
-  return is_within_any(path, most.fs_read) || is_within_any(path, most.fs_write);  // write access implies read access
+bool may_read(const Policy& max, const std::string& path) {
+  return is_within_any(path, max.fs_read) || is_within_any(path, max.fs_write);  // write access implies read access
 }
 
 bool has(const std::vector<std::string>& items, std::string_view item) {
   return std::find(items.begin(), items.end(), item) != items.end();
 }
 
-bool may_call(const Policy& most, const std::string& name) {
-  return has(most.syscalls, name) || (has(most.syscalls, "*") && !must_be_named(name));
+bool may_call(const Policy& max, const std::string& name) {
+  return has(max.syscalls, name) || (has(max.syscalls, "*") && !requires_grant(name));
 }
 
-bool may_reach(const Policy& most, const std::string& entry) {
-  return most.network == Network::allow_list &&
-         std::any_of(most.net_allow.begin(), most.net_allow.end(),
+bool may_reach(const Policy& max, const std::string& entry) {
+  return max.network == Network::allow_list &&
+         std::any_of(max.net_allow.begin(), max.net_allow.end(),
                      [&](const std::string& granted) { return policies::covers_entry(granted, entry); });
 }
 
@@ -592,10 +592,10 @@ bool touches(const std::string& path, const std::string& folder) {
   return policies::is_within(path, folder) || policies::is_within(folder, path);
 }
 
-class Weighing {
+class CeilingApplier {
  public:
-  Weighing(const PolicyRequest& asked, const Ceiling& ceiling, Combined& out)
-      : asked_(asked), ceiling_(ceiling), most_(ceiling.most), out_(out) {}
+  CeilingApplier(const PolicyRequest& asked, const Ceiling& ceiling, GrantedPolicy& out)
+      : asked_(asked), ceiling_(ceiling), most_(ceiling.max), out_(out) {}
 
   void weigh() {
     for (const auto& row : policies::number_rows()) number(row);
@@ -623,26 +623,26 @@ class Weighing {
   // let the operator raise [contexts.3.ceiling] memory".
   void refuse(PolicyField field, const std::string& what, std::string_view remedy, std::string_view operator_does,
               std::string_view value = "") {
-    const std::string name = "policy." + std::string(word(field));
+    const std::string name = "policy." + std::string(to_string(field));
     const std::string context = std::to_string(ceiling_.context);
     out_.problems.push_back({name, name + ": " + what + " for context " + context + ": " + std::string(remedy) +
                                        ", or let the operator " + std::string(operator_does) + " [contexts." + context +
-                                       ".ceiling] " + std::string(word(field)) + std::string(value)});
+                                       ".ceiling] " + std::string(to_string(field)) + std::string(value)});
   }
 
   void number(const NumberRow& row) {
     const std::uint64_t value = row.get(out_.policy);
-    const std::uint64_t most = row.get(most_);
-    if (rank(row, value) <= rank(row, most) || keeps(row.field)) return;
-    if (row.field == PolicyField::warm_runs && most == 0) {
+    const std::uint64_t max = row.get(most_);
+    if (rank(row, value) <= rank(row, max) || keeps(row.field)) return;
+    if (row.field == PolicyField::warm_runs && max == 0) {
       if (asked_.names(row.field)) refuse(row.field, "warm scripts are not allowed", "leave it out", "set");
     } else if (asked_.names(row.field)) {
       refuse(row.field,
              policies::number_text(row.unit, value) + " is more than the ceiling of " +
-                 policies::number_text(row.unit, most),
+                 policies::number_text(row.unit, max),
              "ask for less", "raise");
     }
-    row.set(out_.policy, most);
+    row.set(out_.policy, max);
   }
 
   // Items that were not requested come from the profile and are dropped if they are not allowed.
@@ -654,7 +654,7 @@ class Weighing {
       if (may(item) || (!asked && !is_written(field))) {
         kept.push_back(item);
       } else if (asked) {
-        refuse(field, shown(item, 200) + " is not allowed", "leave it out", "name it in");
+        refuse(field, excerpt(item, 200) + " is not allowed", "leave it out", "name it in");
       }
     }
     out_.policy.*member = std::move(kept);
@@ -672,9 +672,9 @@ class Weighing {
       const auto touched =
           std::find_if(own.begin(), own.end(), [&](const std::string& folder) { return touches(path, folder); });
       if (touched != own.end()) {
-        const std::string name = "policy." + std::string(word(field));
+        const std::string name = "policy." + std::string(to_string(field));
         if (asked) {
-          out_.problems.push_back({name, name + ": " + shown(path, 200) + " leads to the agent's own folder " +
+          out_.problems.push_back({name, name + ": " + excerpt(path, 200) + " leads to the agent's own folder " +
                                              *touched + ", which no job may have: name another one"});
         }
       } else if (!asked && !is_written(field)) {
@@ -682,7 +682,7 @@ class Weighing {
       } else if (reading ? may_read(most_, path) : is_within_any(path, most_.fs_write)) {
         kept.push_back(path);
       } else if (asked) {
-        refuse(field, shown(path, 200) + " is not allowed", "leave it out", "name it in");
+        refuse(field, excerpt(path, 200) + " is not allowed", "leave it out", "name it in");
       } else {
         narrow(path, most_.*member, kept);
       }
@@ -722,25 +722,25 @@ class Weighing {
     too_many(PolicyField::net, policy.net_allow.size(), policies::kMaxNetEntries, "entries");
     for (const auto& row : policies::list_rows()) {
       if (row.field == PolicyField::syscalls || row.field == PolicyField::secrets)
-        too_many(row.field, (policy.*row.member).size(), row.most, row.noun);
+        too_many(row.field, (policy.*row.member).size(), row.max, row.noun);
     }
   }
-  void too_many(PolicyField field, std::size_t count, std::size_t most, std::string_view noun) {
-    if (count <= most || !asked_.names(field)) return;
-    const std::string name = "policy." + std::string(word(field));
+  void too_many(PolicyField field, std::size_t count, std::size_t max, std::string_view noun) {
+    if (count <= max || !asked_.names(field)) return;
+    const std::string name = "policy." + std::string(to_string(field));
     out_.problems.push_back({name, name + ": " + std::to_string(count) + ' ' + std::string(noun) +
-                                       " together with those of the profile are more than " + std::to_string(most)});
+                                       " together with those of the profile are more than " + std::to_string(max)});
   }
 
   const PolicyRequest& asked_;
   const Ceiling& ceiling_;
   const Policy& most_;
-  Combined& out_;
+  GrantedPolicy& out_;
 };
 
 }  // namespace
 
-Policy applied(const Policy& profile, const PolicyRequest& request) {
+Policy apply_request(const Policy& profile, const PolicyRequest& request) {
   Policy out = profile;
   const Policy& values = request.values;
   for (const auto& row : policies::number_rows()) {
@@ -762,17 +762,17 @@ Policy applied(const Policy& profile, const PolicyRequest& request) {
   return out;
 }
 
-Combined weigh(const Policy& profile, const PolicyRequest& request, const Ceiling& ceiling) {
-  Combined out{applied(profile, request), {}};
-  Weighing(request, ceiling, out).weigh();
+GrantedPolicy apply_ceiling(const Policy& profile, const PolicyRequest& request, const Ceiling& ceiling) {
+  GrantedPolicy out{apply_request(profile, request), {}};
+  CeilingApplier(request, ceiling, out).weigh();
   return out;
 }
 
-Result<Policy> combine(const Policy& profile, const PolicyRequest& request, const Ceiling& ceiling) {
-  Combined combined = weigh(profile, request, ceiling);
+Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest& request, const Ceiling& ceiling) {
+  GrantedPolicy combined = apply_ceiling(profile, request, ceiling);
   auto& problems = combined.problems;
   if (problems.empty()) return std::move(combined.policy);
-  const std::size_t more = problems.size() - std::min(problems.size(), kShownAtOnce);
+  const std::size_t more = problems.size() - std::min(problems.size(), kMaxShownBatch);
   problems.resize(problems.size() - more);
   return fail(Code::invalid, join(problems) + (more > 0 ? "; and " + std::to_string(more) + " more" : ""));
 }

@@ -60,7 +60,7 @@ inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy a
 inline constexpr std::size_t kMaxFolders = 16;             // fs.read and fs.write together
 
 // Returns the name in a policy's text: "fs.read", "output.keep".
-std::string_view word(PolicyField);
+std::string_view to_string(PolicyField);
 // Returns the value as it is written in a policy, as JSON that is also valid TOML: "64 MiB", 16, true, ["/srv/a"],
 // "unlimited".
 std::string value_text(PolicyField, const Policy&);
@@ -77,17 +77,17 @@ struct PolicyRequest {
 enum class PolicyKind {
   request,  // requested by a job
   // Allowed by an operator. Lists are complete, so there is no `replace`. cpu and wall may be "unlimited". "*" in
-  // syscalls.add allows every call that need not be named (must_be_named()).
+  // syscalls.add allows every call that need not be named (requires_grant()).
   ceiling,
 };
 
-struct PolicyRead {
+struct ParsedPolicy {
   PolicyRequest request;
   std::vector<FieldProblem> problems;  // "policy.memory: -1 is not ..."; field: "policy.memory"
   bool ok() const { return problems.empty(); }
 };
 // prefix: put in front of the names in problems ("policy"; "" for none). An empty text requests nothing.
-PolicyRead read_policy(std::string_view json_text, std::string_view prefix, PolicyKind = PolicyKind::request);
+ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, PolicyKind = PolicyKind::request);
 // Returns one line of JSON that read_policy() parses to the same request.
 std::string write_policy(const PolicyRequest&);
 // Returns all fields by name. Sizes and times are plain numbers; null means no limit.
@@ -100,7 +100,7 @@ std::string grant_members(const Policy&, const std::vector<std::string>& lowered
 
 // The maximum policy for jobs of a context.
 struct Ceiling {
-  Policy most;
+  Policy max;
   Id context = 0;                        // used in messages
   std::vector<std::string> own_folders;  // folders of the agent: nothing above or below them is ever granted
   // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
@@ -108,17 +108,17 @@ struct Ceiling {
   std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
 };
 
-struct Combined {
+struct GrantedPolicy {
   Policy policy;                       // contains everything that was not rejected
   std::vector<FieldProblem> problems;  // all rejections, each with field, value, ceiling and remedy
 };
 // Rejects requested values above the ceiling, and lowers values of the profile to the written ceiling.
-Combined weigh(const Policy& profile, const PolicyRequest&, const Ceiling&);
-// As weigh(). Error invalid: has the first eight rejections and the number of further ones. An empty request is never
-// rejected.
-Result<Policy> combine(const Policy& profile, const PolicyRequest&, const Ceiling&);
+GrantedPolicy apply_ceiling(const Policy& profile, const PolicyRequest&, const Ceiling&);
+// As apply_ceiling(). Error invalid: has the first eight rejections and the number of further ones. An empty request is
+// never rejected.
+Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest&, const Ceiling&);
 // Returns the profile with the request applied, without a ceiling.
-Policy applied(const Policy& profile, const PolicyRequest&);
+Policy apply_request(const Policy& profile, const PolicyRequest&);
 
 struct PolicyDifference {
   PolicyField field;
@@ -132,7 +132,7 @@ std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);
 bool is_never_innocent(std::string_view syscall);
 // Returns whether "*" excludes the call: calls of is_never_innocent(), and calls that another field grants or whose
 // arguments the sandbox checks (fork, socket, ioctl, prlimit64, ...).
-bool must_be_named(std::string_view syscall);
+bool requires_grant(std::string_view syscall);
 bool is_known_syscall(std::string_view name);
 
 }  // namespace mycojobs
@@ -146,7 +146,7 @@ enum class Unit { bytes, time, count };
 struct NumberRow {
   PolicyField field;
   Unit unit;
-  std::uint64_t least, most;
+  std::uint64_t min, max;
   bool may_be_unlimited;  // 0 in a Policy means no limit
   std::uint64_t (*get)(const Policy&);
   void (*set)(Policy&, std::uint64_t);
@@ -155,7 +155,7 @@ std::span<const NumberRow> number_rows();
 
 struct ListRow {
   PolicyField field;
-  std::size_t most;  // maximum number of items
+  std::size_t max;  // maximum number of items
   std::string_view noun;
   std::vector<std::string> Policy::*member;
 };

@@ -38,7 +38,7 @@ const Scheme* scheme_of(std::string_view text) {
   return found == kSchemes.end() ? nullptr : found;
 }
 
-std::string quoted(std::string_view text) { return "prerequisite " + shown(text, 200); }
+std::string quoted(std::string_view text) { return "prerequisite " + excerpt(text, 200); }
 tl::unexpected<Error> refuse(std::string_view text, const std::string& why) {
   return fail(Code::invalid, quoted(text) + ": " + why);
 }
@@ -218,19 +218,19 @@ Result<Condition> parse_condition(std::string_view text, const std::vector<std::
   return std::move(parsed);
 }
 
-Result<void> check_allowed(const std::vector<std::string>& allowed) {
+Result<void> check_allow_list(const std::vector<std::string>& allowed) {
   for (const std::string& entry : allowed) {
     if (std::count(allowed.begin(), allowed.end(), entry) > 1)
-      return fail(Code::invalid, "prerequisites.allow: names " + shown(entry, 200) + " twice");
+      return fail(Code::invalid, "prerequisites.allow: names " + excerpt(entry, 200) + " twice");
     const Scheme* scheme = scheme_of(entry);
     const bool whole_scheme = entry == "http:" || entry == "https:";
     if (!whole_scheme && (scheme == nullptr || !scheme->asks_operator)) {
-      return fail(Code::invalid, "prerequisites.allow: " + shown(entry, 200) +
+      return fail(Code::invalid, "prerequisites.allow: " + excerpt(entry, 200) +
                                      " allows nothing: use a prefix that begins with file:, tcp:, http:// or https:// "
                                      "(wait, at, redis, approval and flow are always allowed)");
     }
     if (entry.starts_with("file:") && entry != "file:" && !is_path_normal(entry.substr(5))) {
-      return fail(Code::invalid, "prerequisites.allow: " + shown(entry, 200) +
+      return fail(Code::invalid, "prerequisites.allow: " + excerpt(entry, 200) +
                                      " allows nothing: write the whole path, from /, without '.', '..' and '//'");
     }
   }

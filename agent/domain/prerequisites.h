@@ -41,6 +41,6 @@ bool is_approval_name(std::string_view);  // 1 to 64 letters, digits, '.', '_' a
 // Checks the operator's list. An entry permits an equal condition, and a condition that continues the entry at a '/' or
 // ':' ("file:/data/", "tcp:db.internal:5432", "tcp:", "https://status.example.com"). Error invalid: the entry cannot
 // permit anything.
-Result<void> check_allowed(const std::vector<std::string>& allowed);
+Result<void> check_allow_list(const std::vector<std::string>& allowed);
 
 }  // namespace mycojobs

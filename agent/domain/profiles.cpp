@@ -62,16 +62,16 @@ Result<void> check_warm(std::string_view name, const Policy& policy) {
 }
 
 Policy default_ceiling() {
-  Policy most;
-  most.cpu_ms = most.wall_ms = 0;
-  most.memory_bytes = 1024 * kMebi;
-  most.pids = 256;
-  most.disk_bytes = 1024 * kMebi;
-  most.file_bytes = 1024 * kMebi;
-  most.open_files = 1024;
-  most.output_bytes = kMebi;
-  most.warm_idle_ms = 600'000;
-  return most;
+  Policy max;
+  max.cpu_ms = max.wall_ms = 0;
+  max.memory_bytes = 1024 * kMebi;
+  max.pids = 256;
+  max.disk_bytes = 1024 * kMebi;
+  max.file_bytes = 1024 * kMebi;
+  max.open_files = 1024;
+  max.output_bytes = kMebi;
+  max.warm_idle_ms = 600'000;
+  return max;
 }
 
 Ceiling Ceilings::of(Id context) const {
@@ -83,7 +83,7 @@ Ceiling Ceilings::of(Id context) const {
   return {own == contexts.end() ? standard : own->second, context, own_folders, fields};
 }
 
-void give(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {
+void apply_policy(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {
   Limits& limits = spec.limits;
   limits.memory_bytes = policy.memory_bytes;
   limits.pids = policy.pids;

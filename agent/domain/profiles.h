@@ -44,6 +44,6 @@ struct Ceilings {
 
 // Sets the limits and grants of a run. Every run gets its policy here. timeout_ms: the job's timeout; the smaller of it
 // and the policy's wall limit applies.
-void give(RunSpec&, const Policy&, std::uint64_t timeout_ms);
+void apply_policy(RunSpec&, const Policy&, std::uint64_t timeout_ms);
 
 }  // namespace mycojobs

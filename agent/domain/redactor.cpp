@@ -198,7 +198,7 @@ std::string read_plain(std::string_view text) {
   const auto keep = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
     form.push_back(static_cast<char>(byte));
   };
-  for (char c : text) reader.take(static_cast<unsigned char>(c), 0, keep, [] { return 0U; });
+  for (char c : text) reader.take_byte(static_cast<unsigned char>(c), 0, keep, [] { return 0U; });
   return form;
 }
 
@@ -234,14 +234,14 @@ const Decoder::Steps& Decoder::steps(Encoding reading) {
   return kSteps[static_cast<std::size_t>(reading)];
 }
 
-void Decoder::pass_over(std::string_view bytes) {
+void Decoder::skip_bytes(std::string_view bytes) {
   if (bytes.empty()) return;
   end_skipping();
   std::size_t run = 0;
-  while (run < bytes.size() && run < kLeastWrapped &&
+  while (run < bytes.size() && run < kMinWrapped &&
          (*steps_)[static_cast<unsigned char>(bytes[bytes.size() - 1 - run])].kind == Step::Kind::character)
     ++run;
-  run_ = static_cast<unsigned>(std::min<std::size_t>(kLeastWrapped, run == bytes.size() ? run_ + run : run));
+  run_ = static_cast<unsigned>(std::min<std::size_t>(kMinWrapped, run == bytes.size() ? run_ + run : run));
 }
 
 bool Decoder::reads_as_plain(std::string_view bytes) const {
@@ -295,8 +295,8 @@ std::vector<std::string> packed_forms(std::string_view value) {
 }
 
 std::string Redactor::problem_with(std::string_view value) {
-  if (plain_form(value).size() >= kLeastBytes) return {};
-  return "the value has fewer than " + std::to_string(kLeastBytes) +
+  if (plain_form(value).size() >= kMinBytes) return {};
+  return "the value has fewer than " + std::to_string(kMinBytes) +
          " bytes (blanks and control characters in a row count as one)";
 }
 
@@ -310,25 +310,25 @@ Redactor::Redactor(const std::vector<Secret>& secrets) {
     for (std::string_view left = secret.value; !left.empty();) {
       const std::string_view line = left.substr(0, left.find('\n'));
       left.remove_prefix(std::min(left.size(), line.size() + 1));
-      if (plain_form(line).size() >= kLeastLineBytes) add(line, owner);
+      if (plain_form(line).size() >= kMinLineBytes) add(line, owner);
     }
   }
   plain_.finish();
   packed_.finish();
   for (const Encoding reading : {Encoding::plain, Encoding::url, Encoding::escapes, Encoding::packed}) {
-    const Bytes& bytes = begins_[static_cast<std::size_t>(reading)] = beginnings(reading);
+    const Bytes& bytes = begins_[static_cast<std::size_t>(reading)] = possible_starts(reading);
     std::transform(bytes.begin(), bytes.end(), begins_any_.begin(), begins_any_.begin(), std::logical_or<>());
   }
 }
 
-Redactor::Bytes Redactor::beginnings(Encoding reading) const {
+Redactor::Bytes Redactor::possible_starts(Encoding reading) const {
   Bytes begins{};
   for (unsigned byte = 0; byte < begins.size(); ++byte) {
     Decoder reader(reading);
     const auto see = [&](unsigned char read, std::uint64_t, std::uint64_t) {
       begins[byte] = matcher(reading).starts_with(read);
     };
-    reader.take(static_cast<unsigned char>(byte), 0, see, [] { return 0U; });
+    reader.take_byte(static_cast<unsigned char>(byte), 0, see, [] { return 0U; });
     begins[byte] = begins[byte] || reader.is_open();
   }
   return begins;
@@ -336,7 +336,7 @@ Redactor::Bytes Redactor::beginnings(Encoding reading) const {
 
 void Redactor::add(std::string_view value, std::uint32_t owner) {
   plain_.add(plain_form(value), owner);
-  if (const std::string form = url_form(value); form.size() >= kLeastBytes) plain_.add(form, owner);
+  if (const std::string form = url_form(value); form.size() >= kMinBytes) plain_.add(form, owner);
   for (const std::string& form : packed_forms(value)) packed_.add(form, owner);
 }
 
@@ -362,7 +362,7 @@ std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t 
 }
 
 // Called at an escape: from here on this view decodes the stream itself.
-void Redaction::View::leave(const View& plain) {
+void Redaction::View::leave_match(const View& plain) {
   follows_plain = false;
   reader.continue_from(plain.reader);
   node = plain.node;
@@ -393,7 +393,7 @@ Redaction::Redaction(const Redactor& redactor)
              View(Encoding::packed, redactor)} {}
 
 bool Redaction::idle() const {
-  return held_.empty() && places_.empty() &&
+  return held_.empty() && matches_.empty() &&
          std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.follows_plain || view.idle(); });
 }
 
@@ -427,7 +427,7 @@ void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
 }
 
 // Returns the number of leading bytes with which no match can begin. REQUIRES: the decoder is idle.
-std::size_t Redaction::dull(std::string_view bytes, const Redactor::Bytes& begins) {
+std::size_t Redaction::plain_prefix(std::string_view bytes, const Redactor::Bytes& begins) {
   const auto first =
       std::find_if(bytes.begin(), bytes.end(), [&](char c) { return begins[static_cast<unsigned char>(c)]; });
   return static_cast<std::size_t>(first - bytes.begin());
@@ -455,19 +455,19 @@ std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t at
   return i;
 }
 
-void Redaction::look(View& view, std::string_view bytes, std::uint64_t at) {
+void Redaction::scan_bytes(View& view, std::string_view bytes, std::uint64_t at) {
   const auto sink = [&](auto... read) { note(view, read...); };
   const auto matched = [&view] { return view.matcher.depth(view.node); };
   for (std::size_t i = 0; i < bytes.size();) {
     if (view.idle()) {
-      const std::size_t passed = dull(bytes.substr(i), view.begins);
-      view.reader.pass_over(bytes.substr(i, passed));
+      const std::size_t passed = plain_prefix(bytes.substr(i), view.begins);
+      view.reader.skip_bytes(bytes.substr(i, passed));
       i += passed;
     }
     const std::size_t scanned = view.reader.is_open() ? 0 : scan(view, bytes.substr(i), at + i);
     i += scanned;
     if (i == bytes.size() || scanned > 0) continue;
-    view.reader.take(static_cast<unsigned char>(bytes[i]), at + i, sink, matched);
+    view.reader.take_byte(static_cast<unsigned char>(bytes[i]), at + i, sink, matched);
     ++i;
   }
 }
@@ -476,9 +476,9 @@ std::string_view Redaction::feed(std::string_view bytes) {
   out_.clear();
   if (redactor_.finds_nothing()) return bytes;
   if (idle()) {
-    const std::size_t passed = dull(bytes, redactor_.begins_any_);
+    const std::size_t passed = plain_prefix(bytes, redactor_.begins_any_);
     base_ += passed;
-    for (View& view : views_) view.reader.pass_over(bytes.substr(0, passed));
+    for (View& view : views_) view.reader.skip_bytes(bytes.substr(0, passed));
     if (passed == bytes.size()) return bytes;
     out_.append(bytes.substr(0, passed));
     bytes.remove_prefix(passed);
@@ -487,27 +487,27 @@ std::string_view Redaction::feed(std::string_view bytes) {
   const std::uint64_t end = at + bytes.size();
   held_.append(bytes);
   for (View& view : views_) {
-    if (view.follows_plain && !view.reader.reads_as_plain(bytes)) view.leave(plain());
+    if (view.follows_plain && !view.reader.reads_as_plain(bytes)) view.leave_match(plain());
   }
   std::uint64_t certain = end;
   for (View& view : views_) {
     if (view.follows_plain) continue;
-    look(view, bytes, at);
-    places_.insert(places_.end(), found_.begin(), found_.end());
+    scan_bytes(view, bytes, at);
+    matches_.insert(matches_.end(), found_.begin(), found_.end());
     found_.clear();
     certain = std::min(certain, view.reader.open_since());
     const std::uint32_t depth = view.matcher.depth(view.matcher.unfinished(view.node));
     if (depth > 0) certain = std::min(certain, view.begin_of_last(depth, end));
     view.follows_plain = view.may_follow && view.is_in_step_with(plain(), end);
   }
-  settle(certain);
+  emit_decided(certain);
   return out_;
 }
 
-void Redaction::take_beginning(View& view) {
+void Redaction::mark_match_start(View& view) {
   const Matcher::Node node = view.matcher.unfinished(view.node);
   const std::uint32_t depth = view.matcher.depth(node);
-  if (depth < Redactor::kLeastBytes) return;
+  if (depth < Redactor::kMinBytes) return;
   const std::uint64_t end = base_ + held_.size();
   const std::uint64_t begin = view.begin_of_last(depth, end);
   add(found_, {begin, end, end - begin, view.matcher.first_of(node).owner});
@@ -519,22 +519,22 @@ std::string_view Redaction::finish(bool cut) {
     if (!view.follows_plain) {
       const auto sink = [&](auto... read) { note(view, read...); };
       view.reader.finish(sink, [&view] { return view.matcher.depth(view.node); });
-      if (cut) take_beginning(view);
-      places_.insert(places_.end(), found_.begin(), found_.end());
+      if (cut) mark_match_start(view);
+      matches_.insert(matches_.end(), found_.begin(), found_.end());
       found_.clear();
     }
   }
   for (View& view : views_) view.reset();
-  settle(base_ + held_.size());
+  emit_decided(base_ + held_.size());
   return out_;
 }
 
 // Writes output that later bytes cannot change. REQUIRES: no match that begins before `certain` can still be found.
-void Redaction::settle(std::uint64_t certain) {
+void Redaction::emit_decided(std::uint64_t certain) {
   std::vector<Place> places;
-  std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
-  for (const Place& place : places_) add(places, place);
-  places_.clear();
+  std::sort(matches_.begin(), matches_.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (const Place& place : matches_) add(places, place);
+  matches_.clear();
   std::uint64_t written = base_;
   const auto write_until = [&](std::uint64_t end) {
     if (end <= written) return;
@@ -543,15 +543,15 @@ void Redaction::settle(std::uint64_t certain) {
   };
   for (const Place& place : places) {
     if (place.end > certain) {
-      if (places_.empty()) write_until(std::min(place.begin, certain));
-      places_.push_back(place);
+      if (matches_.empty()) write_until(std::min(place.begin, certain));
+      matches_.push_back(place);
       continue;
     }
     write_until(place.begin);
     out_ += redactor_.marks_[place.owner];
     written = place.end;
   }
-  if (places_.empty()) write_until(certain);
+  if (matches_.empty()) write_until(certain);
   held_.erase(0, certain - base_);  // bytes that a pending place covers are not needed any more
   base_ = certain;
 }
@@ -562,9 +562,9 @@ namespace {
 
 constexpr std::string_view kCutMark = "…";  // end of an `error` that was shortened
 
-class Cleaner {
+class TextRedactor {
  public:
-  explicit Cleaner(const Redactor& redactor) : redaction_(redactor) {}
+  explicit TextRedactor(const Redactor& redactor) : redaction_(redactor) {}
 
   std::string clean(std::string_view text, bool cut = false) {
     std::string out(redaction_.feed(text));
@@ -605,7 +605,7 @@ class Cleaner {
 
 void redact(const Redactor& redactor, JobEnd& end) {
   if (redactor.finds_nothing()) return;
-  Cleaner cleaner(redactor);
+  TextRedactor cleaner(redactor);
   cleaner.clean_result(end);
   const bool cut = end.error.ends_with(kCutMark);
   if (cut) end.error.resize(end.error.size() - kCutMark.size());

@@ -102,8 +102,8 @@ class Matcher {
 //   escapes   \n \" \/ \xNN \u00e9 ... of JSON strings, and the further escapes of Python's repr(); then as plain
 //   packed    base64 and hex: line ends are skipped, and URL-safe letters count as the standard letters
 //
-// A line end in base64 or hex is skipped only where the line appears to be wrapped: after kLeastWrapped consecutive
-// characters, or after kLeastMatched characters of a value. Otherwise every line whose last character begins a form of
+// A line end in base64 or hex is skipped only where the line appears to be wrapped: after kMinWrapped consecutive
+// characters, or after kMinMatched characters of a value. Otherwise every line whose last character begins a form of
 // a value would be held back.
 
 enum class Encoding { plain, url, escapes, packed };
@@ -128,13 +128,13 @@ EscapeMeaning unescape(Encoding, std::string_view begun);
 
 inline bool is_blank(unsigned char byte) { return byte <= ' ' || byte == 0x7f; }
 
-// Reads a stream byte by byte. At most kMostSkipped consecutive bytes are skipped, which bounds the text that a decoder
+// Reads a stream byte by byte. At most kMaxSkipped consecutive bytes are skipped, which bounds the text that a decoder
 // holds back.
 class Decoder {
  public:
-  static constexpr unsigned kMostSkipped = 32;
-  static constexpr unsigned kLeastWrapped = 16;
-  static constexpr unsigned kLeastMatched = 4;
+  static constexpr unsigned kMaxSkipped = 32;
+  static constexpr unsigned kMinWrapped = 16;
+  static constexpr unsigned kMinMatched = 4;
   static constexpr std::uint64_t kNowhere = ~0ULL;
 
   // How a byte outside of an escape is read.
@@ -149,12 +149,12 @@ class Decoder {
   void count_characters(std::size_t count) {
     if (count == 0) return;
     end_skipping();
-    run_ = static_cast<unsigned>(std::min<std::size_t>(kLeastWrapped, run_ + count));
+    run_ = static_cast<unsigned>(std::min<std::size_t>(kMinWrapped, run_ + count));
   }
   // Calls sink(byte, begin, end) for each decoded byte (zero or more), with its position in the stream. matched() must
   // return how many of the last decoded bytes are a prefix of a value.
   template <class Sink, class Matched>
-  void take(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched);
+  void take_byte(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched);
   // Ends the stream. An open escape counts as ordinary bytes.
   template <class Sink, class Matched>
   void finish(const Sink& sink, const Matched& matched);
@@ -162,7 +162,7 @@ class Decoder {
   std::uint64_t open_since() const { return escape_size_ == 0 ? kNowhere : escape_at_; }
   bool is_open() const { return escape_size_ > 0; }
   // Skips bytes that are not part of any value.
-  void pass_over(std::string_view bytes);
+  void skip_bytes(std::string_view bytes);
   void reset() { skipped_ = run_ = 0; }
   // Returns whether the bytes are decoded as in the plain encoding.
   bool reads_as_plain(std::string_view bytes) const;
@@ -181,31 +181,31 @@ class Decoder {
     run_ = 0;
   }
   template <class Sink, class Matched>
-  void give(Step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched);
+  void emit(Step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched);
   template <class Sink, class Matched>
-  void give_up(const Sink& sink, const Matched& matched);
+  void emit_unmatched(const Sink& sink, const Matched& matched);
 
   Encoding reading_;
   const Steps* steps_;
   unsigned skipped_ = 0;           // consecutive skipped blanks, including the first; or skipped line ends
-  unsigned run_ = 0;               // consecutive characters on this line, at most kLeastWrapped
+  unsigned run_ = 0;               // consecutive characters on this line, at most kMinWrapped
   std::array<char, 12> escape_{};  // an incomplete escape
   std::size_t escape_size_ = 0;
   std::uint64_t escape_at_ = 0;
 };
 
 template <class Sink, class Matched>
-void Decoder::give(Step step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched) {
+void Decoder::emit(Step step, std::uint64_t begin, std::uint64_t end, const Sink& sink, const Matched& matched) {
   if (step.kind == Step::Kind::line_end) {
-    const bool is_wrapped = run_ >= kLeastWrapped || matched() >= kLeastMatched;
-    if (is_wrapped && ++skipped_ <= kMostSkipped) return;
+    const bool is_wrapped = run_ >= kMinWrapped || matched() >= kMinMatched;
+    if (is_wrapped && ++skipped_ <= kMaxSkipped) return;
   } else if (step.kind == Step::Kind::blank) {
-    if (skipped_++ % kMostSkipped != 0) return;
+    if (skipped_++ % kMaxSkipped != 0) return;
   } else {
     end_skipping();
   }
   if (step.kind == Step::Kind::character) {
-    if (run_ < kLeastWrapped) ++run_;
+    if (run_ < kMinWrapped) ++run_;
   } else {
     run_ = 0;
   }
@@ -213,37 +213,37 @@ void Decoder::give(Step step, std::uint64_t begin, std::uint64_t end, const Sink
 }
 
 template <class Sink, class Matched>
-void Decoder::take(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched) {
+void Decoder::take_byte(unsigned char byte, std::uint64_t at, const Sink& sink, const Matched& matched) {
   const Step step = (*steps_)[byte];
-  if (escape_size_ == 0 && step.kind != Step::Kind::escape) return give(step, at, at + 1, sink, matched);
+  if (escape_size_ == 0 && step.kind != Step::Kind::escape) return emit(step, at, at + 1, sink, matched);
   if (escape_size_ == 0) escape_at_ = at;
   escape_[escape_size_++] = static_cast<char>(byte);
   if (escape_size_ == 1) return;
   const EscapeMeaning meant = unescape(reading_, {escape_.data(), escape_size_});
   if (meant.state == EscapeMeaning::State::more) return;
-  if (meant.state == EscapeMeaning::State::none) return give_up(sink, matched);
+  if (meant.state == EscapeMeaning::State::none) return emit_unmatched(sink, matched);
   escape_size_ = 0;
   for (std::size_t i = 0; i < meant.size; ++i) {
     const auto read = static_cast<unsigned char>(meant.bytes[i]);
     const bool blank = is_blank(read);
     const Step each{blank ? Step::Kind::blank : Step::Kind::character, blank ? static_cast<unsigned char>(' ') : read};
-    give(each, escape_at_, at + 1, sink, matched);
+    emit(each, escape_at_, at + 1, sink, matched);
   }
 }
 
 // The first byte was not the beginning of an escape. The following bytes may be another escape.
 template <class Sink, class Matched>
-void Decoder::give_up(const Sink& sink, const Matched& matched) {
+void Decoder::emit_unmatched(const Sink& sink, const Matched& matched) {
   const auto begun = escape_;
   const std::size_t size = std::exchange(escape_size_, 0);
   const std::uint64_t at = escape_at_;
-  give({Step::Kind::character, static_cast<unsigned char>(begun[0])}, at, at + 1, sink, matched);
-  for (std::size_t i = 1; i < size; ++i) take(static_cast<unsigned char>(begun[i]), at + i, sink, matched);
+  emit({Step::Kind::character, static_cast<unsigned char>(begun[0])}, at, at + 1, sink, matched);
+  for (std::size_t i = 1; i < size; ++i) take_byte(static_cast<unsigned char>(begun[i]), at + i, sink, matched);
 }
 
 template <class Sink, class Matched>
 void Decoder::finish(const Sink& sink, const Matched& matched) {
-  while (escape_size_ > 0) give_up(sink, matched);
+  while (escape_size_ > 0) emit_unmatched(sink, matched);
 }
 
 struct Secret {
@@ -254,9 +254,9 @@ struct Secret {
 
 class Redactor {
  public:
-  static constexpr std::size_t kLeastBytes = Decoder::kLeastMatched;  // shorter values would match in most texts
-  static constexpr std::size_t kLeastLineBytes = 8;  // minimum length of a line of a value that is searched separately
-  // Returns why the value must not be searched, or an empty text. A value must have at least kLeastBytes, where
+  static constexpr std::size_t kMinBytes = Decoder::kMinMatched;  // shorter values would match in most texts
+  static constexpr std::size_t kMinLineBytes = 8;  // minimum length of a line of a value that is searched separately
+  // Returns why the value must not be searched, or an empty text. A value must have at least kMinBytes, where
   // consecutive blanks count as one.
   static std::string problem_with(std::string_view value);
 
@@ -270,7 +270,7 @@ class Redactor {
   friend class Redaction;
   using Bytes = std::array<bool, 256>;
   void add(std::string_view value, std::uint32_t owner);
-  Bytes beginnings(Encoding) const;
+  Bytes possible_starts(Encoding) const;
   const Matcher& matcher(Encoding reading) const { return reading == Encoding::packed ? packed_ : plain_; }
 
   std::vector<std::string> marks_;  // by owner
@@ -308,26 +308,26 @@ class Redaction {
     bool follows_plain;
     bool idle() const { return node == 0 && !reader.is_open(); }
     std::uint64_t begin_of_last(std::uint32_t count, std::uint64_t now) const;
-    void leave(const View& plain);
+    void leave_match(const View& plain);
     bool is_in_step_with(const View& plain, std::uint64_t now) const;
     void reset();
   };
   View& plain() { return views_.front(); }
   bool idle() const;
-  static std::size_t dull(std::string_view bytes, const Redactor::Bytes& begins);
-  void look(View&, std::string_view bytes, std::uint64_t at);
+  static std::size_t plain_prefix(std::string_view bytes, const Redactor::Bytes& begins);
+  void scan_bytes(View&, std::string_view bytes, std::uint64_t at);
   std::size_t scan(View&, std::string_view bytes, std::uint64_t at);
   void note_match(View&, std::uint64_t begin, std::uint64_t end);
   void note(View&, unsigned char byte, std::uint64_t begin, std::uint64_t end);
-  void take_beginning(View&);
+  void mark_match_start(View&);
   static void add(std::vector<Place>&, Place);
-  void settle(std::uint64_t certain);
+  void emit_decided(std::uint64_t certain);
 
   const Redactor& redactor_;
   std::array<View, 4> views_;
-  std::vector<Place> found_;   // matches of one view in the current call, disjoint and sorted
-  std::vector<Place> places_;  // matches of all views that are not written yet, disjoint and sorted
-  std::string held_;           // input from base_ on
+  std::vector<Place> found_;    // matches of one view in the current call, disjoint and sorted
+  std::vector<Place> matches_;  // matches of all views that are not written yet, disjoint and sorted
+  std::string held_;            // input from base_ on
   std::uint64_t base_ = 0;
   std::string out_;
 };

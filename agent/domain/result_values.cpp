@@ -25,7 +25,7 @@ std::string typed_text(const TextMap& texts, const std::vector<std::string>& jso
   std::string out;
   JsonObject object(out);
   for (const auto& [key, text] : texts) {
-    std::string& value = object.member(key);
+    std::string& value = object.append_member(key);
     if (typed.contains(key) && is_json(text)) {
       value += text;
     } else {
@@ -36,8 +36,8 @@ std::string typed_text(const TextMap& texts, const std::vector<std::string>& jso
   return out;
 }
 
-HandedBack handed_back(const nlohmann::json& object) {
-  HandedBack out;
+ResultValues parse_result_values(const nlohmann::json& object) {
+  ResultValues out;
   if (!object.is_object()) return out;
   for (const auto& [key, value] : object.items()) {
     const auto* text = value.get_ptr<const std::string*>();

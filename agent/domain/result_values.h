@@ -11,10 +11,10 @@
 
 namespace mycojobs {
 
-struct HandedBack {
+struct ResultValues {
   TextMap texts;
   std::vector<std::string> json;  // keys of texts
-  bool operator==(const HandedBack&) const = default;
+  bool operator==(const ResultValues&) const = default;
 };
 
 // Returns an object in which each value has its original type. A text that is not JSON stays a text, even if
@@ -23,6 +23,6 @@ nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>
 // Returns the same object as text. Numbers keep all their digits, because they are not converted to doubles.
 std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys);
 // The inverse of typed_values(). Returns no values if `object` is not an object.
-HandedBack handed_back(const nlohmann::json& object);
+ResultValues parse_result_values(const nlohmann::json& object);
 
 }  // namespace mycojobs

@@ -25,13 +25,15 @@ constexpr std::array kRows{
 };
 constexpr const Row& row_of(Action action) { return kRows[static_cast<std::size_t>(action)]; }
 
-bool is_open(WayIn way) { return way == WayIn::command || way == WayIn::message || way == WayIn::claim; }
+bool is_open(EntryPoint way) {
+  return way == EntryPoint::command || way == EntryPoint::message || way == EntryPoint::claim;
+}
 
 bool has(const std::vector<Id>& ids, Id actor) { return std::find(ids.begin(), ids.end(), actor) != ids.end(); }
 
-bool is_maker(Id actor, const Thing& thing) { return thing.maker != 0 && thing.maker == actor; }
+bool is_maker(Id actor, const Resource& thing) { return thing.maker != 0 && thing.maker == actor; }
 
-bool gives(Grant grant, Id actor, const Thing& thing) {
+bool gives(Grant grant, Id actor, const Resource& thing) {
   switch (grant) {
     case none:
       return false;
@@ -49,7 +51,7 @@ bool gives(Grant grant, Id actor, const Thing& thing) {
 
 // Returns the list that the refusal suggests: the lowest one that suffices, based only on facts that the actor may
 // know.
-std::string_view list_for(Action action, Id actor, const Thing& thing) {
+std::string_view list_for(Action action, Id actor, const Resource& thing) {
   switch (action) {
     case Action::create:
       return "submitters";
@@ -83,9 +85,9 @@ std::string lists_that_allow(const Refusal& refusal) {
 
 }  // namespace
 
-std::string_view word(Action action) { return row_of(action).word; }
+std::string_view to_string(Action action) { return row_of(action).word; }
 
-std::optional<Refusal> refused(Id actor, Action action, const Place& place, const Thing& thing) {
+std::optional<Refusal> find_refusal(Id actor, Action action, const AclContext& place, const Resource& thing) {
   const Row& row = row_of(action);
   const Refusal refusal{
       actor, action, place.context, thing.name, list_for(action, actor, thing), place.record.has_value()};
@@ -97,7 +99,7 @@ std::optional<Refusal> refused(Id actor, Action action, const Place& place, cons
   const Context& record = *place.record;
   if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of the context's operator
   if (action == Action::answer && !thing.names_others && !thing.names_it) {
-    if (!refused(actor, Action::steer, place, thing)) return std::nullopt;
+    if (!find_refusal(actor, Action::steer, place, thing)) return std::nullopt;
     return refusal;
   }
   const bool allowed = (has(record.admins, actor) && gives(row.admins, actor, thing)) ||
@@ -110,7 +112,7 @@ std::optional<Refusal> refused(Id actor, Action action, const Place& place, cons
 
 Error refusal_error(const Refusal& refusal) {
   const std::string number = std::to_string(refusal.context), who = std::to_string(refusal.actor);
-  std::string text = "actor " + who + " may not " + std::string(word(refusal.action)) +
+  std::string text = "actor " + who + " may not " + std::string(to_string(refusal.action)) +
                      (refusal.thing.empty() ? "" : ' ' + refusal.thing) + " in context " + number + ", ";
   text += refusal.recorded ? "which allows it to " + lists_that_allow(refusal)
                            : std::string("which has no record and is closed therefore");
@@ -118,8 +120,8 @@ Error refusal_error(const Refusal& refusal) {
   return {Code::denied, text + "; an operator may say: mycojobs context grant " + number + " --" + flag + ' ' + who};
 }
 
-Result<void> may(Id actor, Action action, const Place& place, const Thing& thing) {
-  const auto no = refused(actor, action, place, thing);
+Result<void> check_permission(Id actor, Action action, const AclContext& place, const Resource& thing) {
+  const auto no = find_refusal(actor, action, place, thing);
   if (!no) return {};
   return tl::unexpected<Error>(refusal_error(*no));
 }

@@ -32,7 +32,7 @@ enum class Action {
 };
 
 // The entry point of a request. It decides whether a context without a record is open.
-enum class WayIn {
+enum class EntryPoint {
   rpc,      // JSON-RPC of coordinator and supervisor: closed
   script,   // calls of a job on the object store: closed
   command,  // a command with --actor: open
@@ -40,15 +40,15 @@ enum class WayIn {
   claim,    // an agent: open
 };
 
-struct Place {
+struct AclContext {
   Id context = 0;
   std::optional<Context> record;  // no value: the context has no record
-  WayIn way = WayIn::rpc;
+  EntryPoint way = EntryPoint::rpc;
 };
 
 // The resource of a request. A refusal contains the name, but must not reveal whether the resource exists: a resource
 // that does not exist is checked like one of another actor.
-struct Thing {
+struct Resource {
   std::string name = {};   // "flow 7"; empty: the whole context
   Id maker = 0;            // the actor that created it; 0: no particular actor
   bool runs_here = false;  // a job that runs on a runner of this actor
@@ -68,9 +68,9 @@ struct Refusal {
 Error refusal_error(const Refusal&);
 
 // Returns no value if the action is allowed.
-std::optional<Refusal> refused(Id actor, Action, const Place&, const Thing& = {});
-Result<void> may(Id actor, Action, const Place&, const Thing& = {});
+std::optional<Refusal> find_refusal(Id actor, Action, const AclContext&, const Resource& = {});
+Result<void> check_permission(Id actor, Action, const AclContext&, const Resource& = {});
 
-std::string_view word(Action);
+std::string_view to_string(Action);
 
 }  // namespace mycojobs

@@ -88,7 +88,7 @@ std::string line_ends(std::string_view text) {
 
 std::string printable(std::string_view text) { return shown_of(text, false); }
 
-std::string but_for_colours(std::string_view text) { return shown_of(text, true); }
+std::string printable_with_colours(std::string_view text) { return shown_of(text, true); }
 
 std::string ScreenText::take(std::string_view bytes) {
   held_ += bytes;
@@ -167,7 +167,7 @@ std::string shortened(std::string_view text, std::size_t max_columns, std::strin
   return std::string(text.substr(0, end)) + std::string(max_columns == 0 ? "" : more);
 }
 
-std::string shortened_talk(std::string_view text, std::size_t max_columns, std::string_view more) {
+std::string shorten_message(std::string_view text, std::size_t max_columns, std::string_view more) {
   std::string out = shortened(text, max_columns, more);
   if (out == text) return out;
   std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of `text` that are in `out`

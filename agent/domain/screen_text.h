@@ -11,7 +11,7 @@ namespace mycojobs {
 // not UTF-8 by '?'.
 std::string printable(std::string_view text);
 // As printable(), but keeps colour codes: for text that is partly our own.
-std::string but_for_colours(std::string_view text);
+std::string printable_with_colours(std::string_view text);
 std::string one_line(std::string_view text);  // as printable(), and line ends and tabs become blanks
 
 // printable() for text that arrives in pieces of any size. A line that is restarted (a lone "\r") becomes a new line.
@@ -33,6 +33,6 @@ std::string wrapped(std::string_view text, std::size_t width);
 std::string shortened(std::string_view text, std::size_t max_columns, std::string_view more = "\xE2\x80\xA6");
 // shortened() for our own messages. Commands (in `...`) that would be cut are appended in full, even beyond
 // max_columns.
-std::string shortened_talk(std::string_view text, std::size_t max_columns, std::string_view more = "\xE2\x80\xA6");
+std::string shorten_message(std::string_view text, std::size_t max_columns, std::string_view more = "\xE2\x80\xA6");
 
 }  // namespace mycojobs

@@ -24,7 +24,7 @@ Result<void> settle(Flow& flow, const Sender& sender) {
 
 }  // namespace
 
-Result<void> settle(Job& job, const Sender& sender) {
+Result<void> apply_sender(Job& job, const Sender& sender) {
   MJ_CHECK(take_over("caller_id", job.caller_id, sender.caller));
   MJ_CHECK(take_over("context_id", job.context_id, sender.context));
   MJ_CHECK(absent("flow_id", job.flow_id == 0, "the flow that takes the job"));
@@ -38,11 +38,11 @@ Result<void> settle(Job& job, const Sender& sender) {
                 "who runs the job");
 }
 
-Result<void> settle(Message& message, const Sender& sender) {
+Result<void> apply_sender(Message& message, const Sender& sender) {
   MJ_CHECK(take_over("caller_id", message.caller_id, sender.caller));
   MJ_CHECK(take_over("context_id", message.context_id, sender.context));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
-    if (auto settled = settle(message.job[i], sender); !settled)
+    if (auto settled = apply_sender(message.job[i], sender); !settled)
       return fail(settled.error(), "job[" + std::to_string(i) + "]");
   }
   if (!message.flow) return {};

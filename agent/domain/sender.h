@@ -20,8 +20,8 @@ struct Sender {
 
 // Error denied: an id of another actor. Error invalid: a field that clients must not write. validate() checks types and
 // sizes.
-Result<void> settle(Job&, const Sender&);
+Result<void> apply_sender(Job&, const Sender&);
 // Checks the message, its jobs and the flow in it.
-Result<void> settle(Message&, const Sender&);
+Result<void> apply_sender(Message&, const Sender&);
 
 }  // namespace mycojobs

@@ -45,19 +45,21 @@ Result<std::string> signed_bytes(json object, std::string_view kind) {
   return "mycojobs " + std::string(kind) + " 1\n" + bytes;
 }
 
-struct Signed {
+struct SignedFields {
   std::string algorithm, signer, signature;
 };
-Result<void> check(const Signed& by, const std::string& pubkey, const Result<std::string>& bytes) {
+Result<void> check(const SignedFields& by, const std::string& pubkey, const Result<std::string>& bytes) {
   if (by.signature.empty()) return fail(Code::denied, "signature: is missing");
   if (by.algorithm != kEd25519) {
-    return fail(Code::denied, "algorithm: " + shown(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
+    return fail(Code::denied,
+                "algorithm: " + excerpt(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
   }
   if (!is_public_key(pubkey))
     return fail(Code::denied,
                 "signer: no key is recorded for the signer; set it with mycojobs actor update ID --key KEY (of a "
                 "runner: runner update ID --pubkey KEY)");
-  if (by.signer != pubkey) return fail(Code::denied, "signer: " + shown(by.signer, 80) + " is not its key, " + pubkey);
+  if (by.signer != pubkey)
+    return fail(Code::denied, "signer: " + excerpt(by.signer, 80) + " is not its key, " + pubkey);
   if (!bytes) return fail(Code::denied, bytes.error().message);
   if (!verify_ed25519(pubkey, *bytes, by.signature))
     return fail(Code::denied, "signature: is not of this content by this key");
@@ -104,7 +106,7 @@ Result<std::string> content_hash(const Message& message) {
 void LogHash::add(const Log& line) {
   if (line.stream == LogStream::system) return;
   // The length before each line makes the encoding unambiguous.
-  hash_.update(std::string(word(line.stream)) + ' ' + std::to_string(line.text.size()) + '\n');
+  hash_.update(std::string(to_string(line.stream)) + ' ' + std::to_string(line.text.size()) + '\n');
   hash_.update(line.text);
   ++lines_;
 }

@@ -39,7 +39,7 @@ std::string traceparent(const TraceContext& context) {
 Result<void> check_traceparent(std::string_view text) {
   if (text.empty() || parse_traceparent(text)) return {};
   return fail(Code::invalid,
-              shown(text, 80) +
+              excerpt(text, 80) +
                   " is not a valid traceparent: give version, trace, span and flags in lower-case hex, as in "
                   "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
 }

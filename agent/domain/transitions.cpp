@@ -8,13 +8,13 @@ namespace mycojobs {
 namespace {
 
 template <class State, class Event>
-struct Arrow {
+struct Transition {
   State from;
   Event event;
   State to;
 };
 
-constexpr auto kJobArrows = std::to_array<Arrow<JobStatus, JobEvent>>({
+constexpr auto kJobArrows = std::to_array<Transition<JobStatus, JobEvent>>({
     {JobStatus::dispatched, JobEvent::park, JobStatus::waiting_for_prerequisites},
     {JobStatus::dispatched, JobEvent::claim, JobStatus::started},
     {JobStatus::dispatched, JobEvent::fail, JobStatus::error},
@@ -28,7 +28,7 @@ constexpr auto kJobArrows = std::to_array<Arrow<JobStatus, JobEvent>>({
     {JobStatus::started, JobEvent::cancel, JobStatus::error},
 });
 
-constexpr auto kNodeArrows = std::to_array<Arrow<NodeStatus, NodeEvent>>({
+constexpr auto kNodeArrows = std::to_array<Transition<NodeStatus, NodeEvent>>({
     {NodeStatus::pending, NodeEvent::dependencies_met, NodeStatus::ready},
     {NodeStatus::pending, NodeEvent::fail, NodeStatus::failed},
     {NodeStatus::pending, NodeEvent::cancel, NodeStatus::cancelled},
@@ -45,7 +45,7 @@ constexpr auto kNodeArrows = std::to_array<Arrow<NodeStatus, NodeEvent>>({
     {NodeStatus::cancelled, NodeEvent::retry, NodeStatus::pending},
 });
 
-constexpr auto kFlowArrows = std::to_array<Arrow<FlowStatus, RunEvent>>({
+constexpr auto kFlowArrows = std::to_array<Transition<FlowStatus, RunEvent>>({
     {FlowStatus::dispatched, RunEvent::start, FlowStatus::started},
     {FlowStatus::dispatched, RunEvent::fail, FlowStatus::error},
     {FlowStatus::started, RunEvent::finish, FlowStatus::finished},
@@ -53,7 +53,7 @@ constexpr auto kFlowArrows = std::to_array<Arrow<FlowStatus, RunEvent>>({
     {FlowStatus::error, RunEvent::retry, FlowStatus::started},
 });
 
-constexpr auto kMessageArrows = std::to_array<Arrow<MessageStatus, MessageEvent>>({
+constexpr auto kMessageArrows = std::to_array<Transition<MessageStatus, MessageEvent>>({
     {MessageStatus::dispatched, MessageEvent::acknowledge, MessageStatus::acknowledged},
     {MessageStatus::dispatched, MessageEvent::fail, MessageStatus::error},
     {MessageStatus::acknowledged, MessageEvent::process, MessageStatus::processed},
@@ -97,9 +97,9 @@ bool is_terminal(NodeStatus status) {
 bool is_terminal(FlowStatus status) { return status == FlowStatus::finished || status == FlowStatus::error; }
 bool is_terminal(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
-std::string_view word(JobEvent event) { return word_at(kJobEvents, event); }
-std::string_view word(NodeEvent event) { return word_at(kNodeEvents, event); }
-std::string_view word(RunEvent event) { return word_at(kFlowEvents, event); }
-std::string_view word(MessageEvent event) { return word_at(kMessageEvents, event); }
+std::string_view to_string(JobEvent event) { return word_at(kJobEvents, event); }
+std::string_view to_string(NodeEvent event) { return word_at(kNodeEvents, event); }
+std::string_view to_string(RunEvent event) { return word_at(kFlowEvents, event); }
+std::string_view to_string(MessageEvent event) { return word_at(kMessageEvents, event); }
 
 }  // namespace mycojobs

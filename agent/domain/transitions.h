@@ -42,9 +42,9 @@ enum class MessageEvent { acknowledge, process, fail };
 std::optional<MessageStatus> advance(MessageStatus, MessageEvent);
 bool is_terminal(MessageStatus);
 
-std::string_view word(JobEvent);
-std::string_view word(NodeEvent);
-std::string_view word(RunEvent);
-std::string_view word(MessageEvent);
+std::string_view to_string(JobEvent);
+std::string_view to_string(NodeEvent);
+std::string_view to_string(RunEvent);
+std::string_view to_string(MessageEvent);
 
 }  // namespace mycojobs

@@ -22,10 +22,10 @@ Result<std::uint64_t> parse_units(std::string_view text, std::span<const Unit> u
   const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view suffix = text.substr(digits);
   const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& each) { return each.name == suffix; });
-  if (digits == 0 || unit == units.end()) return fail(Code::invalid, shown(text) + " is not " + std::string(what));
+  if (digits == 0 || unit == units.end()) return fail(Code::invalid, excerpt(text) + " is not " + std::string(what));
   std::uint64_t number = 0;
   if (!parse_u64(text.substr(0, digits), number) || number > std::numeric_limits<std::uint64_t>::max() / unit->factor) {
-    return fail(Code::invalid, shown(text) + " is too large");
+    return fail(Code::invalid, excerpt(text) + " is too large");
   }
   return number * unit->factor;
 }
@@ -43,10 +43,10 @@ Result<std::uint64_t> parse_duration_ms(std::string_view text) {
 Result<std::uint32_t> parse_duration_s(std::string_view text) {
   MJ_TRY(ms, parse_duration_ms(text));
   if (ms == 0 || ms / 1000 >= std::numeric_limits<std::uint32_t>::max()) {
-    return fail(Code::invalid, shown(text) + " is out of range: give 1s to 49710d");
+    return fail(Code::invalid, excerpt(text) + " is out of range: give 1s to 49710d");
   }
   if (ms % 1000 != 0) {
-    return fail(Code::invalid, shown(text) + " is not a whole number of seconds: give 1s to 49710d");
+    return fail(Code::invalid, excerpt(text) + " is not a whole number of seconds: give 1s to 49710d");
   }
   return static_cast<std::uint32_t>(ms / 1000);
 }

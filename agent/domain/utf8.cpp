@@ -92,7 +92,7 @@ std::string ascii(std::string_view bytes, std::size_t max) {
   return out;
 }
 
-std::string shown(std::string_view bytes, std::size_t max) {
+std::string excerpt(std::string_view bytes, std::size_t max) {
   std::string out = ascii(bytes, max);
   if (bytes.size() > max) out += "...";
   const bool number = !out.empty() && out.find_first_not_of("0123456789.+-eE") == std::string::npos;

@@ -11,7 +11,7 @@ namespace mycojobs {
 // mounts, accesses other processes, makes the kernel load or start parts of the host (request_key: a program, as root),
 // or makes calls that no filter checks (io_uring).
 // clang-format off
-inline constexpr std::string_view kGrantedToNobody[] = {
+inline constexpr std::string_view kNeverGranted[] = {
     "bpf", "delete_module", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module",
     "io_uring_enter", "io_uring_register", "io_uring_setup", "kexec_file_load", "kexec_load", "mount",
     "mount_setattr", "move_mount", "open_by_handle_at", "open_tree", "pidfd_getfd", "pivot_root",
@@ -20,11 +20,11 @@ inline constexpr std::string_view kGrantedToNobody[] = {
 // Without these calls a job is one process that runs one program, regardless of its other calls.
 inline constexpr std::string_view kGrantedByExec[] = {"clone", "clone3", "execve", "execveat", "fork", "vfork"};
 // clang-format on
-static_assert(std::is_sorted(std::begin(kGrantedToNobody), std::end(kGrantedToNobody)));
+static_assert(std::is_sorted(std::begin(kNeverGranted), std::end(kNeverGranted)));
 static_assert(std::is_sorted(std::begin(kGrantedByExec), std::end(kGrantedByExec)));
 
-constexpr bool is_granted_to_nobody(std::string_view syscall) {
-  return std::binary_search(std::begin(kGrantedToNobody), std::end(kGrantedToNobody), syscall);
+constexpr bool is_never_granted(std::string_view syscall) {
+  return std::binary_search(std::begin(kNeverGranted), std::end(kNeverGranted), syscall);
 }
 
 // Returns whether the field exec grants the call (new processes and programs); `syscalls.add` never does.
@@ -33,9 +33,9 @@ constexpr bool is_granted_by_exec(std::string_view syscall) {
 }
 
 // Returns the reason, to be printed after the name of the call, or an empty text if the call can be added.
-constexpr std::string_view why_never_added(std::string_view syscall) {
+constexpr std::string_view never_granted_reason(std::string_view syscall) {
   if (is_granted_by_exec(syscall)) return "is never granted by name: exec = true grants new processes and programs";
-  if (is_granted_to_nobody(syscall)) return "is never granted: it allows an escape from any sandbox";
+  if (is_never_granted(syscall)) return "is never granted: it allows an escape from any sandbox";
   return {};
 }
 

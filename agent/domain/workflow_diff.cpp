@@ -63,7 +63,7 @@ std::string subscriptions(const WorkflowManifest& manifest) {
   return out;
 }
 
-class Differing {
+class ManifestComparison {
  public:
   void compare(const char* part, const Texts& before, const Texts& after) {
     std::set<std::string> names;
@@ -113,24 +113,25 @@ void references_in(const json& schema, std::set<std::string>& out) {
 // Adds the consequences of one difference, for people.
 void explain(ManifestDifference& each, const WorkflowManifest& before, const WorkflowManifest& after,
              const std::map<std::string, std::set<std::string>>& references) {
-  const auto says = [&](std::string text) { each.effects.push_back(std::move(text)); };
+  const auto add_effect = [&](std::string text) { each.effects.push_back(std::move(text)); };
   const bool gone = each.change == ManifestChange::removed;
-  if (each.part == "workflow" && gone) says("its instances keep their code, and get no new events");
-  if (each.part == "effect" && gone) says("instances of older code may still ask for it");
+  if (each.part == "workflow" && gone) add_effect("its instances keep their code, and get no new events");
+  if (each.part == "effect" && gone) add_effect("instances of older code may still ask for it");
   for (const auto& workflow : before.workflows) {
     if (after.workflow(workflow.name) == nullptr) continue;
     if (each.part == "code" && workflow.module == each.name)
-      says(workflow.name + ": new instances take the new code, those that are there keep theirs");
+      add_effect(workflow.name + ": new instances take the new code, those that are there keep theirs");
     if (each.part != "schema") continue;
     for (const auto& [role, schema] : {std::pair{"state", &workflow.state}, std::pair{"event", &workflow.event},
                                        std::pair{"key_schema", &workflow.key_schema}})
-      if (!schema->empty() && leads_to(references, *schema, each.name)) says(workflow.name + ": it is its " + role);
+      if (!schema->empty() && leads_to(references, *schema, each.name))
+        add_effect(workflow.name + ": it is its " + role);
   }
 }
 
 }  // namespace
 
-std::string_view word(ManifestChange change) {
+std::string_view to_string(ManifestChange change) {
   switch (change) {
     case ManifestChange::added:
       return "added";
@@ -144,7 +145,7 @@ std::string_view word(ManifestChange change) {
 
 std::vector<ManifestDifference> differences(const json& before_document, const WorkflowManifest& before,
                                             const json& after_document, const WorkflowManifest& after) {
-  Differing differing;
+  ManifestComparison differing;
   const auto head = [](const json& document) {
     json out = json::object();
     for (const char* field : {"name", "description", "limits"})
@@ -169,10 +170,11 @@ std::vector<ManifestDifference> differences(const json& before_document, const W
   return all;
 }
 
-UpgradeOutlook outlook(const WorldState& world, const ManifestCatalog& catalog, const WorkflowManifest& after) {
-  UpgradeOutlook out;
-  out.obstacles = obstacles(world);
-  for (const auto& [id, cell] : world.cells) {
+UpgradeImpact upgrade_impact(const DeploymentState& deployment, const ManifestCatalog& catalog,
+                             const WorkflowManifest& after) {
+  UpgradeImpact out;
+  out.obstacles = obstacles(deployment);
+  for (const auto& [id, cell] : deployment.cells) {
     if (cell.manifest == after.hash) continue;
     out.keeps.push_back(shown(id));
     const auto* manifest = catalog.find(cell.manifest);
@@ -190,7 +192,7 @@ UpgradeOutlook outlook(const WorldState& world, const ManifestCatalog& catalog, 
 json to_json(const std::vector<ManifestDifference>& all) {
   json out = json::array();
   for (const auto& each : all) {
-    json row{{"change", word(each.change)}, {"part", each.part}, {"name", each.name}};
+    json row{{"change", to_string(each.change)}, {"part", each.part}, {"name", each.name}};
     if (!each.text.empty()) row["text"] = each.text;
     if (!each.effects.empty()) row["follows"] = each.effects;
     out.push_back(std::move(row));
@@ -198,7 +200,7 @@ json to_json(const std::vector<ManifestDifference>& all) {
   return out;
 }
 
-json to_json(const UpgradeOutlook& all) {
+json to_json(const UpgradeImpact& all) {
   json out{
       {"refused", !all.obstacles.empty()}, {"obstacles", json::array()}, {"keeps", all.keeps}, {"misses", all.misses}};
   for (const auto& each : all.obstacles)

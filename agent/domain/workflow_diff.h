@@ -12,7 +12,7 @@
 namespace mycojobs {
 
 enum class ManifestChange { added, removed, changed };
-std::string_view word(ManifestChange);
+std::string_view to_string(ManifestChange);
 struct ManifestDifference {
   ManifestChange change = ManifestChange::changed;
   std::string part;  // manifest, workflow, schema, effect, subscription, code
@@ -26,15 +26,15 @@ std::vector<ManifestDifference> differences(const nlohmann::json& before_documen
                                             const nlohmann::json& after_document, const WorkflowManifest& after);
 
 // The effects of applying a manifest to the world now.
-struct UpgradeOutlook {
+struct UpgradeImpact {
   std::vector<ApplyObstacle> obstacles;  // the apply is rejected while there is an obstacle
   std::vector<std::string> keeps;        // instances that keep their present code
   // "order 7 takes no order/Refund@1": events that instances would not receive any more.
   std::vector<std::string> misses;
 };
-UpgradeOutlook outlook(const WorldState&, const ManifestCatalog&, const WorkflowManifest& after);
+UpgradeImpact upgrade_impact(const DeploymentState&, const ManifestCatalog&, const WorkflowManifest& after);
 
 nlohmann::json to_json(const std::vector<ManifestDifference>&);
-nlohmann::json to_json(const UpgradeOutlook&);
+nlohmann::json to_json(const UpgradeImpact&);
 
 }  // namespace mycojobs

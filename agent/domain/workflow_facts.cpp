@@ -16,65 +16,66 @@ namespace mycojobs {
 namespace workflows {
 
 template <class IO>
-void visit(IO& io, Of<IO, EventTarget>& target) {
+void visit(IO& io, VisitedType<IO, EventTarget>& target) {
   io.part("cell", target.cell), io.text("manifest", target.manifest);
-  io.spare_text("arm", target.arm), io.spare_text("skipped", target.skipped);
+  io.optional_text_field("arm", target.arm), io.optional_text_field("skipped", target.skipped);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Applied>& fact) {
-  io.text("manifest", fact.manifest), io.text("name", fact.name), io.spare_text("replaced", fact.replaced);
+void visit(IO& io, VisitedType<IO, ManifestApplied>& fact) {
+  io.text("manifest", fact.manifest), io.text("name", fact.name), io.optional_text_field("replaced", fact.replaced);
 }
 template <class IO>
-void visit(IO& io, Of<IO, EventIn>& fact) {
-  io.text("schema", fact.schema), io.bytes("value", fact.value), io.spare_text("source", fact.source);
-  io.maybe("from", fact.from), io.number("from_step", fact.from_step), io.part("sample", fact.sample);
+void visit(IO& io, VisitedType<IO, EventAccepted>& fact) {
+  io.text("schema", fact.schema), io.bytes("value", fact.value), io.optional_text_field("source", fact.source);
+  io.optional_field("from", fact.from), io.number("from_step", fact.from_step), io.part("sample", fact.sample);
   io.parts("targets", fact.targets), io.spare_number("depth", fact.depth);
 }
 template <class IO>
-void visit(IO& io, Of<IO, StepTaken>& fact) {
+void visit(IO& io, VisitedType<IO, StepTaken>& fact) {
   io.part("cell", fact.cell), io.part("mail", fact.mail), io.text("output", fact.output);
-  io.maybe("state", fact.state), io.parts("intents", fact.intents), io.number("events", fact.events);
+  io.optional_field("state", fact.state), io.parts("intents", fact.intents), io.number("events", fact.events);
   io.maybe_bytes("ann", fact.ann);
 }
 template <class IO>
-void visit(IO& io, Of<IO, StepFailed>& fact) {
+void visit(IO& io, VisitedType<IO, StepFailed>& fact) {
   io.part("cell", fact.cell), io.part("mail", fact.mail), io.text("output", fact.output);
   io.text("failure", fact.kind), io.text("message", fact.message);
 }
 template <class IO>
-void visit(IO& io, Of<IO, EffectPublished>& fact) {
-  io.part("cell", fact.cell), io.text("intent", fact.intent), io.text("carrier", fact.carrier);
+void visit(IO& io, VisitedType<IO, EffectPublished>& fact) {
+  io.part("cell", fact.cell), io.text("intent", fact.intent), io.text("carrier", fact.effect_ref);
 }
 template <class IO>
-void visit(IO& io, Of<IO, ReceiptAdmitted>& fact) {
+void visit(IO& io, VisitedType<IO, ReceiptAdmitted>& fact) {
   io.part("cell", fact.cell), io.text("intent", fact.intent), io.word_of("status", fact.status, parse_receipt_status);
-  io.bytes("payload", fact.payload), io.spare_text("module", fact.module);
-  io.spare_text("entrypoint", fact.entrypoint), io.spare_text("arm", fact.arm), io.part("sample", fact.sample);
+  io.bytes("payload", fact.payload), io.optional_text_field("module", fact.module);
+  io.optional_text_field("entrypoint", fact.entrypoint), io.optional_text_field("arm", fact.arm),
+      io.part("sample", fact.sample);
 }
 template <class IO>
-void visit(IO& io, Of<IO, ReceiptRefused>& fact) {
+void visit(IO& io, VisitedType<IO, ReceiptRefused>& fact) {
   io.part("cell", fact.cell), io.text("intent", fact.intent), io.text("reason", fact.reason);
 }
 template <class IO>
-void visit(IO& io, Of<IO, ReceiptFaulted>& fact) {
+void visit(IO& io, VisitedType<IO, ReceiptMismatched>& fact) {
   io.part("cell", fact.cell), io.text("intent", fact.intent), io.word_of("status", fact.status, parse_receipt_status);
   io.text("reason", fact.reason), io.maybe_text("arm", fact.arm), io.part("sample", fact.sample);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Failed>& fact) {
+void visit(IO& io, VisitedType<IO, InstanceFailed>& fact) {
   io.part("cell", fact.cell), io.text("failure", fact.kind), io.text("message", fact.message);
   io.texts("dropped", fact.dropped);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Completed>& fact) {
+void visit(IO& io, VisitedType<IO, InstanceCompleted>& fact) {
   io.part("cell", fact.cell);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Deleted>& fact) {
-  io.part("cell", fact.cell), io.spare_text("by", fact.by);
+void visit(IO& io, VisitedType<IO, InstanceDeleted>& fact) {
+  io.part("cell", fact.cell), io.optional_text_field("by", fact.by);
 }
 template <class IO>
-void visit(IO& io, Of<IO, SnapshotTaken>& fact) {
+void visit(IO& io, VisitedType<IO, SnapshotTaken>& fact) {
   io.text("hash", fact.hash), io.number("size", fact.size);
 }
 
@@ -102,15 +103,15 @@ What alternative(std::size_t place) {
 
 }  // namespace
 
-std::string shown(const CellId& cell) {
+std::string shown(const InstanceId& cell) {
   if (cell.key.empty()) return cell.workflow;
   const auto key = decode_cbor(cell.key);
-  return cell.workflow + '[' + (key ? shown(key->is_string() ? key->get<std::string>() : dump_json(*key), 80) : "?") +
+  return cell.workflow + '[' + (key ? excerpt(key->is_string() ? key->get<std::string>() : dump_json(*key), 80) : "?") +
          ']';
 }
 
-std::string store_name(const CellId& cell) { return cell.workflow + ' ' + to_hex(cell.key); }
-CellId cell_named(std::string_view name) {
+std::string store_name(const InstanceId& cell) { return cell.workflow + ' ' + to_hex(cell.key); }
+InstanceId parse_instance_id(std::string_view name) {
   const std::size_t space = name.find(' ');
   if (space == std::string_view::npos) return {std::string(name), ""};
   return {std::string(name.substr(0, space)), from_hex(name.substr(space + 1))};
@@ -133,7 +134,7 @@ std::string intent_hash(const IntentOrigin& origin, const Intent& intent) {
   // All texts are byte strings, so that every value can be encoded.
   using workflows::binary;
   const json bound{{"what", "mycojobs workflow intent 1"},
-                   {"world", binary(origin.world)},
+                   {"world", binary(origin.deployment)},
                    {"workflow", binary(origin.cell.workflow)},
                    {"workflow_hash", binary(origin.workflow_hash)},
                    {"key", binary(origin.cell.key)},
@@ -144,7 +145,7 @@ std::string intent_hash(const IntentOrigin& origin, const Intent& intent) {
   return sha256_hex(*encode_cbor(bound));
 }
 
-std::string_view word(ReceiptStatus status) { return kStatusWords[static_cast<std::size_t>(status)]; }
+std::string_view to_string(ReceiptStatus status) { return kStatusWords[static_cast<std::size_t>(status)]; }
 std::optional<ReceiptStatus> parse_receipt_status(std::string_view text) {
   const auto found = std::find(kStatusWords.begin(), kStatusWords.end(), text);
   if (found == kStatusWords.end()) return std::nullopt;
@@ -153,15 +154,15 @@ std::optional<ReceiptStatus> parse_receipt_status(std::string_view text) {
 
 std::string_view kind_of(const WorkflowFact& fact) { return kFactWords[fact.what.index()]; }
 
-std::vector<CellId> cells_of(const WorkflowFact& fact) {
-  if (const auto* event = std::get_if<EventIn>(&fact.what)) {
-    std::vector<CellId> cells;
+std::vector<InstanceId> instances_of(const WorkflowFact& fact) {
+  if (const auto* event = std::get_if<EventAccepted>(&fact.what)) {
+    std::vector<InstanceId> cells;
     for (const auto& target : event->targets)
       if (std::find(cells.begin(), cells.end(), target.cell) == cells.end()) cells.push_back(target.cell);
     return cells;
   }
   return std::visit(
-      [](const auto& what) -> std::vector<CellId> {
+      [](const auto& what) -> std::vector<InstanceId> {
         if constexpr (requires { what.cell; })
           return {what.cell};
         else
@@ -171,7 +172,7 @@ std::vector<CellId> cells_of(const WorkflowFact& fact) {
 }
 
 Result<std::string> encode(const WorkflowFact& fact) {
-  workflows::Put put;
+  workflows::FactEncoder put;
   put.number("height", fact.height), put.number("at_ms", fact.at_ms);
   put.text("kind", std::string(kind_of(fact)));
   std::visit([&](const auto& what) { workflows::visit(put, what); }, fact.what);
@@ -181,12 +182,12 @@ Result<std::string> encode(const WorkflowFact& fact) {
 Result<WorkflowFact> decode_workflow_fact(std::string_view bytes) {
   MJ_TRY(map, decode_cbor(bytes));
   if (!map.is_object()) return fail(Code::invalid, "it is not a map");
-  workflows::Take take(map, "");
+  workflows::FactDecoder take(map, "");
   WorkflowFact fact;
   std::string kind;
   take.number("height", fact.height), take.number("at_ms", fact.at_ms), take.text("kind", kind);
   const auto found = std::find(kFactWords.begin(), kFactWords.end(), kind);
-  if (found == kFactWords.end()) return fail(Code::invalid, "kind " + shown(kind) + " is no fact of a workflow");
+  if (found == kFactWords.end()) return fail(Code::invalid, "kind " + excerpt(kind) + " is no fact of a workflow");
   fact.what = alternative(static_cast<std::size_t>(found - kFactWords.begin()));
   std::visit([&](auto& what) { workflows::visit(take, what); }, fact.what);
   MJ_CHECK(take.end());

@@ -18,15 +18,17 @@
 namespace mycojobs {
 
 // An instance. A workflow without keys has one instance, whose key is empty.
-struct CellId {
+struct InstanceId {
   std::string workflow;
   std::string key;  // the key as CBOR
-  bool operator==(const CellId&) const = default;
-  bool operator<(const CellId& other) const { return std::tie(workflow, key) < std::tie(other.workflow, other.key); }
+  bool operator==(const InstanceId&) const = default;
+  bool operator<(const InstanceId& other) const {
+    return std::tie(workflow, key) < std::tie(other.workflow, other.key);
+  }
 };
-std::string shown(const CellId&);       // for people: acme/order@1[k7]
-std::string store_name(const CellId&);  // for stores: acme/order@1 and its key in hex
-CellId cell_named(std::string_view store_name);
+std::string shown(const InstanceId&);       // for people: acme/order@1[k7]
+std::string store_name(const InstanceId&);  // for stores: acme/order@1 and its key in hex
+InstanceId parse_instance_id(std::string_view store_name);
 
 // Identifies mail of an instance: the height of the fact that delivered it, and the index among the fact's targets.
 struct MailId {
@@ -64,8 +66,8 @@ struct Intent {
   bool operator==(const Intent&) const = default;
 };
 struct IntentOrigin {
-  std::string world;
-  CellId cell;
+  std::string deployment;
+  InstanceId cell;
   std::string workflow_hash;
   std::uint64_t sequence = 0;  // height of the step's fact: unique, even after a cell was deleted
 };
@@ -73,13 +75,13 @@ struct IntentOrigin {
 std::string intent_hash(const IntentOrigin&, const Intent&);
 
 // A manifest was applied.
-struct Applied {
+struct ManifestApplied {
   std::string manifest, name, replaced;  // manifest, replaced: hashes; replaced is empty for the first manifest
-  bool operator==(const Applied&) const = default;
+  bool operator==(const ManifestApplied&) const = default;
 };
 // A receiver of an event.
 struct EventTarget {
-  CellId cell;
+  InstanceId cell;
   std::string manifest;  // hash; the instance runs code of this manifest
   std::string arm;       // the arm as which the event is wrapped; empty: not wrapped
   // Why it was not delivered: failed (the instance has failed), unfit (its older code does not take it); empty:
@@ -88,20 +90,20 @@ struct EventTarget {
   bool operator==(const EventTarget&) const = default;
 };
 // An event was accepted, from outside or from a step.
-struct EventIn {
+struct EventAccepted {
   std::string schema, value;
-  std::string source;           // the sender, if from outside
-  std::optional<CellId> from;   // the instance whose step emitted it
-  std::uint64_t from_step = 0;  // height of the fact of that step
+  std::string source;              // the sender, if from outside
+  std::optional<InstanceId> from;  // the instance whose step emitted it
+  std::uint64_t from_step = 0;     // height of the fact of that step
   Sample sample;
   std::vector<EventTarget> targets;
   // Number of events in the chain of steps that led to this event, since an event from outside or a receipt.
   std::uint64_t depth = 0;
-  bool operator==(const EventIn&) const = default;
+  bool operator==(const EventAccepted&) const = default;
 };
-// A step was taken. Its events follow as EventIn in the same decision.
+// A step was taken. Its events follow as EventAccepted in the same decision.
 struct StepTaken {
-  CellId cell;
+  InstanceId cell;
   MailId mail;
   std::string output;             // hash of the engine's encoded answer
   std::optional<StateRef> state;  // no value: null
@@ -112,7 +114,7 @@ struct StepTaken {
 };
 // A step failed: the code failed, or its answer is invalid. Failed follows.
 struct StepFailed {
-  CellId cell;
+  InstanceId cell;
   MailId mail;
   std::string output;         // hash of the engine's encoded answer
   std::string kind, message;  // kind: a word of StepError, or contract
@@ -120,16 +122,16 @@ struct StepFailed {
 };
 // An effect was published.
 struct EffectPublished {
-  CellId cell;
-  std::string intent, carrier;  // carrier: the job, flow or timer that performs the effect
+  InstanceId cell;
+  std::string intent, effect_ref;  // carrier: the job, flow or timer that performs the effect
   bool operator==(const EffectPublished&) const = default;
 };
 enum class ReceiptStatus { ok, error, timeout, cancelled };
-std::string_view word(ReceiptStatus);
+std::string_view to_string(ReceiptStatus);
 std::optional<ReceiptStatus> parse_receipt_status(std::string_view);
 // A receipt was admitted: its intent is settled, and the instance has mail.
 struct ReceiptAdmitted {
-  CellId cell;
+  InstanceId cell;
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string payload;             // CBOR
@@ -140,40 +142,40 @@ struct ReceiptAdmitted {
 };
 // A receipt with an invalid signature was refused; its intent is not settled.
 struct ReceiptRefused {
-  CellId cell;
+  InstanceId cell;
   std::string intent, reason;
   bool operator==(const ReceiptRefused&) const = default;
 };
 // A receipt whose payload does not fit: its intent is settled. With an arm, the instance has mail; without, Failed
 // follows.
-struct ReceiptFaulted {
-  CellId cell;
+struct ReceiptMismatched {
+  InstanceId cell;
   std::string intent;
   ReceiptStatus status = ReceiptStatus::ok;
   std::string reason;
   std::optional<std::string> arm;
   Sample sample;
-  bool operator==(const ReceiptFaulted&) const = default;
+  bool operator==(const ReceiptMismatched&) const = default;
 };
 inline constexpr const char* kCancelledFailure = "cancelled";
 // The instance takes no further step. Its intents are settled, and its mail is dropped.
-struct Failed {
-  CellId cell;
+struct InstanceFailed {
+  InstanceId cell;
   std::string kind, message;         // kind: step, receipt, nondeterministic, cancelled
   std::vector<std::string> dropped;  // hashes of intents
-  bool operator==(const Failed&) const = default;
+  bool operator==(const InstanceFailed&) const = default;
 };
 // An instance of a workflow without keys has ended: its state is null, and it has no mail and no pending intent. It
 // stays listed.
-struct Completed {
-  CellId cell;
-  bool operator==(const Completed&) const = default;
+struct InstanceCompleted {
+  InstanceId cell;
+  bool operator==(const InstanceCompleted&) const = default;
 };
 // A cell of a keyed workflow has ended, or a failed instance was removed.
-struct Deleted {
-  CellId cell;
+struct InstanceDeleted {
+  InstanceId cell;
   std::string by;  // the actor that removed a failed instance; empty: ended by its own code
-  bool operator==(const Deleted&) const = default;
+  bool operator==(const InstanceDeleted&) const = default;
 };
 struct SnapshotTaken {
   std::string hash;  // hash of the snapshot's bytes
@@ -183,8 +185,8 @@ struct SnapshotTaken {
 
 struct WorkflowFact {
   std::uint64_t height = 0, at_ms = 0;
-  std::variant<Applied, EventIn, StepTaken, StepFailed, EffectPublished, ReceiptAdmitted, ReceiptRefused,
-               ReceiptFaulted, Failed, Completed, Deleted, SnapshotTaken>
+  std::variant<ManifestApplied, EventAccepted, StepTaken, StepFailed, EffectPublished, ReceiptAdmitted, ReceiptRefused,
+               ReceiptMismatched, InstanceFailed, InstanceCompleted, InstanceDeleted, SnapshotTaken>
       what;
   bool operator==(const WorkflowFact&) const = default;
 };
@@ -192,7 +194,7 @@ struct WorkflowFact {
 // deleted or snapshot.
 std::string_view kind_of(const WorkflowFact&);
 // Returns the instances that the fact concerns: those of its targets, or its cell; none for facts of the whole world.
-std::vector<CellId> cells_of(const WorkflowFact&);
+std::vector<InstanceId> instances_of(const WorkflowFact&);
 
 Result<std::string> encode(const WorkflowFact&);  // error invalid: a text is not UTF-8
 // Error invalid: not the deterministic encoding, an unknown kind, or a field that is missing, unknown or of another

@@ -30,15 +30,16 @@ Result<std::string> bytes_at(const json& line, const char* name) {
 
 Result<void> read_head(const json& line, WorkflowHistory& out) {
   if (line.value("workflow_history", json()) != 1) return fail(Code::invalid, "it is no history of workflows");
-  if (line.value("world", json()).is_string()) out.world = line["world"].get<std::string>();
+  if (line.value("world", json()).is_string()) out.deployment = line["world"].get<std::string>();
   const json manifests = line.value("manifests", json());
-  if (out.world.empty() || !manifests.is_array()) return fail(Code::invalid, "it names its world and its manifests");
+  if (out.deployment.empty() || !manifests.is_array())
+    return fail(Code::invalid, "it names its world and its manifests");
   for (const auto& each : manifests) {
     if (!each.is_object() || !each.contains("manifest") || !each.value("code", json()).is_object())
       return fail(Code::invalid, "each of its manifests has manifest and code");
     HistoryManifest made{dump_json(each["manifest"]), {}};
     for (const auto& [module, text] : each["code"].items()) {
-      if (!text.is_string()) return fail(Code::invalid, "the code of " + shown(module) + " is no text");
+      if (!text.is_string()) return fail(Code::invalid, "the code of " + excerpt(module) + " is no text");
       made.code[module] = text.get<std::string>();
     }
     out.manifests.push_back(std::move(made));
@@ -48,7 +49,7 @@ Result<void> read_head(const json& line, WorkflowHistory& out) {
 
 Result<void> read_line(const json& line, WorkflowHistory& out) {
   if (!line.is_object()) return fail(Code::invalid, "it is no map");
-  if (out.world.empty()) return read_head(line, out);
+  if (out.deployment.empty()) return read_head(line, out);
   if (line.contains("blob")) {
     MJ_TRY(blob, bytes_at(line, "blob"));
     out.blobs.insert(std::move(blob));
@@ -73,7 +74,7 @@ void bring_back(WorkflowHistory& history) {
 }  // namespace
 
 Result<std::string> write_history(const WorkflowHistory& history) {
-  json head{{"workflow_history", 1}, {"world", history.world}, {"manifests", json::array()}};
+  json head{{"workflow_history", 1}, {"world", history.deployment}, {"manifests", json::array()}};
   for (const auto& each : history.manifests) {
     MJ_TRY(document, parse_json(each.json));
     for (const auto& [module, text] : each.code) MJ_CHECK(text_only(text, module));
@@ -84,7 +85,7 @@ Result<std::string> write_history(const WorkflowHistory& history) {
   for (const auto& fact : history.facts) {
     MJ_TRY(bytes, encode(fact));
     json line{{"height", fact.height}, {"at_ms", fact.at_ms}, {"kind", kind_of(fact)}, {"cells", json::array()}};
-    for (const auto& cell : cells_of(fact)) line["cells"].push_back(shown(cell));
+    for (const auto& cell : instances_of(fact)) line["cells"].push_back(shown(cell));
     line["fact"] = encode_base64(bytes);
     out += dump_json(line) + '\n';
   }
@@ -102,7 +103,7 @@ Result<WorkflowHistory> read_history(std::string_view text) {
     auto read = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
     if (!read) return fail(Code::invalid, "line " + std::to_string(number) + ": " + read.error().message);
   }
-  if (history.world.empty()) return fail(Code::invalid, "it is no history of workflows: it is empty");
+  if (history.deployment.empty()) return fail(Code::invalid, "it is no history of workflows: it is empty");
   bring_back(history);
   return history;
 }
@@ -118,13 +119,13 @@ Result<ManifestCatalog> catalog_of(const WorkflowHistory& history) {
   return catalog;
 }
 
-Result<WorldState> world_of(const WorkflowHistory& history) {
-  WorldState world;
-  world.id = history.world;
+Result<DeploymentState> deployment_of(const WorkflowHistory& history) {
+  DeploymentState deployment;
+  deployment.id = history.deployment;
   for (const auto& fact : history.facts)
-    if (const auto bad = fold(world, fact))
+    if (const auto bad = fold(deployment, fact))
       return fail(Code::invalid, "the history does not fit: " + bad->text + " (" + std::string(bad->rule) + ')');
-  return world;
+  return deployment;
 }
 
 }  // namespace mycojobs

@@ -25,7 +25,7 @@ struct HistoryManifest {
   CodeFiles code;
 };
 struct WorkflowHistory {
-  std::string world;
+  std::string deployment;
   std::vector<HistoryManifest> manifests;
   std::vector<WorkflowFact> facts;
   std::set<std::string> blobs;
@@ -38,6 +38,6 @@ Result<WorkflowHistory> read_history(std::string_view text);
 // Returns a catalog of all manifests. Error invalid: names the problem of a manifest.
 Result<ManifestCatalog> catalog_of(const WorkflowHistory&);
 // Folds all facts. Error invalid: names the first fact that does not fit.
-Result<WorldState> world_of(const WorkflowHistory&);
+Result<DeploymentState> deployment_of(const WorkflowHistory&);
 
 }  // namespace mycojobs

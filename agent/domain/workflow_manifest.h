@@ -80,7 +80,7 @@ class WorkflowManifest {
 };
 using ManifestRef = std::shared_ptr<const WorkflowManifest>;
 
-struct ManifestRead {
+struct ParsedManifest {
   ManifestRef manifest;               // nullptr: there are problems
   std::vector<PlanProblem> problems;  // all problems, each with its path (at most 50)
 };
@@ -94,7 +94,7 @@ struct ManifestRead {
 // schema, and choices of a schema that the schema itself rejects. ManifestUse::stored is a manifest that was accepted
 // before, possibly by an older version, and must be accepted again.
 enum class ManifestUse { stored, offered };
-ManifestRead read_manifest(const nlohmann::json&, CodeFiles code, ManifestUse = ManifestUse::stored);
+ParsedManifest read_manifest(const nlohmann::json&, CodeFiles code, ManifestUse = ManifestUse::stored);
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow);
 
@@ -103,7 +103,7 @@ class ManifestCatalog {
  public:
   void add(ManifestRef);
   const WorkflowManifest* find(std::string_view hash) const;
-  ManifestRef share(std::string_view hash) const;  // for users that outlive the catalog
+  ManifestRef share_code(std::string_view hash) const;  // for users that outlive the catalog
 
  private:
   std::map<std::string, ManifestRef, std::less<>> by_hash_;

@@ -35,7 +35,7 @@ Result<std::string> find_name(std::string_view given, const std::vector<std::str
     for (const auto& name : names) {
       if (shorten(name) != given || name == found) continue;
       if (!found.empty())
-        return fail(Code::invalid, std::string(what) + ' ' + shown(given, 200) + ": " + found + " and " + name +
+        return fail(Code::invalid, std::string(what) + ' ' + excerpt(given, 200) + ": " + found + " and " + name +
                                        " are called so; give the whole name");
       found = name;
     }
@@ -47,7 +47,7 @@ Result<std::string> find_name(std::string_view given, const std::vector<std::str
       near.push_back(each);
   }
   return fail(Code::not_found,
-              "there is no " + std::string(what) + ' ' + shown(given, 200) + did_you_mean(given, near));
+              "there is no " + std::string(what) + ' ' + excerpt(given, 200) + did_you_mean(given, near));
 }
 
 Result<const WorkflowSpec*> find_workflow(const WorkflowManifest& manifest, std::string_view given) {
@@ -71,22 +71,22 @@ Result<std::string> key_of_text(const WorkflowManifest& manifest, const Workflow
     if (fits) return fits->bytes;
   }
   auto fits = manifest.schemas.check(workflow.key_schema, json(to_utf8(text)), ValueForm::from_json);
-  if (!fits) return fail(std::move(fits).error(), "the key " + shown(text, 80) + " of " + workflow.name);
+  if (!fits) return fail(std::move(fits).error(), "the key " + excerpt(text, 80) + " of " + workflow.name);
   return fits->bytes;
 }
 
-Result<CellId> find_cell(const WorkflowManifest& manifest, std::string_view given) {
+Result<InstanceId> find_instance_id(const WorkflowManifest& manifest, std::string_view given) {
   const auto blank = given.find(' ');
   MJ_TRY(workflow, find_workflow(manifest, given.substr(0, blank)));
   if (workflow->keyed() != (blank != given.npos))
-    return fail(Code::invalid, workflow->keyed() ? workflow->name + " is keyed: " + shown(given, 200) + " has no key"
-                                                 : workflow->name + " has no keys: " + shown(given, 200));
-  if (!workflow->keyed()) return CellId{workflow->name, ""};
+    return fail(Code::invalid, workflow->keyed() ? workflow->name + " is keyed: " + excerpt(given, 200) + " has no key"
+                                                 : workflow->name + " has no keys: " + excerpt(given, 200));
+  if (!workflow->keyed()) return InstanceId{workflow->name, ""};
   MJ_TRY(key, key_of_text(manifest, *workflow, given.substr(blank + 1)));
-  return CellId{workflow->name, std::move(key)};
+  return InstanceId{workflow->name, std::move(key)};
 }
 
-std::string short_name(const CellId& cell) {
+std::string short_name(const InstanceId& cell) {
   const std::string name(own_name(cell.workflow));
   if (cell.key.empty()) return name;
   const auto key = decode_cbor(cell.key);

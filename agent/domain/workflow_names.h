@@ -23,8 +23,8 @@ Result<std::string> find_event(const WorkflowManifest&, std::string_view given);
 // Converts a key to CBOR: JSON if it fits the workflow's key_schema, otherwise a text. Error invalid: it does not fit.
 Result<std::string> key_of_text(const WorkflowManifest&, const WorkflowSpec&, std::string_view text);
 // Finds an instance: "order 7", "order". A keyed workflow requires a key; another workflow must not have a key.
-Result<CellId> find_cell(const WorkflowManifest&, std::string_view given);
-// The inverse of find_cell(): the shortest clear form, "order 7".
-std::string short_name(const CellId&);
+Result<InstanceId> find_instance_id(const WorkflowManifest&, std::string_view given);
+// The inverse of find_instance_id(): the shortest clear form, "order 7".
+std::string short_name(const InstanceId&);
 
 }  // namespace mycojobs

@@ -20,18 +20,19 @@ namespace {
 using nlohmann::json;
 
 // Limit of steps of code per input; beyond it, the workflow counts as an endless loop.
-constexpr std::uint64_t kMostStepsOfInput = 10'000;
+constexpr std::uint64_t kMaxStepsPerInput = 10'000;
 
 std::string pretty(const json& value) { return dump_json(value, 2); }
 
-class Playing {
+class ScenarioPlayer {
  public:
-  Playing(const ScenarioFile& file, const Scenario& scenario, const ScenarioWorld& given, const WorkflowEngine& engine)
+  ScenarioPlayer(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& given,
+                 const StepEngine& engine)
       : scenario_(scenario), given_(given), engine_(engine), now_ms_(file.start_ms) {
-    played_.world.id = "scenario/" + std::string(manifest().name);
+    played_.deployment.id = "scenario/" + std::string(manifest().name);
   }
 
-  Played whole() {
+  ScenarioResult whole() {
     path_ = scenario_.path;
     if (take(ApplyManifest{given_.manifest})) {
       resolve_answers();
@@ -45,17 +46,17 @@ class Playing {
   }
 
  private:
-  struct Asked {
-    CellId from;
+  struct RequestedEffect {
+    InstanceId from;
     std::string intent, effect, params, ref;
   };
-  struct Emitted {
-    CellId from;
+  struct EmittedEvent {
+    InstanceId from;
     std::string schema, value;
   };
 
   const WorkflowManifest& manifest() const {
-    const auto& hash = played_.world.manifest.empty() ? given_.manifest : played_.world.manifest;
+    const auto& hash = played_.deployment.manifest.empty() ? given_.manifest : played_.deployment.manifest;
     return *given_.catalog.find(hash);
   }
   void wrong(std::string place, std::string what, std::string expected = "", std::string got = "") {
@@ -71,8 +72,8 @@ class Playing {
   // --- inputs
   Result<WorkflowDecision> decided(decltype(WorkflowInput::what) what) {
     Sample sample{now_ms_, derived_entropy(Sample{0, scenario_.name}, turn_++)};
-    MJ_TRY(decision, decide(played_.world, given_.catalog, {std::move(sample), std::move(what)}, kRules));
-    MJ_CHECK(commit(played_.world, decision));
+    MJ_TRY(decision, decide(played_.deployment, given_.catalog, {std::move(sample), std::move(what)}, kRules));
+    MJ_CHECK(commit(played_.deployment, decision));
     played_.history.insert(played_.history.end(), decision.facts.begin(), decision.facts.end());
     for (const auto& fact : decision.facts) note(fact);
     return std::move(decision);
@@ -86,10 +87,10 @@ class Playing {
     if (const auto* step = std::get_if<StepTaken>(&fact.what))
       for (const auto& intent : step->intents)
         asked_.push_back({step->cell, intent.hash, intent.effect, intent.params, intent.issuer_ref});
-    if (const auto* event = std::get_if<EventIn>(&fact.what); event != nullptr && event->from)
+    if (const auto* event = std::get_if<EventAccepted>(&fact.what); event != nullptr && event->from)
       emitted_.push_back({*event->from, event->schema, event->value});
-    if (const auto* failed = std::get_if<Failed>(&fact.what)) failed_[failed->cell] = failed->message;
-    if (const auto* fault = std::get_if<ReceiptFaulted>(&fact.what)) faults_.push_back(fault->reason);
+    if (const auto* failed = std::get_if<InstanceFailed>(&fact.what)) failed_[failed->cell] = failed->message;
+    if (const auto* fault = std::get_if<ReceiptMismatched>(&fact.what)) faults_.push_back(fault->reason);
   }
 
   void run(const ScenarioStep& step) {
@@ -134,8 +135,8 @@ class Playing {
     const auto effect = find_effect(manifest(), step.name);
     if (!or_wrong(effect, "receipt")) return;
     std::vector<const PendingIntent*> found;
-    for (const auto& [intent, cell] : played_.world.intents) {
-      const auto& pending = played_.world.cells.at(cell).pending.at(intent);
+    for (const auto& [intent, cell] : played_.deployment.intents) {
+      const auto& pending = played_.deployment.cells.at(cell).pending.at(intent);
       if (pending.intent.effect == (*effect)->name && (step.ref.empty() || pending.intent.issuer_ref == step.ref) &&
           (step.of.empty() || is_of(cell, step.of)))
         found.push_back(&pending);
@@ -143,7 +144,7 @@ class Playing {
     if (!played_.mismatches.empty()) return;
     if (found.size() != 1)
       return wrong("receipt",
-                   (found.empty() ? "no effect " : counted(found.size(), "effect") + " ") + (*effect)->name +
+                   (found.empty() ? "no effect " : count_with_noun(found.size(), "effect") + " ") + (*effect)->name +
                        (found.empty() ? " waits for a receipt" : " wait for a receipt") +
                        (found.empty() ? "" : ": say which by of or ref"),
                    "", waiting_text());
@@ -154,8 +155,8 @@ class Playing {
                            : "the payload does not fit its schema (\"misfit\": true, if that is what is tried): " +
                                  (faults_.empty() ? "" : faults_.front()));
   }
-  bool is_of(const CellId& cell, const std::string& given) {
-    const auto wanted = find_cell(manifest(), given);
+  bool is_of(const InstanceId& cell, const std::string& given) {
+    const auto wanted = find_instance_id(manifest(), given);
     if (!wanted && played_.mismatches.empty()) wrong("of", wanted.error().message);
     return wanted && *wanted == cell;
   }
@@ -166,25 +167,25 @@ class Playing {
   }
 
   // --- time
-  struct Due {
+  struct DueTimer {
     std::uint64_t at_ms = 0, sequence = 0, index = 0;
     std::string intent;
     bool approval = false;
-    bool operator<(const Due& other) const {
+    bool operator<(const DueTimer& other) const {
       return std::tie(at_ms, sequence, index) < std::tie(other.at_ms, other.sequence, other.index);
     }
   };
-  std::optional<Due> next_due(bool timers_only = false) const {
-    std::optional<Due> next;
-    for (const auto& [hash, cell] : played_.world.intents) {
-      const auto& pending = played_.world.cells.at(cell).pending.at(hash);
+  std::optional<DueTimer> next_due(bool timers_only = false) const {
+    std::optional<DueTimer> next;
+    for (const auto& [hash, cell] : played_.deployment.intents) {
+      const auto& pending = played_.deployment.cells.at(cell).pending.at(hash);
       const bool approval = pending.intent.effect == kApprovalEffect;
       if (!approval && pending.intent.effect != kTimerEffect) continue;
       const json params = decode_cbor(pending.intent.params).value_or(json::object());
       if (approval && (timers_only || !params.contains("timeout_ms"))) continue;
       const auto after = params.value(approval ? "timeout_ms" : "after_ms", std::uint64_t{0});
-      const Due due{std::max(pending.asked_ms + after, params.value("at_ms", std::uint64_t{0})), pending.sequence,
-                    pending.intent.index, hash, approval};
+      const DueTimer due{std::max(pending.asked_ms + after, params.value("at_ms", std::uint64_t{0})), pending.sequence,
+                         pending.intent.index, hash, approval};
       if (!next || due < *next) next = due;
     }
     return next;
@@ -211,33 +212,34 @@ class Playing {
 
   // --- repeats steps of code, answers of the scenario and expired timers until nothing is left to do
   void settle() {
-    const std::uint64_t most = played_.steps + kMostStepsOfInput;
+    const std::uint64_t max = played_.steps + kMaxStepsPerInput;
     while (played_.mismatches.empty() && (step_code() || publish() || answer() || fire()))
-      if (played_.steps >= most) return wrong("", "no rest after " + counted(kMostStepsOfInput, "step") + " of code");
+      if (played_.steps >= max)
+        return wrong("", "no rest after " + count_with_noun(kMaxStepsPerInput, "step") + " of code");
   }
   bool step_code() {
-    const auto next = next_cells(played_.world, 1);
+    const auto next = next_instances(played_.deployment, 1);
     if (next.empty()) return false;
-    const CellId& id = next.front();
-    const auto request = request_of(played_.world, given_.catalog, id);
+    const InstanceId& id = next.front();
+    const auto request = request_of(played_.deployment, given_.catalog, id);
     if (!or_wrong(request, "")) return true;
-    const CellState& cell = *played_.world.cell(id);
+    const InstanceState& cell = *played_.deployment.cell(id);
     const auto* code = given_.catalog.find(cell.manifest);
     ++played_.steps;
     const MailId mail = cell.mail.front().id;
-    take(StepDone{id, mail, engine_(*code->workflow(id.workflow), *code, *request)});
+    take(StepCompleted{id, mail, engine_(*code->workflow(id.workflow), *code, *request)});
     return true;
   }
   bool publish() {
-    const auto queued = to_publish(played_.world);
+    const auto queued = next_effects_to_publish(played_.deployment);
     for (const auto& effect : queued) {
-      take(EffectCarried{effect.pending.intent.hash, "scenario"});
+      take(EffectDispatched{effect.pending.intent.hash, "scenario"});
       if (effect.pending.intent.effect == kCancelEffect) cancel(effect);
     }
     return !queued.empty();
   }
   void cancel(const EffectToPublish& effect) {
-    const CellState* cell = played_.world.cell(effect.cell);
+    const InstanceState* cell = played_.deployment.cell(effect.cell);
     if (cell == nullptr || !cell->pending.contains(effect.pending.intent.hash)) return;
     std::size_t ended = 0;
     for (const auto& each : cancelled_by(*cell, effect.pending)) {
@@ -254,12 +256,12 @@ class Playing {
     }
   }
   bool answer() {
-    std::optional<Due> oldest;
+    std::optional<DueTimer> oldest;
     const ScenarioReceipt* given = nullptr;
-    for (const auto& [hash, cell] : played_.world.intents) {
-      const auto& pending = played_.world.cells.at(cell).pending.at(hash);
+    for (const auto& [hash, cell] : played_.deployment.intents) {
+      const auto& pending = played_.deployment.cells.at(cell).pending.at(hash);
       const auto found = answers_.find(pending.intent.effect);
-      const Due due{0, pending.sequence, pending.intent.index, hash};
+      const DueTimer due{0, pending.sequence, pending.intent.index, hash};
       if (found != answers_.end() && (!oldest || due < *oldest)) oldest = due, given = found->second;
     }
     if (!oldest) return false;
@@ -275,28 +277,28 @@ class Playing {
     if (refused_.find(expected.refused) == refused_.npos || refused_.empty() != expected.refused.empty())
       wrong(step.expect ? "expect.refused" : "", refused_.empty() ? "it was not refused" : "it was refused",
             expected.refused, refused_);
-    judge_failures(expected);
+    check_failures(expected);
     if (!step.expect) return;
-    judge_rows(expected.effects, true);
-    judge_rows(expected.events, false);
-    for (const auto& [instance, state] : expected.state) judge_state(instance, *parse_json(state));
+    check_rows(expected.effects, true);
+    check_rows(expected.events, false);
+    for (const auto& [instance, state] : expected.state) check_state(instance, *parse_json(state));
     for (const auto& [instance, status] : expected.status) {
-      const auto id = find_cell(manifest(), instance);
+      const auto id = find_instance_id(manifest(), instance);
       if (!or_wrong(id, "expect.status." + instance)) continue;
-      const CellState* cell = played_.world.cell(*id);
-      const std::string is(word(cell == nullptr ? InstanceStatus::completed : cell->status()));
+      const InstanceState* cell = played_.deployment.cell(*id);
+      const std::string is(to_string(cell == nullptr ? InstanceStatus::completed : cell->status()));
       if (is != status) wrong("expect.status." + instance, instance + " is " + is, status, is);
     }
-    if (expected.pending) judge_pending(*expected.pending);
+    if (expected.pending) check_pending(*expected.pending);
   }
-  void judge_failures(const ScenarioExpectation& expected) {
-    std::set<CellId> meant;
+  void check_failures(const ScenarioExpectation& expected) {
+    std::set<InstanceId> meant;
     for (const auto& [instance, text] : expected.failed) {
       const std::string place = "expect.failed." + instance;
-      const auto id = find_cell(manifest(), instance);
+      const auto id = find_instance_id(manifest(), instance);
       if (!or_wrong(id, place)) continue;
       meant.insert(*id);
-      const CellState* cell = played_.world.cell(*id);
+      const InstanceState* cell = played_.deployment.cell(*id);
       if (cell == nullptr || !cell->failed)
         wrong(place, instance + " has not failed", text);
       else if (cell->message.find(text) == std::string::npos)
@@ -306,7 +308,7 @@ class Playing {
       if (!meant.contains(id)) wrong("", short_name(id) + " has failed: " + message);
   }
   // Compares effects or events, in the order in which they occurred.
-  void judge_rows(const std::vector<ExpectedEffect>& expected, bool effects) {
+  void check_rows(const std::vector<ExpectedEffect>& expected, bool effects) {
     json wanted = json::array(), got = json::array();
     const std::string list = effects ? "expect.effects" : "expect.events";
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -318,7 +320,7 @@ class Playing {
       wanted.push_back(std::move(row));
     }
     const auto row = [&](const std::string& name, const std::string& value, const std::string& ref,
-                         const CellId& from) {
+                         const InstanceId& from) {
       json made{{name, value_of(value)}};
       const ExpectedEffect* other = got.size() < expected.size() ? &expected[got.size()] : nullptr;
       if (other != nullptr && other->ref) made["ref"] = ref;
@@ -331,7 +333,8 @@ class Playing {
       for (const auto& each : emitted_) row(each.schema, each.value, "", each.from);
     if (const auto place = differs(wanted, got))
       wrong(list + (place->empty() || wanted.size() != got.size() ? "" : place->substr(0, place->find(']') + 1)),
-            std::string(effects ? "the effects" : "the events") + " differ", pretty(filled(wanted, got)), pretty(got));
+            std::string(effects ? "the effects" : "the events") + " differ", pretty(fill_defaults(wanted, got)),
+            pretty(got));
   }
   Result<std::string> name_of(const std::string& given, bool effect) {
     if (!effect) return find_name(given, manifest().schemas.names(), "event");
@@ -339,34 +342,34 @@ class Playing {
     return found->name;
   }
   static json value_of(const std::string& cbor) { return readable_cbor(cbor); }
-  void judge_state(const std::string& instance, const json& expected) {
-    const auto id = find_cell(manifest(), instance);
+  void check_state(const std::string& instance, const json& expected) {
+    const auto id = find_instance_id(manifest(), instance);
     if (!or_wrong(id, "expect.state." + instance)) return;
-    const CellState* cell = played_.world.cell(*id);
+    const InstanceState* cell = played_.deployment.cell(*id);
     const json got = cell == nullptr || !cell->state ? json(nullptr) : value_of(cell->state->bytes);
     if (const auto place = differs(expected, got))
       wrong("expect.state." + instance + (place->empty() || place->front() == '[' ? "" : ".") + *place,
-            "the state of " + instance + " differs", pretty(filled(expected, got)), pretty(got));
+            "the state of " + instance + " differs", pretty(fill_defaults(expected, got)), pretty(got));
   }
-  void judge_pending(const std::vector<std::string>& expected) {
+  void check_pending(const std::vector<std::string>& expected) {
     json wanted = json::array(), got = json::array();
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const auto name = name_of(expected[i], true);
       if (!or_wrong(name, "expect.pending[" + std::to_string(i) + ']')) return;
       wanted.push_back(*name);
     }
-    for (const auto& [intent, cell] : played_.world.intents)
-      got.push_back(played_.world.cells.at(cell).pending.at(intent).intent.effect);
+    for (const auto& [intent, cell] : played_.deployment.intents)
+      got.push_back(played_.deployment.cells.at(cell).pending.at(intent).intent.effect);
     std::sort(wanted.begin(), wanted.end());
     std::sort(got.begin(), got.end());
     if (wanted != got) wrong("expect.pending", "other effects wait for a receipt", pretty(wanted), pretty(got));
   }
   std::string waiting_text() const {
     std::string text;
-    for (const auto& [intent, cell] : played_.world.intents) {
-      const auto& pending = played_.world.cells.at(cell).pending.at(intent).intent;
+    for (const auto& [intent, cell] : played_.deployment.intents) {
+      const auto& pending = played_.deployment.cells.at(cell).pending.at(intent).intent;
       text += (text.empty() ? "waiting: " : "; ") + pending.effect + " of " + short_name(cell) +
-              (pending.issuer_ref.empty() ? "" : " (ref " + shown(pending.issuer_ref, 80) + ')');
+              (pending.issuer_ref.empty() ? "" : " (ref " + excerpt(pending.issuer_ref, 80) + ')');
     }
     return text.empty() ? "nothing waits for a receipt" : text;
   }
@@ -374,36 +377,36 @@ class Playing {
   // Replays the journal and repeats the steps. The result must be byte for byte the same world.
   void replay() {
     path_ = scenario_.path;
-    WorldState again;
-    again.id = played_.world.id;
+    DeploymentState again;
+    again.id = played_.deployment.id;
     const auto verdict = verify_replay(again, given_.catalog, played_.history, engine_);
     if (verdict.problem) wrong("", "the journal cannot be replayed: " + verdict.problem->text);
     if (verdict.differs)
       wrong("", short_name(verdict.differs->cell) + " is not deterministic: the step at height " +
                     std::to_string(verdict.differs->height) + " gave another output when it was taken again");
-    if (!verdict.problem && !verdict.differs && again != played_.world)
+    if (!verdict.problem && !verdict.differs && again != played_.deployment)
       wrong("", "the journal replayed is another world");
   }
 
   static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no blob store
   const Scenario& scenario_;
-  const ScenarioWorld& given_;
-  const WorkflowEngine& engine_;
+  const ScenarioDeployment& given_;
+  const StepEngine& engine_;
   std::uint64_t now_ms_, turn_ = 0;
   std::string path_, refused_;
   std::map<std::string, const ScenarioReceipt*> answers_;
-  std::vector<Asked> asked_;  // effects of the step that is played
-  std::vector<Emitted> emitted_;
-  std::map<CellId, std::string> failed_;
+  std::vector<RequestedEffect> asked_;  // effects of the step that is played
+  std::vector<EmittedEvent> emitted_;
+  std::map<InstanceId, std::string> failed_;
   std::vector<std::string> faults_;
-  Played played_;
+  ScenarioResult played_;
 };
 
 }  // namespace
 
-Played play(const ScenarioFile& file, const Scenario& scenario, const ScenarioWorld& world,
-            const WorkflowEngine& engine) {
-  return Playing(file, scenario, world, engine).whole();
+ScenarioResult run_scenario(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& deployment,
+                            const StepEngine& engine) {
+  return ScenarioPlayer(file, scenario, deployment, engine).whole();
 }
 
 }  // namespace mycojobs

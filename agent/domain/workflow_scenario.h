@@ -14,9 +14,9 @@
 //   answers {effect: {ok: payload | ...}}: receipts that are given at once, whenever the effect is requested
 //   values  "$any" is any value; a map with "$more": true may have other fields, too
 //
-// play() processes each input until no instance can take a step. Receipts of `answers`, expired timers and approvals
-// whose time limit has passed are delivered automatically. If a step has `expect`, all its effects and events are
-// compared. An instance that fails unexpectedly is always a mismatch. At the end the journal is replayed.
+// run_scenario() processes each input until no instance can take a step. Receipts of `answers`, expired timers and
+// approvals whose time limit has passed are delivered automatically. If a step has `expect`, all its effects and events
+// are compared. An instance that fails unexpectedly is always a mismatch. At the end the journal is replayed.
 #pragma once
 
 #include <cstdint>
@@ -70,11 +70,11 @@ struct ScenarioFile {
   std::uint64_t start_ms = 1767225600000;  // 2026-01-01T00:00:00Z
   std::vector<Scenario> scenarios;
 };
-struct ScenarioRead {
+struct ParsedScenarios {
   std::optional<ScenarioFile> file;  // no value: there are problems
   std::vector<PlanProblem> problems;
 };
-ScenarioRead read_scenarios(const nlohmann::json&);
+ParsedScenarios read_scenarios(const nlohmann::json&);
 // Returns the manifest files that `apply` steps name.
 std::vector<std::string> manifests_of(const ScenarioFile&);
 
@@ -83,22 +83,22 @@ struct Mismatch {
   std::string path, what;  // the text of `what` is a sentence such as "the state of order 7 differs"
   std::string expected, got;
 };
-struct Played {
+struct ScenarioResult {
   std::vector<Mismatch> mismatches;  // a scenario ends at the first step with a mismatch
   std::uint64_t steps = 0;           // steps of code, without the replay
-  WorldState world;
+  DeploymentState deployment;
   std::vector<WorkflowFact> history;
 };
-struct ScenarioWorld {
+struct ScenarioDeployment {
   const ManifestCatalog& catalog;
   std::string manifest;                      // hash
   std::map<std::string, std::string> files;  // file name of `apply` -> hash
 };
-Played play(const ScenarioFile&, const Scenario&, const ScenarioWorld&, const WorkflowEngine&);
+ScenarioResult run_scenario(const ScenarioFile&, const Scenario&, const ScenarioDeployment&, const StepEngine&);
 
 // Returns no value if `got` matches (considering "$any" and "$more"), otherwise the path of the first difference.
 std::optional<std::string> differs(const nlohmann::json& expected, const nlohmann::json& got);
 // Replaces "$any" and "$more" in the expected value by the values of `got` that they match, for a side-by-side display.
-nlohmann::json filled(nlohmann::json expected, const nlohmann::json& got);
+nlohmann::json fill_defaults(nlohmann::json expected, const nlohmann::json& got);
 
 }  // namespace mycojobs

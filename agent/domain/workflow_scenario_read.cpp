@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 13> kStepFields{
 constexpr std::array<std::string_view, 4> kEnds{"ok", "error", "timeout", "cancelled"};
 constexpr std::array<std::string_view, 7> kExpectFields{"effects", "events",  "state",  "status",
                                                         "failed",  "pending", "refused"};
-constexpr std::size_t kMostScenarios = 1'000, kMostSteps = 10'000;
+constexpr std::size_t kMaxScenarios = 1'000, kMaxSteps = 10'000;
 
 // Reads {status: payload}. If the status is not ok, a text is the detail of the payload.
 void read_end(const JsonPath& at, std::string_view name, ScenarioReceipt& out) {
@@ -41,12 +41,12 @@ bool read_receipt_end(const JsonPath& at, ScenarioReceipt& out) {
   int found = 0;
   for (const auto name : kEnds)
     if (at.value.contains(std::string(name)) && ++found == 1) read_end(at, name, out);
-  if (found != 1) at.refuse("a receipt has one of ok, error, timeout, cancelled");
+  if (found != 1) at.report_problem("a receipt has one of ok, error, timeout, cancelled");
   return found == 1;
 }
 void read_answers(const JsonPath& at, ScenarioAnswers& out) {
   if (!at.value.is_object()) {
-    at.wrong("a map from effects to their receipts");
+    at.report_wrong_type("a map from effects to their receipts");
     return;
   }
   for (const auto& [effect, end] : at.value.items()) {
@@ -58,7 +58,7 @@ void read_answers(const JsonPath& at, ScenarioAnswers& out) {
 // Reads {name: value}, with the optional fields `more`.
 void read_named(const JsonPath& at, std::initializer_list<std::string_view> more, ExpectedEffect& out) {
   if (!at.value.is_object()) {
-    at.wrong("a map: {name: value}");
+    at.report_wrong_type("a map: {name: value}");
     return;
   }
   for (const auto& [name, value] : at.value.items()) {
@@ -67,14 +67,14 @@ void read_named(const JsonPath& at, std::initializer_list<std::string_view> more
       if (plans::read_text(at.at(value, name), text)) (name == "ref" ? out.ref : out.from) = text;
       continue;
     }
-    if (!out.name.empty()) return at.refuse("has two names: " + shown(out.name) + " and " + shown(name));
+    if (!out.name.empty()) return at.report_problem("has two names: " + excerpt(out.name) + " and " + excerpt(name));
     out.name = name, out.value = dump_json(value);
   }
-  if (out.name.empty()) at.refuse("has no name: {name: value}");
+  if (out.name.empty()) at.report_problem("has no name: {name: value}");
 }
 void read_values(const JsonPath& at, bool as_text, std::map<std::string, std::string>& out) {
   if (!at.value.is_object()) {
-    at.wrong("a map from instances (\"order 7\")");
+    at.report_wrong_type("a map from instances (\"order 7\")");
     return;
   }
   for (const auto& [name, value] : at.value.items()) {
@@ -95,7 +95,7 @@ void read_expect(const JsonPath& at, ScenarioExpectation& out) {
   field(at, "failed", false, [&](const JsonPath& found) { read_values(found, true, out.failed); });
   for (const auto& [instance, status] : out.status)
     if (status != "running" && status != "waiting" && status != "completed" && status != "failed")
-      at.refuse("status: " + shown(status) + " is none of running, waiting, completed, failed");
+      at.report_problem("status: " + excerpt(status) + " is none of running, waiting, completed, failed");
   if (at.value.contains("pending")) out.pending.emplace();
   each_in(at, "pending", false, [&](const JsonPath& each) {
     std::string name;
@@ -108,7 +108,7 @@ void read_wait(const JsonPath& at, ScenarioStep& out) {
   std::string text;
   if (!plans::read_text(at, text) || text == "timer") return;
   const auto ms = parse_duration_ms(text);
-  if (!ms) return at.refuse(ms.error().message);
+  if (!ms) return at.report_problem(ms.error().message);
   out.wait_ms = *ms;
 }
 void read_receipt(const JsonPath& at, ScenarioStep& out) {
@@ -133,12 +133,12 @@ void read_step(const JsonPath& at, ScenarioStep& out) {
   input("receipt", ScenarioInput::receipt, [&](const JsonPath&) { read_receipt(at, out); });
   input("wait", ScenarioInput::wait, [&](const JsonPath& found) { read_wait(found, out); });
   input("apply", ScenarioInput::apply, [&](const JsonPath& found) { plans::read_text(found, out.name); });
-  if (inputs > 1) at.refuse("has one of send, receipt, wait, apply");
+  if (inputs > 1) at.report_problem("has one of send, receipt, wait, apply");
   if (out.input != ScenarioInput::receipt)
     for (const char* name : {"ok", "error", "timeout", "cancelled", "of", "ref", "misfit"})
-      if (at.value.contains(name)) at.refuse(std::string(name) + " belongs to a receipt");
+      if (at.value.contains(name)) at.report_problem(std::string(name) + " belongs to a receipt");
   field(at, "expect", false, [&](const JsonPath& found) { read_expect(found, out.expect.emplace()); });
-  if (inputs == 0 && !out.expect) at.refuse("has nothing to do: send, receipt, wait, apply or expect");
+  if (inputs == 0 && !out.expect) at.report_problem("has nothing to do: send, receipt, wait, apply or expect");
 }
 
 void read_scenario(const JsonPath& at, const ScenarioAnswers& answers, Scenario& out) {
@@ -147,11 +147,11 @@ void read_scenario(const JsonPath& at, const ScenarioAnswers& answers, Scenario&
   text_field(at, "name", true, out.name);
   field(at, "answers", false, [&](const JsonPath& found) { read_answers(found, out.answers); });
   each_in(at, "steps", true, [&](const JsonPath& each) {
-    if (out.steps.size() < kMostSteps) read_step(each, out.steps.emplace_back());
+    if (out.steps.size() < kMaxSteps) read_step(each, out.steps.emplace_back());
   });
   const auto steps = at.value.find("steps");
-  if (steps != at.value.end() && steps->is_array() && steps->size() > kMostSteps)
-    at.refuse("has more than " + std::to_string(kMostSteps) + " steps");
+  if (steps != at.value.end() && steps->is_array() && steps->size() > kMaxSteps)
+    at.report_problem("has more than " + std::to_string(kMaxSteps) + " steps");
 }
 
 void read_file(const JsonPath& at, ScenarioFile& out) {
@@ -165,13 +165,14 @@ void read_file(const JsonPath& at, ScenarioFile& out) {
   field(at, "answers", false, [&](const JsonPath& found) { read_answers(found, answers); });
   std::set<std::string> names;
   each_in(at, "scenarios", true, [&](const JsonPath& each) {
-    if (out.scenarios.size() >= kMostScenarios)
-      return each.refuse("a file has at most " + std::to_string(kMostScenarios) + " scenarios");
+    if (out.scenarios.size() >= kMaxScenarios)
+      return each.report_problem("a file has at most " + std::to_string(kMaxScenarios) + " scenarios");
     read_scenario(each, answers, out.scenarios.emplace_back());
     const std::string& name = out.scenarios.back().name;
-    if (!name.empty() && !names.insert(name).second) each.refuse("the scenario " + shown(name, 200) + " stands twice");
+    if (!name.empty() && !names.insert(name).second)
+      each.report_problem("the scenario " + excerpt(name, 200) + " stands twice");
   });
-  if (out.scenarios.empty() && at.problems.empty()) at.refuse("it has no scenario");
+  if (out.scenarios.empty() && at.problems.empty()) at.report_problem("it has no scenario");
 }
 
 // Returns whether the map has {"$more": true}.
@@ -182,12 +183,12 @@ bool is_open(const json& map) {
 
 }  // namespace
 
-ScenarioRead read_scenarios(const json& document) {
+ParsedScenarios read_scenarios(const json& document) {
   Problems problems;
-  ScenarioRead read;
+  ParsedScenarios read;
   read_file({document, "", problems}, read.file.emplace());
   if (!problems.empty()) read.file.reset();
-  read.problems = problems.take();
+  read.problems = problems.take_problems();
   return read;
 }
 
@@ -199,20 +200,20 @@ std::vector<std::string> manifests_of(const ScenarioFile& file) {
   return {names.begin(), names.end()};
 }
 
-json filled(json expected, const json& got) {
+json fill_defaults(json expected, const json& got) {
   if (expected == "$any") return got;
   if (expected.is_object() && got.is_object()) {
     const bool open = is_open(expected);
     if (open) expected.erase("$more");
     for (const auto& [name, value] : got.items())
       if (const auto found = expected.find(name); found != expected.end())
-        *found = filled(std::move(*found), value);
+        *found = fill_defaults(std::move(*found), value);
       else if (open)
         expected[name] = value;
   }
   if (expected.is_array() && got.is_array())
     for (std::size_t i = 0; i < std::min(expected.size(), got.size()); ++i)
-      expected[i] = filled(std::move(expected[i]), got[i]);
+      expected[i] = fill_defaults(std::move(expected[i]), got[i]);
   return expected;
 }
 

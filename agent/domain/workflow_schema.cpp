@@ -106,7 +106,7 @@ struct SchemaNode {  // a part of a schema, compiled
   std::set<std::string, std::less<>> required;
   std::size_t additional = kNone, items = kNone, target = kNone;  // target: of a reference
   std::string ref, path;
-  std::uint64_t least = 0, most = kNoBound;  // number of items
+  std::uint64_t min = 0, max = kNoBound;  // number of items
   std::uint64_t least_length = 0, most_length = kNoBound;
   json minimum, maximum, choices;  // null: none; choices: a list
   std::vector<Arm> arms;
@@ -115,13 +115,13 @@ struct SchemaNode {  // a part of a schema, compiled
 namespace {
 
 // A position in a value during a check.
-struct Place {
-  const Place* up = nullptr;
+struct ValuePath {
+  const ValuePath* up = nullptr;
   std::string_view name;
   std::size_t index = kNone, depth = 0;
 
-  Place at(std::string_view key) const { return {this, key, kNone, depth + 1}; }
-  Place at(std::size_t i) const { return {this, {}, i, depth + 1}; }
+  ValuePath at(std::string_view key) const { return {this, key, kNone, depth + 1}; }
+  ValuePath at(std::size_t i) const { return {this, {}, i, depth + 1}; }
   std::string text() const {
     if (up == nullptr) return {};
     const std::string before = up->text();
@@ -132,7 +132,7 @@ struct Place {
 
 std::string what_it_is(const json& value) {
   if (value.is_binary()) return "a byte string";
-  if (value.is_string()) return "the text " + shown(value.get_ref<const std::string&>());
+  if (value.is_string()) return "the text " + excerpt(value.get_ref<const std::string&>());
   if (value.is_number_float() && !std::isfinite(value.get<double>())) return "no finite number";
   return std::string(value.is_number()       ? "the number "
                      : value.is_structured() ? "an "
@@ -168,7 +168,7 @@ struct SchemaSet::Body {
 namespace {
 
 bool read_count(const JsonPath& at, std::uint64_t& out) {
-  if (!is_whole(at.value) || compare(at.value, json(0)) < 0) return at.wrong("a whole number from 0");
+  if (!is_whole(at.value) || compare(at.value, json(0)) < 0) return at.report_wrong_type("a whole number from 0");
   out = at.value.get<std::uint64_t>();
   return true;
 }
@@ -181,7 +181,7 @@ bool known_words(const JsonPath& at) {
   bool all = true;
   for (const auto& [word, value] : at.value.items()) {
     if (std::find(kNames.begin(), kNames.end(), word) != kNames.end()) continue;
-    at.at(value, word).refuse("schemas here have no such word" + did_you_mean(word, kNames));
+    at.at(value, word).report_problem("schemas here have no such word" + did_you_mean(word, kNames));
     all = false;
   }
   return all;
@@ -190,7 +190,7 @@ bool known_words(const JsonPath& at) {
 void alone(const JsonPath& at, std::string_view word) {
   for (const auto& [other, value] : at.value.items())
     if (other != word && other != "title" && other != "description")
-      at.at(value, other).refuse("stands beside " + std::string(word) + ", which says all");
+      at.at(value, other).report_problem("stands beside " + std::string(word) + ", which says all");
 }
 
 }  // namespace
@@ -218,20 +218,20 @@ SchemaSet::SchemaSet(SchemaSet&&) noexcept = default;
 SchemaSet& SchemaSet::operator=(SchemaSet&&) noexcept = default;
 
 void SchemaSet::add(const std::string& name, const JsonPath& schema) {
-  if (has(name)) return schema.refuse("stands twice");
+  if (has(name)) return schema.report_problem("stands twice");
   const std::size_t node = body_->compile(schema);
   body_->by_name.emplace(name, node);
 }
 
 std::size_t SchemaSet::Body::compile(const JsonPath& at) {  // NOLINT(misc-no-recursion): as deep as the JSON
   if (nodes.size() >= kMaxSchemaNodes) {
-    at.refuse("the schemas have more than " + std::to_string(kMaxSchemaNodes) + " parts");
+    at.report_problem("the schemas have more than " + std::to_string(kMaxSchemaNodes) + " parts");
     return 0;
   }
   SchemaNode node;
   node.path = at.path;
   if (!at.value.is_object()) {
-    at.wrong("a schema");
+    at.report_wrong_type("a schema");
   } else if (known_words(at)) {
     read_words(node, at);
   }
@@ -253,7 +253,7 @@ void SchemaSet::Body::read_words(SchemaNode& node, const JsonPath& at) {
   for (const auto& [word, types] : kKeywords) {
     if (types == 0 || !at.value.contains(word)) continue;
     if (!at.value.contains("type") || (node.types & types) == 0)
-      at.at(at.value.at(word), word).refuse("says nothing without the type " + names_of(types));
+      at.at(at.value.at(word), word).report_problem("says nothing without the type " + names_of(types));
   }
   read_object(node, at);
   read_list(node, at);
@@ -268,21 +268,21 @@ void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& at) {
     std::string name;
     if (!plans::read_text(each, name)) return;
     const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
-    if (found == kTypes.end()) return each.refuse(shown(name) + " is no type: " + names_of(kAnyType));
+    if (found == kTypes.end()) return each.report_problem(excerpt(name) + " is no type: " + names_of(kAnyType));
     node.types |= found->second;
   });
-  if (node.types == 0) at.refuse("its type is empty");
+  if (node.types == 0) at.report_problem("its type is empty");
   if (!at.value.contains("format")) return;
   const json& format = at.value.at("format");
   node.bytes = format == "bytes";
-  if (!node.bytes) at.at(format, "format").refuse("the only format is bytes");
+  if (!node.bytes) at.at(format, "format").report_problem("the only format is bytes");
 }
 
 void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& at) {  // NOLINT(misc-no-recursion)
   if (at.value.contains("properties")) {
     const JsonPath all = at.at(at.value.at("properties"), "properties");
     if (!all.value.is_object()) {
-      all.wrong("a map of schemas");
+      all.report_wrong_type("a map of schemas");
     } else {
       for (const auto& [name, schema] : all.value.items()) node.properties[name] = compile(all.at(schema, name));
     }
@@ -295,9 +295,9 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& at) {  // NO
   plans::each_of(at.at(at.value.at("required"), "required"), [&](const JsonPath& each) {
     std::string name;
     if (!plans::read_text(each, name)) return;
-    if (!node.required.insert(name).second) each.refuse("stands twice");
+    if (!node.required.insert(name).second) each.report_problem("stands twice");
     if (!node.properties.contains(name) && node.additional == kNone)
-      each.refuse(shown(name) + " is not among the properties");
+      each.report_problem(excerpt(name) + " is not among the properties");
   });
 }
 
@@ -313,26 +313,26 @@ void SchemaSet::Body::read_bounds(SchemaNode& node, const JsonPath& at) {
     if (!at.value.contains(word)) return;
     const JsonPath found = at.at(at.value.at(word), word);
     if (!found.value.is_number()) {
-      found.wrong("a number");
+      found.report_wrong_type("a number");
       return;
     }
     out = found.value;
   };
-  count("minItems", node.least), count("maxItems", node.most);
+  count("minItems", node.min), count("maxItems", node.max);
   count("minLength", node.least_length), count("maxLength", node.most_length);
   number("minimum", node.minimum), number("maximum", node.maximum);
-  if (node.least > node.most || node.least_length > node.most_length ||
+  if (node.min > node.max || node.least_length > node.most_length ||
       (node.minimum.is_number() && node.maximum.is_number() && compare(node.minimum, node.maximum) > 0))
-    at.refuse("its least is above its most: nothing fits");
+    at.report_problem("its least is above its most: nothing fits");
 }
 
 void SchemaSet::Body::read_choices(SchemaNode& node, const JsonPath& at) {
   if (at.value.contains("const")) node.choices = json::array({at.value.at("const")});
   if (!at.value.contains("enum")) return;
   const JsonPath choices = at.at(at.value.at("enum"), "enum");
-  if (at.value.contains("const")) return choices.refuse("stands beside const, which says all");
+  if (at.value.contains("const")) return choices.report_problem("stands beside const, which says all");
   if (!choices.value.is_array() || choices.value.empty()) {
-    choices.wrong("a list of values, one at least");
+    choices.report_wrong_type("a list of values, one at least");
     return;
   }
   node.choices = choices.value;
@@ -340,13 +340,13 @@ void SchemaSet::Body::read_choices(SchemaNode& node, const JsonPath& at) {
 
 SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& at) {  // NOLINT(misc-no-recursion)
   SchemaNode::Arm arm;
-  if (!at.value.is_object()) return at.wrong("a schema"), arm;
+  if (!at.value.is_object()) return at.report_wrong_type("a schema"), arm;
   if (at.value.contains("title")) {
     plans::read_text(at.at(at.value.at("title"), "title"), arm.tag);
   } else if (const auto ref = at.value.find("$ref"); ref != at.value.end() && ref->is_string()) {
     arm.tag = ref->get<std::string>();
   } else {
-    at.refuse("an arm needs a title or a $ref");
+    at.report_problem("an arm needs a title or a $ref");
   }
   arm.node = compile(at);
   return arm;
@@ -355,7 +355,7 @@ SchemaNode::Arm SchemaSet::Body::read_arm(const JsonPath& at) {  // NOLINT(misc-
 void SchemaSet::Body::read_variant(SchemaNode& node, const JsonPath& at) {  // NOLINT(misc-no-recursion)
   node.variant = true;
   if (!at.value.is_array() || at.value.empty()) {
-    at.wrong("a list of arms, one at least");
+    at.report_wrong_type("a list of arms, one at least");
     return;
   }
   std::set<std::string> tags;
@@ -367,9 +367,9 @@ void SchemaSet::Body::read_variant(SchemaNode& node, const JsonPath& at) {  // N
     json bare = place.value;
     bare.erase("title"), bare.erase("description");
     if (!tags.insert(arm.tag).second)
-      place.refuse("another arm has the tag " + shown(arm.tag));
+      place.report_problem("another arm has the tag " + excerpt(arm.tag));
     else if (!schemas.insert(bare).second)
-      place.refuse("another arm has the same schema");
+      place.report_problem("another arm has the same schema");
     node.arms.push_back(arm);
   }
 }
@@ -394,7 +394,7 @@ void SchemaSet::link(plans::Problems& problems) {
     if (node.ref.empty()) continue;
     const auto found = body_->by_name.find(node.ref);
     if (found == body_->by_name.end())
-      problems.add(node.path, "there is no schema " + shown(node.ref));
+      problems.add(node.path, "there is no schema " + excerpt(node.ref));
     else
       node.target = found->second;
   }
@@ -430,22 +430,24 @@ std::optional<std::string> SchemaSet::arm_of(std::string_view into, std::string_
 namespace {
 
 // Builds the canonical value of a valid value. The check ends at the first problem.
-class Checking {
+class SchemaValidator {
  public:
-  Checking(const std::function<const SchemaNode*(std::size_t)>& real, ValueForm form) : real_(real), form_(form) {}
+  SchemaValidator(const std::function<const SchemaNode*(std::size_t)>& real, ValueForm form)
+      : real_(real), form_(form) {}
 
   json whole(std::size_t node, const json& value) { return check(node, value, {}); }
   const std::string& wrong() const { return wrong_; }
 
  private:
-  json refuse(const Place& at, const std::string& why) {
+  json refuse(const ValuePath& at, const std::string& why) {
     if (wrong_.empty()) {
       const std::string place = at.text();
       wrong_ = (place.empty() ? "the value" : place) + ": " + why;
     }
     return nullptr;
   }
-  json check(std::size_t index, const json& value, const Place& at) {  // NOLINT(misc-no-recursion): depth is bounded
+  json check(std::size_t index, const json& value,
+             const ValuePath& at) {  // NOLINT(misc-no-recursion): depth is bounded
     if (!wrong_.empty()) return nullptr;
     if (at.depth > kMaxCborDepth) return refuse(at, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     const SchemaNode* node = real_(index);
@@ -458,7 +460,7 @@ class Checking {
                             dump_json(node->choices.size() == 1 ? node->choices[0] : node->choices));
     return out;
   }
-  json variant(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
+  json variant(const SchemaNode& node, const json& value, const ValuePath& at) {  // NOLINT(misc-no-recursion)
     if (!value.is_object() || value.size() != 2 || !value.contains("$tag") || !value.contains("$value") ||
         !value.at("$tag").is_string())
       return refuse(at, "is " + what_it_is(value) + ", not {\"$tag\": ..., \"$value\": ...}");
@@ -466,11 +468,11 @@ class Checking {
     for (const auto& arm : node.arms)
       if (arm.tag == tag)
         return json{{"$tag", tag}, {"$value", check(arm.node, value.at("$value"), at.at(std::string_view("$value")))}};
-    return refuse(at.at(std::string_view("$tag")), shown(tag) + " is the tag of no arm");
+    return refuse(at.at(std::string_view("$tag")), excerpt(tag) + " is the tag of no arm");
   }
   bool typed_as(const SchemaNode& node, unsigned type) const { return (node.types & type) != 0; }
 
-  json typed(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
+  json typed(const SchemaNode& node, const json& value, const ValuePath& at) {  // NOLINT(misc-no-recursion)
     const auto expected = [&] {
       return refuse(at, "is " + what_it_is(value) + ", not " +
                             (node.bytes && node.types == kStringType ? "a byte string" : names_of(node.types)));
@@ -491,7 +493,7 @@ class Checking {
     return typed_as(node, kObjectType) && value.is_object() ? object(node, value, at) : expected();
   }
   // Converts a value without a declared type. Only its general form is checked.
-  json any(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
+  json any(const SchemaNode& node, const json& value, const ValuePath& at) {  // NOLINT(misc-no-recursion)
     if (at.depth > kMaxCborDepth) return refuse(at, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
     if (value.is_number()) return number(node, whole_if_it_is(value), at);
     if (!value.is_structured()) return value;
@@ -502,7 +504,7 @@ class Checking {
       for (const auto& [name, each] : value.items()) out[name] = any(node, each, at.at(name));
     return out;
   }
-  json number(const SchemaNode& node, json value, const Place& at) {
+  json number(const SchemaNode& node, json value, const ValuePath& at) {
     if (value.is_number_float() && !std::isfinite(value.get<double>())) return refuse(at, "is no finite number");
     if (node.minimum.is_number() && compare(value, node.minimum) < 0)
       return refuse(at, "is " + value.dump() + "; at least " + node.minimum.dump());
@@ -510,19 +512,19 @@ class Checking {
       return refuse(at, "is " + value.dump() + "; at most " + node.maximum.dump());
     return value;
   }
-  bool length_fits(const SchemaNode& node, std::uint64_t length, const char* unit, const Place& at) {
+  bool length_fits(const SchemaNode& node, std::uint64_t length, const char* unit, const ValuePath& at) {
     if (length < node.least_length)
-      refuse(at, "has " + counted(length, unit) + "; at least " + std::to_string(node.least_length));
+      refuse(at, "has " + count_with_noun(length, unit) + "; at least " + std::to_string(node.least_length));
     if (length > node.most_length)
-      refuse(at, "has " + counted(length, unit) + "; at most " + std::to_string(node.most_length));
+      refuse(at, "has " + count_with_noun(length, unit) + "; at most " + std::to_string(node.most_length));
     return wrong_.empty();
   }
-  json text(const SchemaNode& node, const json& value, const Place& at) {
+  json text(const SchemaNode& node, const json& value, const ValuePath& at) {
     const auto& text = value.get_ref<const std::string&>();
     if (!is_utf8(text)) return refuse(at, "is not UTF-8");
     return length_fits(node, characters(text), "character", at) ? value : json();
   }
-  json bytes(const SchemaNode& node, const json& value, const Place& at) {
+  json bytes(const SchemaNode& node, const json& value, const ValuePath& at) {
     json out = value;
     if (value.is_string()) {
       const auto decoded = decode_base64(value.get_ref<const std::string&>());
@@ -532,18 +534,18 @@ class Checking {
     }
     return length_fits(node, out.get_binary().size(), "byte", at) ? out : json();
   }
-  json array(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
-    if (value.size() < node.least || value.size() > node.most)
-      return refuse(at, "has " + counted(value.size(), "item") + "; at " +
-                            (value.size() < node.least ? "least " + std::to_string(node.least)
-                                                       : "most " + std::to_string(node.most)));
+  json array(const SchemaNode& node, const json& value, const ValuePath& at) {  // NOLINT(misc-no-recursion)
+    if (value.size() < node.min || value.size() > node.max)
+      return refuse(
+          at, "has " + count_with_noun(value.size(), "item") + "; at " +
+                  (value.size() < node.min ? "least " + std::to_string(node.min) : "most " + std::to_string(node.max)));
     json out = json::array();
     static const SchemaNode kAny;
     for (std::size_t i = 0; i < value.size() && wrong_.empty(); ++i)
       out.push_back(node.items == kNone ? any(kAny, value[i], at.at(i)) : check(node.items, value[i], at.at(i)));
     return out;
   }
-  json object(const SchemaNode& node, const json& value, const Place& at) {  // NOLINT(misc-no-recursion)
+  json object(const SchemaNode& node, const json& value, const ValuePath& at) {  // NOLINT(misc-no-recursion)
     json out = json::object();
     for (const auto& name : node.required)
       if (!value.contains(name)) return refuse(at.at(std::string_view(name)), "is missing");
@@ -567,14 +569,15 @@ class Checking {
 Result<CanonicalValue> SchemaSet::check(std::string_view name, const json& value, ValueForm form,
                                         std::size_t max_bytes) const {
   const auto found = body_->by_name.find(name);
-  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + shown(name));
+  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
   const std::function<const SchemaNode*(std::size_t)> real = [this](std::size_t at) { return body_->real(at); };
-  Checking checking(real, form);
+  SchemaValidator checking(real, form);
   json canonical = checking.whole(found->second, value);
   if (!checking.wrong().empty()) return fail(Code::invalid, checking.wrong());
   MJ_TRY(bytes, encode_cbor(canonical));
   if (bytes.size() > max_bytes)
-    return fail(Code::too_large, "it has " + counted(bytes.size(), "byte") + "; at most " + std::to_string(max_bytes));
+    return fail(Code::too_large,
+                "it has " + count_with_noun(bytes.size(), "byte") + "; at most " + std::to_string(max_bytes));
   return CanonicalValue{std::make_shared<const json>(std::move(canonical)), std::move(bytes)};
 }
 Result<CanonicalValue> SchemaSet::check_text(std::string_view name, std::string_view text, ValueForm form,
@@ -647,11 +650,11 @@ void SchemaSet::check_choices(plans::Problems& problems) const {
   const std::function<const SchemaNode*(std::size_t)> real = [this](std::size_t at) { return body_->real(at); };
   for (std::size_t i = 0; i < body_->nodes.size(); ++i) {
     for (const json& choice : body_->nodes[i].choices) {
-      Checking checking(real, ValueForm::from_json);
+      SchemaValidator checking(real, ValueForm::from_json);
       checking.whole(i, choice);
       if (!checking.wrong().empty())
         problems.add(body_->nodes[i].path,
-                     "its choice " + shown(dump_json(choice)) + " never fits: " + checking.wrong());
+                     "its choice " + excerpt(dump_json(choice)) + " never fits: " + checking.wrong());
     }
   }
 }
@@ -684,7 +687,7 @@ std::optional<json> least_object(const Real& real, const SchemaNode& node, std::
 }
 std::optional<json> least_array(const Real& real, const SchemaNode& node, std::size_t depth) {
   json array = json::array();
-  for (std::uint64_t i = 0; i < node.least; ++i) {
+  for (std::uint64_t i = 0; i < node.min; ++i) {
     auto value = node.items == kNone ? std::optional<json>(nullptr) : least_value(real, node.items, depth + 1);
     if (!value || i > kMaxSchemaNodes) return std::nullopt;
     array.push_back(std::move(*value));
@@ -716,9 +719,9 @@ std::optional<json> least_value(const Real& real, std::size_t at, std::size_t de
 
 Result<CanonicalValue> SchemaSet::placeholder(std::string_view name) const {
   const auto found = body_->by_name.find(name);
-  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + shown(name));
+  if (found == body_->by_name.end()) return fail(Code::not_found, "there is no schema " + excerpt(name));
   auto value = least_value([this](std::size_t at) { return body_->real(at); }, found->second, 0);
-  if (!value) return fail(Code::unsupported, "no placeholder fits " + shown(name) + ": give a value");
+  if (!value) return fail(Code::unsupported, "no placeholder fits " + excerpt(name) + ": give a value");
   return check(name, *value, ValueForm::from_cbor);
 }
 

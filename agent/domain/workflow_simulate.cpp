@@ -14,11 +14,11 @@ using nlohmann::json;
 
 class Shadow {
  public:
-  Shadow(WorldState copy, const ManifestCatalog& catalog, const ShadowSettings& settings, const WorkflowEngine& engine)
-      : before_(std::move(copy)), world_(before_), catalog_(catalog), settings_(settings), engine_(engine) {}
+  Shadow(DeploymentState copy, const ManifestCatalog& catalog, const ShadowSettings& settings, const StepEngine& engine)
+      : before_(std::move(copy)), deployment_(before_), catalog_(catalog), settings_(settings), engine_(engine) {}
 
   ShadowReport whole() {
-    report_.obstacles = obstacles(world_);
+    report_.obstacles = obstacles(deployment_);
     const auto* manifest = catalog_.find(settings_.manifest);
     if (manifest == nullptr) {
       report_.refused.push_back("there is no manifest " + settings_.manifest);
@@ -26,7 +26,7 @@ class Shadow {
     }
     for (const auto& workflow : manifest->workflows) report_.allowed[workflow.name] = workflow.effects_emitted;
     // The simulation applies the manifest even if there are obstacles. Existing instances keep their code.
-    world_.manifest = manifest->hash;
+    deployment_.manifest = manifest->hash;
     settle();
     for (const auto& event : settings_.events) {
       take("event " + event.schema, event);
@@ -42,8 +42,8 @@ class Shadow {
     Sample sample = settings_.sample;
     sample.now_ms += turn_;
     sample.entropy = derived_entropy(settings_.sample, turn_++);
-    auto decision = decide(world_, catalog_, {sample, std::move(input)}, kAllInline);
-    auto done = decision ? commit(world_, *decision) : Result<void>(tl::unexpected(decision.error()));
+    auto decision = decide(deployment_, catalog_, {sample, std::move(input)}, kAllInline);
+    auto done = decision ? commit(deployment_, *decision) : Result<void>(tl::unexpected(decision.error()));
     if (done) return std::move(*decision);
     report_.refused.push_back(what + ": " + done.error().message);
     return std::nullopt;
@@ -54,21 +54,21 @@ class Shadow {
       ;
   }
   bool step() {
-    const auto next = next_cells(world_, 1, stuck_);
+    const auto next = next_instances(deployment_, 1, stuck_);
     if (next.empty()) return false;
     if (report_.steps >= settings_.max_steps) return report_.cut = true, false;
-    const CellId& id = next.front();
-    const auto request = request_of(world_, catalog_, id);
+    const InstanceId& id = next.front();
+    const auto request = request_of(deployment_, catalog_, id);
     if (!request) {
       report_.refused.push_back(shown(id) + ": " + request.error().message);
       return stuck_.insert(id), true;
     }
     ++report_.steps;
-    const CellState& cell = *world_.cell(id);
+    const InstanceState& cell = *deployment_.cell(id);
     const auto* manifest = catalog_.find(cell.manifest);
     const MailId mail = cell.mail.front().id;
     const auto taken =
-        take(shown(id), StepDone{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
+        take(shown(id), StepCompleted{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
     if (!taken) return stuck_.insert(id), true;
     report_.effects.insert(report_.effects.end(), taken->publish.begin(), taken->publish.end());
     return true;
@@ -77,7 +77,7 @@ class Shadow {
   bool answer() {
     for (const auto& effect : report_.effects) {
       const std::string& intent = effect.pending.intent.hash;
-      if (!world_.intents.contains(intent) || !answered_.insert(intent).second) continue;
+      if (!deployment_.intents.contains(intent) || !answered_.insert(intent).second) continue;
       const auto payload = payload_of(effect);
       if (payload) return take("receipt of " + effect.pending.intent.effect, *payload), true;
     }
@@ -93,7 +93,7 @@ class Shadow {
       return receipt;
     }
     if (!settings_.placeholders) return std::nullopt;
-    const auto* manifest = catalog_.find(world_.cell(effect.cell)->manifest);
+    const auto* manifest = catalog_.find(deployment_.cell(effect.cell)->manifest);
     auto value = manifest->schemas.placeholder(manifest->effect(name)->receipt);
     if (!value) return report_.refused.push_back(name + ": " + value.error().message), std::nullopt;
     receipt.payload = std::move(value->bytes);
@@ -101,37 +101,37 @@ class Shadow {
     return receipt;
   }
   void compare() {
-    std::set<CellId> all;
+    std::set<InstanceId> all;
     for (const auto& [id, cell] : before_.cells) all.insert(id);
-    for (const auto& [id, cell] : world_.cells) all.insert(id);
+    for (const auto& [id, cell] : deployment_.cells) all.insert(id);
     for (const auto& id : all) {
-      const CellState *was = before_.cell(id), *is = world_.cell(id);
+      const InstanceState *was = before_.cell(id), *is = deployment_.cell(id);
       if (was != nullptr && is != nullptr && *was == *is) continue;
       ShadowState state{id, is == nullptr ? InstanceStatus::completed : is->status(), "", "", "", "", {}, {}};
       if (is != nullptr) state.failure = is->failure, state.message = is->message;
       if (was != nullptr && was->state) state.before = was->state->hash;
       if (is != nullptr && is->state) state.after = is->state->hash;
-      const auto bytes = [](const CellState* cell) -> std::optional<std::string> {
+      const auto bytes = [](const InstanceState* cell) -> std::optional<std::string> {
         if (cell == nullptr || !cell->state || cell->state->spilled()) return std::nullopt;
         return cell->state->bytes;
       };
       state.was = bytes(was), state.is = bytes(is);
       report_.changed.push_back(std::move(state));
     }
-    for (const auto& [intent, id] : world_.intents) {
-      const CellState& cell = world_.cells.at(id);
+    for (const auto& [intent, id] : deployment_.intents) {
+      const InstanceState& cell = deployment_.cells.at(id);
       report_.pending.push_back({id, cell.workflow_hash(), cell.pending.at(intent)});
     }
   }
 
   static constexpr WorkflowRules kAllInline{.inline_state_bytes = 64U << 20};  // the simulation has no blob store
-  const WorldState before_;
-  WorldState world_;
+  const DeploymentState before_;
+  DeploymentState deployment_;
   const ManifestCatalog& catalog_;
   const ShadowSettings& settings_;
-  const WorkflowEngine& engine_;
+  const StepEngine& engine_;
   ShadowReport report_;
-  std::set<CellId> stuck_;
+  std::set<InstanceId> stuck_;
   std::set<std::string> answered_;
   std::uint64_t turn_ = 0;
 };
@@ -161,7 +161,7 @@ json to_json(const ShadowReport& report) {
   for (const auto& each : report.effects) out["effects"].push_back(effect_json(each));
   for (const auto& each : report.pending) out["pending"].push_back(effect_json(each));
   for (const auto& each : report.changed) {
-    json row{{"instance", shown(each.cell)}, {"status", word(each.status)}};
+    json row{{"instance", shown(each.cell)}, {"status", to_string(each.status)}};
     row["before"] = each.was ? readable_cbor(*each.was) : json(nullptr);
     row["after"] = each.is ? readable_cbor(*each.is) : json(nullptr);
     row["before_hash"] = each.before, row["after_hash"] = each.after;
@@ -171,8 +171,8 @@ json to_json(const ShadowReport& report) {
   return out;
 }
 
-ShadowReport simulate(WorldState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
-                      const WorkflowEngine& engine) {
+ShadowReport simulate(DeploymentState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
+                      const StepEngine& engine) {
   return Shadow(std::move(copy), catalog, settings, engine).whole();
 }
 

@@ -24,7 +24,7 @@ struct ShadowSettings {
   std::uint64_t max_steps = 1'000;
 };
 struct ShadowState {
-  CellId cell;
+  InstanceId cell;
   InstanceStatus status = InstanceStatus::running;
   std::string failure, message, before, after;  // before, after: hashes of the state; empty: null or no instance
   std::optional<std::string> was, is;           // the states in CBOR; no value: null, no instance, or spilled
@@ -42,6 +42,6 @@ struct ShadowReport {
 };
 // Returns the report for programs, with JSON values and full names.
 nlohmann::json to_json(const ShadowReport&);
-ShadowReport simulate(WorldState copy, const ManifestCatalog&, const ShadowSettings&, const WorkflowEngine&);
+ShadowReport simulate(DeploymentState copy, const ManifestCatalog&, const ShadowSettings&, const StepEngine&);
 
 }  // namespace mycojobs

@@ -4,7 +4,7 @@
 //
 //   root   {version: 2, head: <world without instances>, pages: [hash, ...]}
 //   page   <world with only its id and consecutive instances, in their order>
-//   <...>  encode(WorldState), as a byte string where it is part of the root
+//   <...>  encode(DeploymentState), as a byte string where it is part of the root
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,20 @@ namespace mycojobs {
 
 inline constexpr std::size_t kSnapshotPageBytes = 1U << 20;  // approximate; a page with one instance may be larger
 
-struct WorldSnapshot {
+struct DeploymentSnapshot {
   WorkflowBlob root;
   std::vector<WorkflowBlob> pages;
   std::size_t bytes() const;  // size of root and pages
 };
 // REQUIRES: no instance of the world has mail.
-Result<WorldSnapshot> snapshot_of(const WorldState&, std::size_t page_bytes = kSnapshotPageBytes);
+Result<DeploymentSnapshot> snapshot_of(const DeploymentState&, std::size_t page_bytes = kSnapshotPageBytes);
 
-struct SnapshotRead {
-  WorldState world;
+struct ParsedSnapshot {
+  DeploymentState deployment;
   std::set<std::string> pages;
 };
 using BlobReader = std::function<Result<std::string>(const std::string& hash)>;
 // Errors: those of the reader; invalid: a blob does not match its hash, or the blobs are not a snapshot of one world.
-Result<SnapshotRead> read_snapshot(const std::string& root_hash, const BlobReader&);
+Result<ParsedSnapshot> read_snapshot(const std::string& root_hash, const BlobReader&);
 
 }  // namespace mycojobs

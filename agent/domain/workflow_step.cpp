@@ -47,9 +47,9 @@ Result<StepError> read_error(MapReader& answer) {
   MJ_CHECK(fields.end());
   return error;
 }
-Result<void> check_count(std::size_t found, std::size_t most, const char* what) {
-  if (found <= most) return {};
-  return fail(Code::too_large, "the step gave " + counted(found, what) + "; at most " + std::to_string(most));
+Result<void> check_count(std::size_t found, std::size_t max, const char* what) {
+  if (found <= max) return {};
+  return fail(Code::too_large, "the step gave " + count_with_noun(found, what) + "; at most " + std::to_string(max));
 }
 
 }  // namespace
@@ -92,9 +92,9 @@ Result<StepRequest> decode_step_request(std::string_view bytes) {
 }
 
 Result<StepAnswer> decode_step_answer(std::string_view bytes) {
-  const auto too_large = [](std::size_t found, const char* what, std::size_t most) {
+  const auto too_large = [](std::size_t found, const char* what, std::size_t max) {
     return fail(Code::too_large,
-                "the step gave " + counted(found, "byte") + what + "; at most " + std::to_string(most));
+                "the step gave " + count_with_noun(found, "byte") + what + "; at most " + std::to_string(max));
   };
   if (bytes.size() > kMaxStateBytes + kMaxStepBytes) return too_large(bytes.size(), "", kMaxStateBytes + kMaxStepBytes);
   MJ_TRY(map, decode_cbor(bytes));

@@ -15,13 +15,13 @@
 namespace mycojobs::workflows {
 
 // Writes a map.
-class Put {
+class FactEncoder {
  public:
   static constexpr bool kWrites = true;
   nlohmann::json map = nlohmann::json::object();
 
   void text(const char* name, const std::string& value) { map[name] = value; }
-  void spare_text(const char* name, const std::string& value) {  // omitted if empty
+  void optional_text_field(const char* name, const std::string& value) {  // omitted if empty
     if (!value.empty()) map[name] = value;
   }
   void bytes(const char* name, const std::string& value) { map[name] = binary(value); }
@@ -35,7 +35,7 @@ class Put {
   void flag(const char* name, bool value) { map[name] = value; }
   template <class Words, class Parse>
   void word_of(const char* name, const Words& value, Parse) {
-    map[name] = word(value);
+    map[name] = to_string(value);
   }
   void maybe_bytes(const char* name, const std::optional<std::string>& value) {
     if (value) map[name] = binary(*value);
@@ -46,19 +46,19 @@ class Put {
   void texts(const char* name, const auto& all) { map[name] = nlohmann::json(all); }
   template <class T>
   void part(const char* name, const T& value) {
-    Put inner;
+    FactEncoder inner;
     visit(inner, value);
     map[name] = std::move(inner.map);
   }
   template <class T>
-  void maybe(const char* name, const std::optional<T>& value) {
+  void optional_field(const char* name, const std::optional<T>& value) {
     if (value) part(name, *value);
   }
   template <class All>
   void parts(const char* name, const All& all) {
     nlohmann::json list = nlohmann::json::array();
     for (const auto& each : all) {
-      Put inner;
+      FactEncoder inner;
       visit(inner, each);
       list.push_back(std::move(inner.map));
     }
@@ -67,13 +67,13 @@ class Put {
 };
 
 // Reads a map. end() reports the first problem.
-class Take {
+class FactDecoder {
  public:
   static constexpr bool kWrites = false;
-  Take(const nlohmann::json& map, std::string path) : in_(map, std::move(path)) {}
+  FactDecoder(const nlohmann::json& map, std::string path) : in_(map, std::move(path)) {}
 
   void text(const char* name, std::string& value) { value = in_.text(name); }
-  void spare_text(const char* name, std::string& value) { value = in_.text_or(name, ""); }
+  void optional_text_field(const char* name, std::string& value) { value = in_.text_or(name, ""); }
   void bytes(const char* name, std::string& value) { value = in_.bytes(name); }
   void spare_bytes(const char* name, std::string& value) { value = in_.optional_bytes(name).value_or(""); }
   void number(const char* name, std::uint64_t& value) { value = in_.number(name); }
@@ -104,7 +104,7 @@ class Take {
     inner(name, in_.map(name), value);
   }
   template <class T>
-  void maybe(const char* name, std::optional<T>& value) {
+  void optional_field(const char* name, std::optional<T>& value) {
     if (in_.has(name)) part(name, value.emplace());
   }
   template <class All>
@@ -119,7 +119,7 @@ class Take {
  private:
   template <class T>
   void inner(const char* name, const nlohmann::json& map, T& value) {
-    Take take(map, in_.path(name));
+    FactDecoder take(map, in_.path(name));
     visit(take, value);
     if (const auto read = take.end(); !read && inner_.empty()) inner_ = read.error().message;
   }
@@ -129,28 +129,28 @@ class Take {
 };
 
 template <class IO, class T>
-using Of = std::conditional_t<IO::kWrites, const T, T>;
+using VisitedType = std::conditional_t<IO::kWrites, const T, T>;
 
 template <class IO>
-void visit(IO& io, Of<IO, CellId>& cell) {
+void visit(IO& io, VisitedType<IO, InstanceId>& cell) {
   io.text("workflow", cell.workflow), io.spare_bytes("key", cell.key);
 }
 template <class IO>
-void visit(IO& io, Of<IO, MailId>& mail) {
+void visit(IO& io, VisitedType<IO, MailId>& mail) {
   io.number("height", mail.height), io.number("slot", mail.slot);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Sample>& sample) {
+void visit(IO& io, VisitedType<IO, Sample>& sample) {
   io.number("now_ms", sample.now_ms), io.bytes("entropy", sample.entropy);
 }
 template <class IO>
-void visit(IO& io, Of<IO, StateRef>& state) {
+void visit(IO& io, VisitedType<IO, StateRef>& state) {
   io.text("hash", state.hash), io.number("size", state.size), io.spare_bytes("bytes", state.bytes);
 }
 template <class IO>
-void visit(IO& io, Of<IO, Intent>& intent) {
+void visit(IO& io, VisitedType<IO, Intent>& intent) {
   io.text("hash", intent.hash), io.text("effect", intent.effect), io.bytes("params", intent.params);
-  io.number("index", intent.index), io.spare_text("issuer_ref", intent.issuer_ref);
+  io.number("index", intent.index), io.optional_text_field("issuer_ref", intent.issuer_ref);
 }
 
 }  // namespace mycojobs::workflows

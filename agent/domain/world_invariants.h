@@ -16,9 +16,9 @@
 namespace mycojobs {
 
 // The job or flow that carries a pending effect.
-struct CarrierSight {
-  CellId cell;
-  std::string intent, carrier;
+struct EffectRefInspection {
+  InstanceId cell;
+  std::string intent, effect_ref;
   bool is_there = false;  // the record exists
   bool has_ended = false;
   bool has_arrived = false;              // the end is in the inbox
@@ -26,22 +26,22 @@ struct CarrierSight {
   std::string effect_of = {}, key = {};  // from its record: the effect's world and the idempotency key
 };
 
-struct WorldSight {
+struct DeploymentInspection {
   Id context = 0;
-  std::string world;
-  WorldPlaces places;
-  WorldState state;     // folded from all facts
-  std::string journal;  // problem of the journal; if not empty, nothing else is checked
+  std::string deployment;
+  DeploymentStoreState places;
+  DeploymentState state;  // folded from all facts
+  std::string journal;    // problem of the journal; if not empty, nothing else is checked
   std::string snapshot;
   std::map<std::string, std::string> manifests;  // hash -> problem
   std::map<std::string, std::string> blobs;      // hash -> problem, for blobs of states
-  std::vector<CarrierSight> carriers;
+  std::vector<EffectRefInspection> effect_refs;
   std::vector<std::string> odd_mail;  // entries of the inbox that are not valid
 };
 
-struct WorldFinding : Finding {
-  std::vector<WorldFix> fixes;  // empty: no automatic repair
+struct DeploymentFinding : Finding {
+  std::vector<DeploymentFix> fixes;  // empty: no automatic repair
 };
-std::vector<WorldFinding> judge(const WorldSight&);
+std::vector<DeploymentFinding> judge(const DeploymentInspection&);
 
 }  // namespace mycojobs

@@ -282,7 +282,7 @@ class YamlScanner {
     std::size_t length = 1;
     while (length < 100 && !is_separator(length)) ++length;
     if (length > 1)
-      return refuse("tags (" + shown(text_.substr(at_, length)) +
+      return refuse("tags (" + excerpt(text_.substr(at_, length)) +
                     ") are not taken: write text in quotes, and all else as it is");
     begin_key();
     key_allowed_ = after_json_value_ = false;

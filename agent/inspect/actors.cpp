@@ -14,16 +14,16 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMostActors = 10000000;
-constexpr std::size_t kKeysAtOnce = 500;
-constexpr std::size_t kLongestKey = 200;  // as in the index
-constexpr int kActorLooks = 3;
-constexpr std::chrono::milliseconds kActorPause{100}, kLookThroughPause{1100};  // the latter: the interval of the store
+constexpr std::size_t kMaxActors = 10000000;
+constexpr std::size_t kMaxKeysBatch = 500;
+constexpr std::size_t kMaxKey = 200;  // as in the index
+constexpr int kActorChecks = 3;
+constexpr std::chrono::milliseconds kActorPause{100}, kRecordScanPause{1100};  // the latter: the interval of the store
 
-struct KeyTrouble {
+struct ActorKeyProblem {
   std::string pubkey, subject, text;
-  bool can_mend = false;
-  bool operator==(const KeyTrouble&) const = default;
+  bool can_repair = false;
+  bool operator==(const ActorKeyProblem&) const = default;
 };
 using ActorsByKey = std::map<std::string, std::set<std::string>>;  // ids by public key
 
@@ -31,14 +31,14 @@ Result<ActorsByKey> keys_of_records(Store& store) {
   constexpr std::string_view kActors = "actor:";
   static constexpr std::array<std::string_view, 1> kAsked{"pubkey"};
   ActorsByKey out;
-  MJ_TRY(keys, store.keys(0, kActors, kMostActors));
+  MJ_TRY(keys, store.keys(0, kActors, kMaxActors));
   for (const std::string& key : keys) {
     std::uint64_t id = 0;
     if (!parse_u64(std::string_view(key).substr(kActors.size()), id) || id == 0 || id > UINT32_MAX) continue;
     const auto record = store.load_fields(0, key, kAsked);
     if (!record && record.error().code == Code::unavailable) return tl::unexpected<Error>(record.error());
     const std::string pubkey(record ? field_of(*record, "pubkey") : std::string_view());
-    if (!pubkey.empty() && pubkey.size() <= kLongestKey) out[pubkey].insert(std::to_string(id));
+    if (!pubkey.empty() && pubkey.size() <= kMaxKey) out[pubkey].insert(std::to_string(id));
   }
   return out;
 }
@@ -67,7 +67,7 @@ Result<ActorsByKey> keys_of_index(Store& store, const ActorsByKey& records) {
   };
   for (const auto& [pubkey, ids] : records) {
     some.push_back(pubkey);
-    if (some.size() == kKeysAtOnce) MJ_CHECK(ask());
+    if (some.size() == kMaxKeysBatch) MJ_CHECK(ask());
   }
   if (!some.empty()) MJ_CHECK(ask());
   return out;
@@ -79,8 +79,8 @@ std::string actors_text(const std::set<std::string>& ids) {
   return text;
 }
 
-Result<std::vector<KeyTrouble>> look_at_keys(Store& store) {
-  std::vector<KeyTrouble> all;
+Result<std::vector<ActorKeyProblem>> check_keys(Store& store) {
+  std::vector<ActorKeyProblem> all;
   MJ_TRY(records, keys_of_records(store));
   auto index = keys_of_index(store, records);
   if (!index && index.error().code != Code::invalid) return tl::unexpected<Error>(std::move(index).error());
@@ -109,24 +109,25 @@ Result<std::vector<KeyTrouble>> look_at_keys(Store& store) {
   return all;
 }
 
-Result<std::vector<KeyTrouble>> lasting_troubles(Store& store) {
-  auto found = look_at_keys(store);
-  if (!found && found.error().code == Code::denied) return std::vector<KeyTrouble>();
-  for (int look = 1; found && look < kActorLooks && !found->empty(); ++look) {
+Result<std::vector<ActorKeyProblem>> lasting_troubles(Store& store) {
+  auto found = check_keys(store);
+  if (!found && found.error().code == Code::denied) return std::vector<ActorKeyProblem>();
+  for (int look = 1; found && look < kActorChecks && !found->empty(); ++look) {
     std::this_thread::sleep_for(kActorPause);
-    MJ_TRY(again, look_at_keys(store));
-    std::erase_if(*found,
-                  [&](const KeyTrouble& each) { return std::find(again.begin(), again.end(), each) == again.end(); });
+    MJ_TRY(again, check_keys(store));
+    std::erase_if(*found, [&](const ActorKeyProblem& each) {
+      return std::find(again.begin(), again.end(), each) == again.end();
+    });
   }
   return found;
 }
 
 // A lookup of the owner makes the store drop an outdated key, or read all records; the store limits the rate of that.
-Result<void> mend_key(Store& store, const std::string& pubkey) {
+Result<void> repair_key(Store& store, const std::string& pubkey) {
   for (int attempt = 0; attempt < 3; ++attempt) {
     MJ_TRY(owner, store.owner_of_key(pubkey));
-    if (owner.actors > 0 || owner.looked_now) return {};
-    std::this_thread::sleep_for(kLookThroughPause);
+    if (owner.actors > 0 || owner.checked_now) return {};
+    std::this_thread::sleep_for(kRecordScanPause);
   }
   return {};
 }
@@ -136,16 +137,16 @@ Result<void> mend_key(Store& store, const std::string& pubkey) {
 Result<std::vector<Finding>> verify_actors(Store& store) {
   MJ_TRY(troubles, lasting_troubles(store));
   std::vector<Finding> findings;
-  for (const KeyTrouble& each : troubles) findings.push_back(finding("actor-key", each.subject, each.text));
+  for (const ActorKeyProblem& each : troubles) findings.push_back(finding("actor-key", each.subject, each.text));
   return findings;
 }
 
 Result<std::vector<std::string>> rebuild_actors(Store& store, bool dry_run) {
   MJ_TRY(troubles, lasting_troubles(store));
   std::vector<std::string> lines;
-  for (const KeyTrouble& each : troubles) {
-    lines.push_back(each.text + (each.can_mend ? "" : " (cannot be repaired)"));
-    if (each.can_mend && !dry_run) MJ_CHECK(mend_key(store, each.pubkey));
+  for (const ActorKeyProblem& each : troubles) {
+    lines.push_back(each.text + (each.can_repair ? "" : " (cannot be repaired)"));
+    if (each.can_repair && !dry_run) MJ_CHECK(repair_key(store, each.pubkey));
   }
   return lines;
 }

@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-Result<VerifyReport> verify_context(const VerifiedStores& in, Id context, const Progress& progress) {
+Result<VerifyReport> verify_context(const VerifiedStores& in, Id context, const ProgressCallback& progress) {
   MJ_TRY(report, verify(in.records, context, progress));
   const auto add = [&](std::vector<Finding>& more) {
     std::move(more.begin(), more.end(), std::back_inserter(report.findings));
@@ -18,8 +18,8 @@ Result<VerifyReport> verify_context(const VerifiedStores& in, Id context, const 
   add(of_objects);
   MJ_TRY(of_flows, verify_flows(in.flows, in.records, context));
   add(of_flows);
-  MJ_TRY(of_worlds, verify_worlds(in.worlds, in.records, context));
-  add(of_worlds);
+  MJ_TRY(of_deployments, verify_deployments(in.deployments, in.records, context));
+  add(of_deployments);
   return report;
 }
 

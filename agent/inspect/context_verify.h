@@ -13,10 +13,10 @@ struct VerifiedStores {
   Store& records;
   ObjectStore& objects;
   FlowStore& flows;
-  WorkflowStore& worlds;
+  WorkflowStore& deployments;
 };
 
 // Errors: those of the stores.
-Result<VerifyReport> verify_context(const VerifiedStores&, Id context, const Progress&);
+Result<VerifyReport> verify_context(const VerifiedStores&, Id context, const ProgressCallback&);
 
 }  // namespace mycojobs

@@ -100,7 +100,7 @@ Check replica_check(const ServerFacts& facts, std::uint32_t wait_replicas) {
       "redis", "replication", Verdict::ok,
       fmt::format("primary; redis_wait_replicas is {}: a submission or an end counts once {} {} it, so that a failover "
                   "to one of them keeps it; with fewer of them it is refused as unavailable",
-                  wait_replicas, counted(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
+                  wait_replicas, count_with_noun(wait_replicas, "replica"), wait_replicas == 1 ? "has" : "have"),
       ""};
 }
 
@@ -132,7 +132,7 @@ Check default_user_check(bool open) {
           "CONFIG REWRITE (docs/operations.md, \"Redis\")"};
 }
 
-std::string_view word(Verdict verdict) {
+std::string_view to_string(Verdict verdict) {
   constexpr std::string_view kWords[] = {"ok", "warning", "missing"};
   return kWords[static_cast<std::size_t>(verdict)];
 }
@@ -140,7 +140,7 @@ std::string_view word(Verdict verdict) {
 nlohmann::json to_json(const Check& check) {
   return {{"area", check.area},
           {"name", check.name},
-          {"state", word(check.verdict)},
+          {"state", to_string(check.verdict)},
           {"detail", to_utf8(check.detail)},
           {"remedy", check.remedy}};
 }
@@ -200,7 +200,7 @@ Check artifact_quota_check(const std::string& name, std::uint64_t bytes, std::ui
 }
 
 std::vector<Check> examine_quota(Store& store, Id context) {
-  const auto usage = kept_usage(store, context);
+  const auto usage = stored_usage(store, context);
   if (!usage || usage->bytes == 0) return {};
   const std::string number = std::to_string(context);
   std::vector<Check> checks{
@@ -240,12 +240,12 @@ Result<Check> leader_check(FlowStore& flows, Id context) {
 Check agent_check(const RunnerInfo& info, std::uint64_t now_ms) {
   const std::string id = std::to_string(info.runner.id);
   Check check{"agent", id, Verdict::ok, printable(describe(info, now_ms)), ""};
-  const Presence how = presence(info);
-  if (how == Presence::silent) {
+  const RunnerPresence how = presence(info);
+  if (how == RunnerPresence::silent) {
     check.verdict = Verdict::warning;
-    check.detail += info.claims == 0 ? "" : fmt::format(", had {}", counted(info.claims, "job"));
+    check.detail += info.claims == 0 ? "" : fmt::format(", had {}", count_with_noun(info.claims, "job"));
     check.remedy = "check its host (`mycojobs doctor` there); if it is gone permanently: mycojobs runner delete " + id;
-  } else if (how == Presence::live && info.runner.version != kVersion) {
+  } else if (how == RunnerPresence::live && info.runner.version != kVersion) {
     check.verdict = Verdict::warning;
     check.detail += fmt::format("; it is of version {}, this is {}", printable(info.runner.version), kVersion);
     check.remedy = "update one of them: docs/install.md, \"Upgrade\"";
@@ -263,7 +263,7 @@ Result<std::vector<Check>> examine_context(Store& store, FlowStore& flows, Id co
   checks.push_back(std::move(leader));
   MJ_TRY(agents, store.runners(context));
   MJ_TRY(now_ms, store.now_ms());
-  const auto lives = [](const RunnerInfo& each) { return presence(each) == Presence::live; };
+  const auto lives = [](const RunnerInfo& each) { return presence(each) == RunnerPresence::live; };
   if (const std::string served = served_by_live(agents); std::any_of(agents.begin(), agents.end(), lives)) {
     checks.push_back({"agent", "queues", Verdict::ok, "live agents claim from " + printable(served), ""});
   } else {
@@ -271,7 +271,7 @@ Result<std::vector<Check>> examine_context(Store& store, FlowStore& flows, Id co
                       fmt::format("mycojobs agent --redis URL --context {}", context)});
   }
   for (const RunnerInfo& each : agents) {
-    if (presence(each) != Presence::left) checks.push_back(agent_check(each, now_ms));
+    if (presence(each) != RunnerPresence::left) checks.push_back(agent_check(each, now_ms));
   }
   return checks;
 }

@@ -14,7 +14,7 @@
 namespace mycojobs {
 
 enum class Verdict { ok, warning, missing };  // missing: jobs may be lost or do not run
-std::string_view word(Verdict);
+std::string_view to_string(Verdict);
 
 struct Check {
   std::string area, name;

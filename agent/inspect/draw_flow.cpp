@@ -60,12 +60,12 @@ constexpr std::size_t kWidestBox = 44;
 constexpr std::size_t kNarrowest = 24;  // columns; a smaller width of a terminal is ignored
 constexpr std::size_t kNamed = 4;       // nodes that a folded layer names
 
-struct Marks {
+struct GraphSymbols {
   std::string_view status[7];  // by NodeStatus
   std::string_view top_left, top_right, bottom_left, bottom_right, across, side, arrow, more, person;
 };
-constexpr Marks kUnicode = {{"○", "◌", "◐", "●", "✔", "✘", "⊘"}, "╭", "╮", "╰", "╯", "─", "│", "→", "…", "?"};
-constexpr Marks kAscii = {{".", ":", ">", "*", "+", "x", "-"}, "+", "+", "+", "+", "-", "|", "->", "~", "?"};
+constexpr GraphSymbols kUnicode = {{"○", "◌", "◐", "●", "✔", "✘", "⊘"}, "╭", "╮", "╰", "╯", "─", "│", "→", "…", "?"};
+constexpr GraphSymbols kAscii = {{".", ":", ">", "*", "+", "x", "-"}, "+", "+", "+", "+", "-", "|", "->", "~", "?"};
 
 const char* colour_of(const NodeView& node) {
   switch (node.status) {
@@ -128,7 +128,7 @@ class Text {
     }
     return out;
   }
-  std::string cut(std::string_view text, std::size_t most) const { return shortened(text, most, marks_.more); }
+  std::string cut(std::string_view text, std::size_t max) const { return shortened(text, max, marks_.more); }
   std::string paint(const NodeView& node, std::string_view text) const {
     return style_.colour ? colour_of(node) + std::string(text) + "\033[0m" : std::string(text);
   }
@@ -167,9 +167,9 @@ class Text {
     std::size_t inner = 0;
   };
   Box box_of(std::uint32_t index) const {
-    const std::size_t most = std::min(kWidestBox, width_) - 4;
+    const std::size_t max = std::min(kWidestBox, width_) - 4;
     const NodeView& node = view_.nodes[index];
-    Box box{&node, cut(mark(node) + " " + name(node), most), cut(state(node), most), cut(targets(index), most)};
+    Box box{&node, cut(mark(node) + " " + name(node), max), cut(state(node), max), cut(targets(index), max)};
     box.inner = std::max({columns(box.title), columns(box.state), columns(box.targets)}) + 2;
     return box;
   }
@@ -216,13 +216,13 @@ class Text {
   }
   std::string list() const {
     std::size_t widest = 0;
-    const std::size_t most = std::max(kNarrowest, width_ / 3);
-    for (const NodeView& node : view_.nodes) widest = std::max(widest, columns(cut(name(node), most)));
+    const std::size_t max = std::max(kNarrowest, width_ / 3);
+    for (const NodeView& node : view_.nodes) widest = std::max(widest, columns(cut(name(node), max)));
     std::string out;
     for (std::size_t depth = 0; depth < layers_.size(); ++depth) {
       for (std::uint32_t index : layers_[depth]) {
         const NodeView& node = view_.nodes[index];
-        const std::string title = cut(name(node), most);
+        const std::string title = cut(name(node), max);
         const std::string line = fmt::format("{} {}{}  {}  {}", mark(node), title,
                                              std::string(widest - columns(title), ' '), state(node), targets(index));
         out += paint(node, cut(line, width_)) + "\n";
@@ -237,12 +237,12 @@ class Text {
       std::map<NodeStatus, std::vector<std::uint32_t>> by_status;
       for (std::uint32_t index : layers_[depth]) by_status[view_.nodes[index].status].push_back(index);
       std::string line = on_call ? "on call" : fmt::format("layer {}", depth + 1);
-      line += "  " + counted(layers_[depth].size(), "node");
+      line += "  " + count_with_noun(layers_[depth].size(), "node");
       std::string names;
       for (const auto& [status, nodes] : by_status) {
         if (view_.record.id != 0)
-          line +=
-              fmt::format("  {} {} {}", marks_.status[static_cast<std::size_t>(status)], nodes.size(), word(status));
+          line += fmt::format("  {} {} {}", marks_.status[static_cast<std::size_t>(status)], nodes.size(),
+                              to_string(status));
         std::size_t named = 0;
         for (std::uint32_t index : nodes) {
           const bool telling = status == NodeStatus::failed || status == NodeStatus::running ||
@@ -258,7 +258,7 @@ class Text {
 
   const FlowView& view_;
   const TextStyle& style_;
-  const Marks& marks_;
+  const GraphSymbols& marks_;
   std::size_t width_;
   std::vector<std::vector<std::uint32_t>> layers_;
   std::vector<std::vector<std::uint32_t>> dependents_;
@@ -343,14 +343,14 @@ StatusColour colour_of(NodeStatus status) {
 }
 
 // Returns "waits for approval", or an empty string if the node waits for no person.
-std::string waits_for_whom(const NodeView& node) {
+std::string awaited_actor(const NodeView& node) {
   if (node.status != NodeStatus::dispatched) return "";
   return node.detail == "approval" ? "waits for approval" : node.detail == "pause" ? "waits to be resumed" : "";
 }
 
 }  // namespace
 
-std::string_view word(GraphFormat format) {
+std::string_view to_string(GraphFormat format) {
   static constexpr std::string_view kWords[] = {"text", "ascii", "mermaid", "dot", "json"};
   return kWords[static_cast<std::size_t>(format)];
 }
@@ -360,17 +360,17 @@ std::string short_span(std::uint64_t ms) {
 }
 
 std::string state_text(const NodeView& node, std::uint64_t now_ms) {
-  const bool plain = node.detail.empty() || node.detail == "ok" || node.detail == word(node.status) ||
+  const bool plain = node.detail.empty() || node.detail == "ok" || node.detail == to_string(node.status) ||
                      (node.status == NodeStatus::pending && node.detail == "dependencies") ||
                      (node.status == NodeStatus::running && node.detail == "claimed");
-  std::string text = plain ? std::string(word(node.status)) : one_line(to_utf8(node.detail));
+  std::string text = plain ? std::string(to_string(node.status)) : one_line(to_utf8(node.detail));
   if (text == "on_call") text = "on call";
   if (node.kind == "flow" && node.status == NodeStatus::dispatched && node.detail == "flow")
     text = node.child == 0 ? "starts a flow" : fmt::format("waits for flow {},", node.child);
   if (node.status == NodeStatus::failed && !plain) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
     text = "waits for " + one_line(to_utf8(node.gates.front()));
-  if (const std::string person = waits_for_whom(node); !person.empty()) text = person;
+  if (const std::string person = awaited_actor(node); !person.empty()) text = person;
   if (node.attempt > 1) text += fmt::format(" (attempt {})", node.attempt);
   if (node.started_ms > 0 && node.ended_ms >= node.started_ms)
     return text + " " + short_span(node.ended_ms - node.started_ms);
@@ -394,7 +394,7 @@ std::size_t count_skipped(const FlowView& view) {
 
 std::string headline(const FlowView& view) {
   const std::string name = one_line(to_utf8(view.record.name));
-  if (view.record.id == 0) return fmt::format("definition {}  {}", name, counted(view.nodes.size(), "node"));
+  if (view.record.id == 0) return fmt::format("definition {}  {}", name, count_with_noun(view.nodes.size(), "node"));
   std::size_t settled = 0, running = 0, failed = 0, nodes = 0;
   for (const NodeView& node : view.nodes) {
     running += node.status == NodeStatus::running ? 1 : 0;
@@ -430,7 +430,7 @@ std::string draw_mermaid(const FlowView& view) {
     for (const auto& [kind, marks] : kShapes) shape = node.kind == kind ? marks : shape;
     std::string label = mermaid_text(words_of(view, node, "\n"));
     for (auto at = label.find("#10;"); at != std::string::npos; at = label.find("#10;")) label.replace(at, 4, "<br/>");
-    out += fmt::format("  n{}{}\"{}\"{}:::{}\n", i, shape.first, label, shape.second, word(node.status));
+    out += fmt::format("  n{}{}\"{}\"{}:::{}\n", i, shape.first, label, shape.second, to_string(node.status));
   }
   for (const Edge& edge : edges_of(view)) {
     const std::string when =
@@ -440,7 +440,7 @@ std::string draw_mermaid(const FlowView& view) {
   for (auto status = NodeStatus::pending; status <= NodeStatus::cancelled;
        status = static_cast<NodeStatus>(static_cast<int>(status) + 1)) {
     const StatusColour colour = colour_of(status);
-    out += fmt::format("  classDef {} fill:{},stroke:{},color:#000\n", word(status), colour.fill, colour.stroke);
+    out += fmt::format("  classDef {} fill:{},stroke:{},color:#000\n", to_string(status), colour.fill, colour.stroke);
   }
   return out;
 }

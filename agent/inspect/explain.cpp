@@ -26,58 +26,58 @@ namespace mycojobs {
 namespace {
 
 // Returns the common part of an explanation: key, record and claim.
-Explanation begin(const Situation&, std::string_view state);
+Explanation begin(const JobSituation&, std::string_view state);
 
-Explanation unknown(const Situation&);  // neither record nor claim
-Explanation bare(const Situation&);     // a record without a claim
-Explanation queued(const Situation&);
-Explanation live(const Situation&);
-Explanation delayed(const Situation&);
-Explanation waiting(const Situation&);
-Explanation prerequisites(const Situation&);
-Explanation held(const Situation&);
-Explanation planned(const Situation&);
-Explanation ended(const Situation&);
+Explanation unknown(const JobSituation&);  // neither record nor claim
+Explanation bare(const JobSituation&);     // a record without a claim
+Explanation queued(const JobSituation&);
+Explanation live(const JobSituation&);
+Explanation delayed(const JobSituation&);
+Explanation waiting(const JobSituation&);
+Explanation prerequisites(const JobSituation&);
+Explanation held(const JobSituation&);
+Explanation planned(const JobSituation&);
+Explanation ended(const JobSituation&);
 
-std::string field(const Situation&, std::string_view name);  // field of the record; empty: absent
-std::uint64_t number(const Situation&, std::string_view name);
+std::string field(const JobSituation&, std::string_view name);  // field of the record; empty: absent
+std::uint64_t number(const JobSituation&, std::string_view name);
 // For example "`mycojobs job retry 12:2001 --context 3`".
-std::string command(const Situation&, std::string_view verb, std::string_view rest);
-std::string command(const Situation&, std::string_view verb);  // about this job
+std::string command(const JobSituation&, std::string_view verb, std::string_view rest);
+std::string command(const JobSituation&, std::string_view verb);  // about this job
 // For example "`redis-cli -n 3 LPUSH queue:python job:12:2001`".
-std::string redis_cli(const Situation&, std::string_view words);
+std::string redis_cli(const JobSituation&, std::string_view words);
 std::string flow_of(const ClaimView&);  // "7"; empty: not a job of a flow
-bool anyone_alive(const Situation&);
-void tell_runners(const Situation&, Explanation&);  // as evidence
+bool anyone_alive(const JobSituation&);
+void report_runners(const JobSituation&, Explanation&);  // as evidence
 // Explains a job that is not where its claim says, which only another client can cause.
-Explanation place_lost(const Situation&, std::string_view state, std::string_view where);
+Explanation place_lost(const JobSituation&, std::string_view state, std::string_view where);
 
-constexpr std::uint64_t kLookedLatelyMs = 5000;  // as in prerequisites_due
+constexpr std::uint64_t kCheckedLatelyMs = 5000;  // as in prerequisites_due
 constexpr const char* kNoneIsAlive =
     "start an agent: any agent of this context returns it to its queue, but none is alive";
-constexpr int kExplainLooks = 5;             // attempts to read a job that changes during the read
+constexpr int kExplainChecks = 5;            // attempts to read a job that changes during the read
 constexpr std::uint32_t kQueuePage = 1000;   // number of queue entries
 constexpr std::uint64_t kDeepest = 1000000;  // maximum position that is searched in a queue
 // Maximum number of list entries that one step of the server searches. A search of a longer list would block all other
 // clients.
 constexpr std::uint64_t kMaxSearched = 20000;
-constexpr std::size_t kPlacesBatch = 100;  // jobs read in one step
+constexpr std::size_t kStatesBatch = 100;  // jobs read in one step
 constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed to find a cycle
 constexpr std::size_t kMaxDead = 10000;    // the newest; a longer answer would block Redis
 constexpr std::size_t kMaxAnomalies = 1000;
 constexpr std::size_t kShownAnomalies = 3;
 
-Result<std::vector<JobPlaces>> places_of(Store& store, Id context, std::span<const std::string> keys) {
-  std::vector<JobPlaces> all;
-  for (std::size_t from = 0; from < keys.size(); from += kPlacesBatch) {
-    MJ_TRY(batch, store.places(context, keys.subspan(from, std::min(kPlacesBatch, keys.size() - from)), false));
+Result<std::vector<JobStoreState>> index_entries_of(Store& store, Id context, std::span<const std::string> keys) {
+  std::vector<JobStoreState> all;
+  for (std::size_t from = 0; from < keys.size(); from += kStatesBatch) {
+    MJ_TRY(batch, store.job_states(context, keys.subspan(from, std::min(kStatesBatch, keys.size() - from)), false));
     std::move(batch.begin(), batch.end(), std::back_inserter(all));
   }
   return all;
 }
 
 // is_searched: the read of the job has counted its entries in the list.
-Result<void> read_queue(Store& store, bool is_searched, Situation& about) {
+Result<void> read_queue(Store& store, bool is_searched, JobSituation& about) {
   if (about.queue.empty()) return {};
   MJ_TRY(queues, store.queues(about.context));
   for (const QueueInfo& info : queues) {
@@ -103,35 +103,35 @@ Result<void> read_queue(Store& store, bool is_searched, Situation& about) {
 }
 
 // Follows the jobs that this job waits for.
-Result<void> read_waits(Store& store, Situation& about) {
+Result<void> read_waits(Store& store, JobSituation& about) {
   Waits waits{{about.job.job_key, about.job.waits_for}};
   std::set<std::string> seen{about.job.job_key};
   std::vector<std::string> next = about.job.waits_for;
-  MJ_TRY(awaited, places_of(store, about.context, next));
+  MJ_TRY(awaited, index_entries_of(store, about.context, next));
   about.awaited = awaited;
   while (!awaited.empty() && seen.size() < kMaxWaits) {
     next.clear();
-    for (const JobPlaces& job : awaited) {
+    for (const JobStoreState& job : awaited) {
       if (!seen.insert(job.job_key).second) continue;
       waits.emplace_back(job.job_key, job.waits_for);
       next.insert(next.end(), job.waits_for.begin(), job.waits_for.end());
     }
     std::erase_if(next, [&](const std::string& key) { return seen.contains(key); });
-    MJ_TRY(further, places_of(store, about.context, next));
+    MJ_TRY(further, index_entries_of(store, about.context, next));
     awaited = std::move(further);
   }
   about.cycle = find_cycle(waits, about.job.job_key);
   return {};
 }
 
-Result<void> read_slots(Store& store, Situation& about) {
+Result<void> read_slots(Store& store, JobSituation& about) {
   const std::string key = slot_key(about.job);
   MJ_TRY(leases, store.leases(about.context));
   std::vector<std::string> keys;
   keys.reserve(leases.size());
   for (const Lease& lease : leases) keys.push_back(lease.job_key);
-  MJ_TRY(running, places_of(store, about.context, keys));
-  for (const JobPlaces& job : running) {
+  MJ_TRY(running, index_entries_of(store, about.context, keys));
+  for (const JobStoreState& job : running) {
     if (job.takes_slot && job.claim.concurrency_key == key) about.slot_takers.push_back(job.job_key);
   }
   return {};
@@ -145,7 +145,7 @@ bool names(const std::string& line, const std::string& job_key) {
   return false;
 }
 
-Result<void> read_letters(Store& store, Situation& about) {
+Result<void> read_letters(Store& store, JobSituation& about) {
   const ClaimView& claim = about.job.claim;
   if (claim.state.empty() || (claim.state == "ended" && claim.detail == "dead_letter")) {
     MJ_TRY(letters, store.dead_letters(about.context, kMaxDead));
@@ -161,7 +161,7 @@ Result<void> read_letters(Store& store, Situation& about) {
 }
 
 // Reads how often the process of a warm job had served before, which only the receipt contains.
-Result<void> read_receipt(Store& store, Situation& about) {
+Result<void> read_receipt(Store& store, JobSituation& about) {
   static constexpr std::string_view kFields[] = {"receipt"};
   auto fields = store.load_fields(about.context, about.job.job_key, kFields);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
@@ -169,7 +169,7 @@ Result<void> read_receipt(Store& store, Situation& about) {
   return {};
 }
 
-void look_in_database_0(Store& store, Situation& about) {
+void check_database_0(Store& store, JobSituation& about) {
   static constexpr std::string_view kFields[] = {"script_type"};
   const auto there = store.load_fields(0, about.job.job_key, kFields);
   if (!there) return;
@@ -180,18 +180,18 @@ void look_in_database_0(Store& store, Situation& about) {
 }
 
 // Reads whether the coordinator checks prerequisites instead of the agents.
-Result<void> read_coordinator(Store& store, Situation& about) {
+Result<void> read_coordinator(Store& store, JobSituation& about) {
   static constexpr std::string_view kAt[] = {"at"};
   auto fields = store.load_fields(about.context, "mj:looking", kAt);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
   std::uint64_t at = 0;
   const bool looked = fields && !fields->empty() && parse_u64(fields->front().second, at);
-  about.coordinator_looks = looked && about.job.now_ms < at + kLookedLatelyMs;
+  about.coordinator_checks = looked && about.job.now_ms < at + kCheckedLatelyMs;
   return {};
 }
 
-Result<void> read_places(Store& store, const std::string& job_key, bool positions, Situation& about) {
-  MJ_TRY(places, store.places(about.context, std::span(&job_key, 1), positions));
+Result<void> read_states(Store& store, const std::string& job_key, bool positions, JobSituation& about) {
+  MJ_TRY(places, store.job_states(about.context, std::span(&job_key, 1), positions));
   if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
   about.job = std::move(places.front());
   const bool claimed = !about.job.claim.state.empty();
@@ -200,13 +200,13 @@ Result<void> read_places(Store& store, const std::string& job_key, bool position
   return {};
 }
 
-Result<Situation> look_once(Store& store, Id context, const std::string& job_key) {
-  Situation about;
+Result<JobSituation> check_once(Store& store, Id context, const std::string& job_key) {
+  JobSituation about;
   about.context = context;
-  MJ_CHECK(read_places(store, job_key, false, about));
+  MJ_CHECK(read_states(store, job_key, false, about));
   const auto length = store.queue_length(context, about.queue);  // after an error the key is not a list
   const bool is_searched = about.queue.empty() || !length || *length <= kMaxSearched;
-  if (is_searched) MJ_CHECK(read_places(store, job_key, true, about));
+  if (is_searched) MJ_CHECK(read_states(store, job_key, true, about));
   const std::string& state = about.job.claim.state;
   MJ_TRY(runners, store.runners(context));
   about.runners = std::move(runners);
@@ -216,35 +216,35 @@ Result<Situation> look_once(Store& store, Id context, const std::string& job_key
   if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
   MJ_CHECK(read_letters(store, about));
   if (state == "ended") MJ_CHECK(read_receipt(store, about));
-  if (state.empty() && about.job.record_type == "none") look_in_database_0(store, about);
+  if (state.empty() && about.job.record_type == "none") check_database_0(store, about);
   return about;
 }
 
-std::string push_again(const Situation& about) {
-  return redis_cli(about, fmt::format("LPUSH {} {}", shell_word(about.queue), about.job.job_key));
+std::string push_again(const JobSituation& about) {
+  return redis_cli(about, fmt::format("LPUSH {} {}", quote_for_shell(about.queue), about.job.job_key));
 }
 
 // Returns the maximum number of jobs that are claimed before this job. Priorities above 0 are served before the list,
 // priorities below 0 after the list; the number of jobs of each kind is not known here.
-std::optional<std::uint64_t> most_ahead(const Situation& about) {
+std::optional<std::uint64_t> most_ahead(const JobSituation& about) {
   if (about.ahead) return *about.ahead + about.prioritised;
   if (!about.job.in_priority) return std::nullopt;
   const std::uint64_t beside = about.prioritised - std::min<std::uint64_t>(about.prioritised, 1);
   return beside + (field(about, "priority").starts_with('-') ? about.queue_length : 0);
 }
 
-void tell_position(const Situation& about, Explanation& out) {
+void report_position(const JobSituation& about, Explanation& out) {
   if (about.job.in_priority) {
     out.evidence.push_back(
         fmt::format("priority {}: beside {}, with {} that have one", field(about, "priority"), about.queue,
-                    counted(about.prioritised - std::min<std::uint64_t>(about.prioritised, 1), "other job")));
+                    count_with_noun(about.prioritised - std::min<std::uint64_t>(about.prioritised, 1), "other job")));
   } else if (about.ahead) {
     out.evidence.push_back(fmt::format("position {} of {} in {}", *about.ahead + 1, about.queue_length, about.queue));
   } else {
     out.evidence.push_back(fmt::format("{} entries in {}; it is far behind", about.queue_length, about.queue));
   }
   if (about.prioritised > 0 && !about.job.in_priority) {
-    out.evidence.push_back(counted(about.prioritised, "job") +
+    out.evidence.push_back(count_with_noun(about.prioritised, "job") +
                            " with a priority beside them; those above 0 come first");
   }
   if (about.job.in_queue > 1) {
@@ -259,11 +259,11 @@ void tell_position(const Situation& about, Explanation& out) {
   }
 }
 
-std::string type_of_queue(const Situation& about) {
+std::string type_of_queue(const JobSituation& about) {
   return about.queue.starts_with("queue:") ? about.queue.substr(6) : about.queue;
 }
 
-void no_runner(const Situation& about, Explanation& out) {
+void no_runner(const JobSituation& about, Explanation& out) {
   out.cause = "no_runner";
   out.reason = "no runner serves " + about.queue;
   const std::string others = served_by_live(about.runners);
@@ -280,17 +280,17 @@ void no_runner(const Situation& about, Explanation& out) {
                  : fmt::format(
                        "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
                        "`mycojobs doctor` says what its host can run)",
-                       shell_word(type_of_queue(about)), about.context, about.context);
+                       quote_for_shell(type_of_queue(about)), about.context, about.context);
 }
 
 // Returns whether the claims of the runner were denied recently: its actor has no right to run jobs here.
-bool is_refused(const Situation& about, const RunnerInfo& info) {
+bool is_refused(const JobSituation& about, const RunnerInfo& info) {
   constexpr std::uint64_t kRefusedLatelyMs = 60000;  // a refused runner retries sooner than that
   std::uint64_t at = 0;
   return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && about.job.now_ms < at + kRefusedLatelyMs;
 }
 
-void all_refused(const Situation& about, const RunnerInfo& info, Explanation& out) {
+void all_refused(const JobSituation& about, const RunnerInfo& info, Explanation& out) {
   const std::string actor = info.runner.actor_id == 0 ? "" : std::to_string(info.runner.actor_id);
   out.cause = "runner_refused";
   out.reason = fmt::format("runner {} serves {}, and {} may not run jobs of context {}", info.runner.id, about.queue,
@@ -303,22 +303,22 @@ void all_refused(const Situation& about, const RunnerInfo& info, Explanation& ou
 }
 
 // Explains a queue if all its runners are on hosts that lack a resource.
-void all_paused(const Situation& about, const RunnerInfo& info, Explanation& out) {
+void all_paused(const JobSituation& about, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
   out.reason =
       fmt::format("runner {} serves {} but claims no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
   out.next = fmt::format("check the host {}: the agent resumes when it can start jobs; or start another agent",
-                         shell_word(printable(info.hold.host)));
+                         quote_for_shell(printable(info.hold.host)));
 }
 
 // Explains why a job waits in its queue.
-void judge_queue(const Situation& about, Explanation& out) {
+void check_queue(const JobSituation& about, Explanation& out) {
   std::uint32_t serving = 0;
   std::uint32_t free = 0;
   const RunnerInfo* refused = nullptr;
   const RunnerInfo* paused = nullptr;
   for (const RunnerInfo& info : about.runners) {
-    if (presence(info) != Presence::live || !serves(info, about.queue)) continue;
+    if (presence(info) != RunnerPresence::live || !serves(info, about.queue)) continue;
     if (is_refused(about, info)) {
       refused = &info;
       continue;
@@ -333,7 +333,7 @@ void judge_queue(const Situation& about, Explanation& out) {
   if (about.queue_paused) {
     out.cause = "queue_paused";
     out.reason = about.queue + " is paused";
-    out.next = "go on with " + command(about, "queue resume", shell_word(type_of_queue(about)));
+    out.next = "go on with " + command(about, "queue resume", quote_for_shell(type_of_queue(about)));
   } else if (serving == 0 && refused != nullptr) {
     all_refused(about, *refused, out);
   } else if (serving == 0 && paused != nullptr) {
@@ -352,16 +352,16 @@ void judge_queue(const Situation& about, Explanation& out) {
     out.next = "repeat the command in a second: a runner with a free slot claims it immediately";
   } else {
     out.cause = "behind_others";
-    const auto most = most_ahead(about);
+    const auto max = most_ahead(about);
     const bool exact = about.ahead && about.prioritised == 0;
-    out.reason = most ? fmt::format("{}{} in {}", exact ? "" : "at most ",
-                                    counted(*most, "job precedes it", "jobs precede it"), about.queue)
-                      : fmt::format("very many jobs precede it in {}", about.queue);
+    out.reason = max ? fmt::format("{}{} in {}", exact ? "" : "at most ",
+                                   count_with_noun(*max, "job precedes it", "jobs precede it"), about.queue)
+                     : fmt::format("very many jobs precede it in {}", about.queue);
     out.next = "wait, or start another agent, or submit it with a --priority";
   }
 }
 
-Explanation unknown(const Situation& about) {
+Explanation unknown(const JobSituation& about) {
   if (about.job.missing || about.job.in_queue > 0) {
     Explanation out = begin(about, "missing");
     out.cause = "record_awaited";
@@ -390,8 +390,8 @@ Explanation unknown(const Situation& about) {
     out.next =
         fmt::format("choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}",
                     about.context, about.job.job_key, about.context,
-                    redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : shell_word(about.queue)) + " " +
-                                         about.job.job_key));
+                    redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : quote_for_shell(about.queue)) +
+                                         " " + about.job.job_key));
     return out;
   }
   out.cause = "no_such_job";
@@ -404,7 +404,7 @@ Explanation unknown(const Situation& about) {
   return out;
 }
 
-Explanation bare(const Situation& about) {
+Explanation bare(const JobSituation& about) {
   const std::string status = field(about, "status");
   if (status == "finished" || status == "error") return ended(about);
   if (about.job.in_queue > 0 || about.job.in_priority || about.job.missing) return queued(about);
@@ -432,8 +432,8 @@ Explanation bare(const Situation& about) {
   return out;
 }
 
-Explanation queued(const Situation& about) {
-  const JobPlaces& job = about.job;
+Explanation queued(const JobSituation& about) {
+  const JobStoreState& job = about.job;
   if (job.record_type == "none") {
     Explanation out = begin(about, "missing");
     out.cause = "record_deleted";
@@ -451,9 +451,9 @@ Explanation queued(const Situation& about) {
   }
   if (job.in_queue == 0 && !job.in_priority && !job.missing) return place_lost(about, "queued", about.queue);
   Explanation out = begin(about, "queued");
-  tell_position(about, out);
-  judge_queue(about, out);
-  tell_runners(about, out);
+  report_position(about, out);
+  check_queue(about, out);
+  report_runners(about, out);
   return out;
 }
 
@@ -461,7 +461,7 @@ Explanation queued(const Situation& about) {
 
 constexpr std::size_t kJobsNamed = 10;  // maximum number of jobs that are named one by one
 
-std::string where_is(const JobPlaces& job) {
+std::string where_is(const JobStoreState& job) {
   if (job.record_type == "none" && !job.claim.present) return "does not exist";
   const std::string& state = job.claim.state;
   if (state == "ended") return fmt::format("ended as {} {}", job.claim.status, job.claim.detail);
@@ -470,10 +470,10 @@ std::string where_is(const JobPlaces& job) {
 }
 
 // Adds the jobs that this job waits for, missing jobs first.
-const JobPlaces* tell_awaited(const Situation& about, Explanation& out) {
-  std::vector<const JobPlaces*> jobs;
-  for (const JobPlaces& job : about.awaited) jobs.push_back(&job);
-  const auto absent = [](const JobPlaces* job) { return where_is(*job) == "does not exist"; };
+const JobStoreState* report_awaited(const JobSituation& about, Explanation& out) {
+  std::vector<const JobStoreState*> jobs;
+  for (const JobStoreState& job : about.awaited) jobs.push_back(&job);
+  const auto absent = [](const JobStoreState* job) { return where_is(*job) == "does not exist"; };
   std::stable_partition(jobs.begin(), jobs.end(), absent);
   for (std::size_t i = 0; i < std::min(jobs.size(), kJobsNamed); ++i) {
     out.evidence.push_back(fmt::format("{} {}", jobs[i]->job_key, where_is(*jobs[i])));
@@ -501,7 +501,7 @@ std::string flow_of(const ClaimView& claim) {
   return blank == std::string::npos ? "" : claim.flow.substr(blank + 1);
 }
 
-Explanation planned(const Situation& about) {
+Explanation planned(const JobSituation& about) {
   Explanation out = begin(about, "planned");
   const std::string flow = flow_of(about.job.claim);
   if (const std::string& message = about.job.claim.message; flow.empty() && !message.empty()) {
@@ -518,8 +518,8 @@ Explanation planned(const Situation& about) {
   return out;
 }
 
-Explanation delayed(const Situation& about) {
-  const JobPlaces& job = about.job;
+Explanation delayed(const JobSituation& about) {
+  const JobStoreState& job = about.job;
   if (!job.due_ms) return place_lost(about, "delayed", "the index of delays");
   Explanation out = begin(about, "delayed");
   const bool retry = field(about, "detail") == "retry_wait";
@@ -560,10 +560,10 @@ Explanation delayed(const Situation& about) {
   return out;
 }
 
-Explanation waiting(const Situation& about) {
+Explanation waiting(const JobSituation& about) {
   if (about.job.waits_for.empty()) return place_lost(about, "waiting", "the index of jobs that wait for others");
   Explanation out = begin(about, "waiting");
-  const JobPlaces* first = tell_awaited(about, out);
+  const JobStoreState* first = report_awaited(about, out);
   if (!about.cycle.empty()) {
     out.cause = "cycle";
     out.reason = fmt::format("jobs wait for one another in a circle: {}", fmt::join(about.cycle, " -> "));
@@ -579,18 +579,19 @@ Explanation waiting(const Situation& about) {
   }
   out.cause = "dependencies";
   out.reason =
-      counted(about.job.waits_for.size(), "job that it depends on has", "jobs that it depends on have") + " not ended";
+      count_with_noun(about.job.waits_for.size(), "job that it depends on has", "jobs that it depends on have") +
+      " not ended";
   out.next = "ask why of the first: " + command(about, "job explain", about.job.waits_for.front().substr(4));
   return out;
 }
 
-Explanation prerequisites(const Situation& about) {
+Explanation prerequisites(const JobSituation& about) {
   if (!about.job.check_ms) return place_lost(about, "prerequisites", "the index of prerequisites");
   Explanation out = begin(about, "prerequisites");
   const auto conditions = texts(field(about, "prerequisites"));
   for (const std::string& condition : conditions) out.evidence.push_back("prerequisite: " + condition);
   const std::uint64_t now = about.job.now_ms;
-  const bool alive = anyone_alive(about) || about.coordinator_looks;
+  const bool alive = anyone_alive(about) || about.coordinator_checks;
   out.evidence.push_back(*about.job.check_ms > now
                              ? fmt::format("checked again in {}", span_text(*about.job.check_ms - now))
                              : fmt::format("to be checked since {}", span_text(now - *about.job.check_ms)));
@@ -601,14 +602,14 @@ Explanation prerequisites(const Situation& about) {
              std::string(", or end it with ") + command(about, "job cancel");
   for (const std::string& condition : conditions) {
     if (!alive || !condition.starts_with("approval:")) continue;
-    const std::string which = about.job.job_key.substr(4) + " " + shell_word(condition.substr(9));
+    const std::string which = about.job.job_key.substr(4) + " " + quote_for_shell(condition.substr(9));
     out.next = command(about, "job approve", which) + ", or " + command(about, "job reject", which);
     break;
   }
   return out;
 }
 
-Explanation held(const Situation& about) {
+Explanation held(const JobSituation& about) {
   if (!about.job.held) return place_lost(about, "held", "the list of jobs that its concurrency key holds back");
   Explanation out = begin(about, "held");
   const std::string key = slot_key(about.job);
@@ -623,34 +624,34 @@ Explanation held(const Situation& about) {
     return out;
   }
   out.cause = "slots_taken";
-  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(), counted(limit, "job"), key,
-                           takers.size() == 1 ? "runs" : "run");
+  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(),
+                           count_with_noun(limit, "job"), key, takers.size() == 1 ? "runs" : "run");
   out.next = "wait for one of them, or find its reason: " + command(about, "job explain", takers.front().substr(4));
   return out;
 }
 
 // Explanations of jobs that a runner has claimed.
 
-const RunnerInfo* runner_of(const Situation& about) {
+const RunnerInfo* runner_of(const JobSituation& about) {
   const auto found = std::find_if(about.runners.begin(), about.runners.end(),
                                   [&](const RunnerInfo& info) { return info.runner.id == about.job.claim.runner; });
   return found == about.runners.end() ? nullptr : &*found;
 }
 
 // Returns whether the process that claimed the job still holds the id of its runner.
-bool owner_is_alive(const Situation& about, const RunnerInfo* info) {
-  return !about.owner_gone && info != nullptr && presence(*info) == Presence::live &&
+bool owner_is_alive(const JobSituation& about, const RunnerInfo* info) {
+  return !about.owner_ended && info != nullptr && presence(*info) == RunnerPresence::live &&
          info->hold.instance == about.job.claim.instance;
 }
 
-void tell_owner(const Situation& about, const RunnerInfo* info, Explanation& out) {
+void report_owner(const JobSituation& about, const RunnerInfo* info, Explanation& out) {
   const ClaimView& claim = about.job.claim;
   if (info == nullptr) {
     out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
-  } else if (about.owner_gone) {
+  } else if (about.owner_ended) {
     out.evidence.push_back(fmt::format(
         "runner {}: the agent that claimed it has ended on this host with all its processes", claim.runner));
-  } else if (!owner_is_alive(about, info) && presence(*info) == Presence::live) {
+  } else if (!owner_is_alive(about, info) && presence(*info) == RunnerPresence::live) {
     out.evidence.push_back(fmt::format("runner {} was restarted on {}; its process that claimed the job has ended",
                                        claim.runner, info->hold.host));
   } else {
@@ -664,8 +665,8 @@ std::string lease_text(std::uint64_t until_ms, std::uint64_t now_ms) {
   return fmt::format("its lease expired {} ago", span_text(now_ms - until_ms));
 }
 
-void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out) {
-  const JobPlaces& job = about.job;
+void check_live(const JobSituation& about, const RunnerInfo* info, Explanation& out) {
+  const JobStoreState& job = about.job;
   const ClaimView& claim = job.claim;
   const std::string who = fmt::format("runner {}", claim.runner);
   if (job.now_ms > claim.until_ms) {
@@ -680,7 +681,7 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
     out.next = fmt::format(
         "check the host of {} for a call that hangs in the kernel (a dead disk or network mount), or restart that host",
         who);
-  } else if (about.owner_gone) {
+  } else if (about.owner_ended) {
     out.cause = "runner_silent";
     out.reason = "it is not running: the agent of " + who + " that claimed it has ended";
     out.next = fmt::format("start an agent, `mycojobs dev` or `run` on this state folder: it {} at once; any other {}",
@@ -704,12 +705,12 @@ void judge_live(const Situation& about, const RunnerInfo* info, Explanation& out
   }
 }
 
-Explanation live(const Situation& about) {
-  const JobPlaces& job = about.job;
+Explanation live(const JobSituation& about) {
+  const JobStoreState& job = about.job;
   if (!job.lease_until_ms) return place_lost(about, "live", "the index of leases");
   Explanation out = begin(about, "live");
   const RunnerInfo* info = runner_of(about);
-  tell_owner(about, info, out);
+  report_owner(about, info, out);
   out.evidence.push_back(lease_text(job.claim.until_ms, job.now_ms));
   if (job.claim.cancel) out.evidence.emplace_back("a cancellation was requested: it is not run again");
   if (const std::uint64_t since = number(about, "started_ms"); since > 0) {
@@ -720,7 +721,7 @@ Explanation live(const Situation& about) {
   }
   if (job.record_type == "none")
     out.evidence.emplace_back("its record was deleted; its end will be written all the same");
-  judge_live(about, info, out);
+  check_live(about, info, out);
   return out;
 }
 
@@ -759,16 +760,16 @@ std::string remedy_of(const std::string& detail) {
 }
 
 // The end of a job. The claim decides; a job without a claim has only its record.
-struct End {
+struct ObservedEnd {
   std::string status, detail, error;
 };
-End end_of(const Situation& about) {
+ObservedEnd end_of(const JobSituation& about) {
   const ClaimView& claim = about.job.claim;
   if (claim.state == "ended") return {claim.status, claim.detail, field(about, "error")};
   return {field(about, "status"), field(about, "detail"), field(about, "error")};
 }
 
-void judge_failure(const Situation& about, const End& end, Explanation& out) {
+void check_failure(const JobSituation& about, const ObservedEnd& end, Explanation& out) {
   const std::string because = end.error.empty() ? "" : ": " + end.error;
   const std::string retry = command(about, "job retry");
   if (end.detail == "cancelled") {
@@ -813,17 +814,18 @@ void judge_failure(const Situation& about, const End& end, Explanation& out) {
 }
 
 // Returns the number of uses of the process of a warm job.
-std::optional<std::string> reused_text(const Situation& about) {
+std::optional<std::string> reused_text(const JobSituation& about) {
   const auto receipt = parse_json(field(about, "receipt"));
   if (!receipt || !receipt->is_object()) return {};
   const auto reused = receipt->find("reused");
   if (reused == receipt->end() || !reused->is_number_unsigned()) return {};
-  return fmt::format("it was warm: its process had served {} before", counted(reused->get<std::uint64_t>(), "job"));
+  return fmt::format("it was warm: its process had served {} before",
+                     count_with_noun(reused->get<std::uint64_t>(), "job"));
 }
 
-Explanation ended(const Situation& about) {
-  const JobPlaces& job = about.job;
-  const End end = end_of(about);
+Explanation ended(const JobSituation& about) {
+  const JobStoreState& job = about.job;
+  const ObservedEnd end = end_of(about);
   Explanation out = begin(about, "ended");
   if (job.claim.ended_ms > 0) {
     out.evidence.push_back(fmt::format("ended {} ago ({})",
@@ -846,7 +848,7 @@ Explanation ended(const Situation& about) {
     out.evidence.push_back(fmt::format("another client has overwritten its status; it ended as {}", end.status));
   }
   if (end.status != "finished") {
-    judge_failure(about, end, out);
+    check_failure(about, end, out);
     return out;
   }
   out.cause = "finished";
@@ -903,7 +905,7 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"ended", "ended_elsewhere", "its record has an end, but no runner of mycojobs ran it"},
 });
 
-Explanation wrong_type(const Situation& about, const std::string& key, const std::string& type) {
+Explanation wrong_type(const JobSituation& about, const std::string& key, const std::string& type) {
   Explanation out = begin(about, "unknown");
   out.cause = "wrong_type";
   out.reason = fmt::format("{} is a {} where a hash belongs: another client wrote it", key, type);
@@ -913,8 +915,8 @@ Explanation wrong_type(const Situation& about, const std::string& key, const std
   return out;
 }
 
-Explanation judge(const Situation& about) {
-  using Part = Explanation (*)(const Situation&);
+Explanation judge(const JobSituation& about) {
+  using Part = Explanation (*)(const JobSituation&);
   static const std::map<std::string, Part, std::less<>> kParts = {{"queued", queued},
                                                                   {"live", live},
                                                                   {"delayed", delayed},
@@ -923,7 +925,7 @@ Explanation judge(const Situation& about) {
                                                                   {"planned", planned},
                                                                   {"prerequisites", prerequisites},
                                                                   {"ended", ended}};
-  const JobPlaces& job = about.job;
+  const JobStoreState& job = about.job;
   if (job.record_type != "hash" && job.record_type != "none") return wrong_type(about, job.job_key, job.record_type);
   if (job.claim_type != "hash" && job.claim_type != "none") {
     return wrong_type(about, "mj:claim:" + job.job_key, job.claim_type);
@@ -933,7 +935,7 @@ Explanation judge(const Situation& about) {
   return job.record_type == "none" ? unknown(about) : bare(about);
 }
 
-Explanation begin(const Situation& about, std::string_view state) {
+Explanation begin(const JobSituation& about, std::string_view state) {
   Explanation out;
   out.job_key = about.job.job_key;
   out.state = state;
@@ -950,38 +952,38 @@ Explanation begin(const Situation& about, std::string_view state) {
   return out;
 }
 
-std::string field(const Situation& about, std::string_view name) {
+std::string field(const JobSituation& about, std::string_view name) {
   for (const auto& [key, value] : about.job.record) {
     if (key == name) return value;
   }
   return "";
 }
 
-std::uint64_t number(const Situation& about, std::string_view name) {
+std::uint64_t number(const JobSituation& about, std::string_view name) {
   std::uint64_t value = 0;
   return parse_u64(field(about, name), value) ? value : 0;
 }
 
-std::string command(const Situation& about, std::string_view verb, std::string_view rest) {
+std::string command(const JobSituation& about, std::string_view verb, std::string_view rest) {
   return fmt::format("`mycojobs {}{}{}{}`", verb, rest.empty() ? "" : " ", rest,
                      about.context == 1 ? "" : fmt::format(" --context {}", about.context));
 }
 
-std::string command(const Situation& about, std::string_view verb) {
+std::string command(const JobSituation& about, std::string_view verb) {
   const std::string& key = about.job.job_key;
   return command(about, verb, key.starts_with("job:") ? key.substr(4) : key);
 }
 
-std::string redis_cli(const Situation& about, std::string_view words) {
+std::string redis_cli(const JobSituation& about, std::string_view words) {
   return fmt::format("`redis-cli -n {} {}`", about.context, words);
 }
 
-bool anyone_alive(const Situation& about) {
+bool anyone_alive(const JobSituation& about) {
   return std::any_of(about.runners.begin(), about.runners.end(),
-                     [](const RunnerInfo& info) { return presence(info) == Presence::live; });
+                     [](const RunnerInfo& info) { return presence(info) == RunnerPresence::live; });
 }
 
-void tell_runners(const Situation& about, Explanation& out) {
+void report_runners(const JobSituation& about, Explanation& out) {
   for (const RunnerInfo& info : about.runners) {
     if (serves(info, about.queue)) {
       out.evidence.push_back("serves " + about.queue + ": runner " + describe(info, about.job.now_ms));
@@ -989,7 +991,7 @@ void tell_runners(const Situation& about, Explanation& out) {
   }
 }
 
-Explanation place_lost(const Situation& about, std::string_view state, std::string_view where) {
+Explanation place_lost(const JobSituation& about, std::string_view state, std::string_view where) {
   Explanation out = begin(about, state);
   out.cause = "place_lost";
   out.reason = fmt::format("{} should be in {} but is not: another client removed it", about.job.job_key, where);
@@ -1001,32 +1003,32 @@ Explanation place_lost(const Situation& about, std::string_view state, std::stri
 
 // Reads the data for explain(). Each answer of the store is atomic; all reads are repeated until they are consistent.
 
-Result<Situation> look_at(Store& store, Id context, const std::string& job_key) {
+Result<JobSituation> inspect_job(Store& store, Id context, const std::string& job_key) {
   for (int look = 1;; ++look) {
-    MJ_TRY(about, look_once(store, context, job_key));
-    MJ_TRY(now, store.places(context, std::span(&job_key, 1), false));
+    MJ_TRY(about, check_once(store, context, job_key));
+    MJ_TRY(now, store.job_states(context, std::span(&job_key, 1), false));
     if (now.size() != 1) return fail(Code::internal, "places: one job was asked about");
     const ClaimView& before = about.job.claim;
     const ClaimView& after = now.front().claim;
     const bool same =
         before.state == after.state && before.epoch == after.epoch && about.job.record_type == now.front().record_type;
-    if (same || look == kExplainLooks) return std::move(about);
+    if (same || look == kExplainChecks) return std::move(about);
   }
 }
 
 namespace {
 
 // Reports the memory use of the caller when it is high: ended jobs are then retired early and output is dropped.
-Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) {
+Result<void> report_quota(Store& store, const JobSituation& about, Explanation& out) {
   if (about.job.record_type == "none") return {};
   static constexpr std::array<std::string_view, 2> kMarks{"log_full", "quota"};
   auto claim = store.load_fields(about.context, "mj:claim:" + about.job.job_key, kMarks);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   const bool is_log_full = claim && !field_of(*claim, "log_full").empty();
   const std::string setting = claim ? std::string(field_of(*claim, "quota")) : "";
-  MJ_TRY(usage, kept_usage(store, about.context));
+  MJ_TRY(usage, stored_usage(store, about.context));
   const Id caller = caller_of_job(about.job.job_key);
-  MJ_TRY(bytes, kept_by_caller(store, about.context, caller));
+  MJ_TRY(bytes, stored_by_caller(store, about.context, caller));
   const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view name) {
     if (quota > 0 && (is_log_full || !setting.empty() || kept > quota / 2))
       out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, name));
@@ -1041,15 +1043,15 @@ Result<void> tell_quota(Store& store, const Situation& about, Explanation& out) 
 }  // namespace
 
 Result<Explanation> explain(Store& store, Id context, const std::string& job_key) {
-  MJ_TRY(about, look_at(store, context, job_key));
+  MJ_TRY(about, inspect_job(store, context, job_key));
   Explanation out = explain(about);
-  MJ_CHECK(tell_quota(store, about, out));
+  MJ_CHECK(report_quota(store, about, out));
   return out;
 }
 
 Result<std::uint64_t> store_now_ms(Store& store, Id context) {
   const std::string any = job_key(1, 1);
-  MJ_TRY(places, store.places(context, std::span(&any, 1), false));
+  MJ_TRY(places, store.job_states(context, std::span(&any, 1), false));
   if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
   return places.front().now_ms;
 }
@@ -1058,7 +1060,7 @@ Result<std::uint64_t> store_now_ms(Store& store, Id context) {
 
 std::span<const CauseRow> causes() { return kCauses; }
 
-Explanation explain(const Situation& about) {
+Explanation explain(const JobSituation& about) {
   Explanation out = judge(about);
   for (const std::string& line : about.anomalies) out.evidence.push_back("recorded anomaly: " + line);
   return out;

@@ -1,5 +1,5 @@
-// Explains the state of a job: one reason, its evidence, and the next action. look_at() only reads; explain() decides
-// from the result and has no side effects. Each cause is a row of causes(), which the manual repeats.
+// Explains the state of a job: one reason, its evidence, and the next action. inspect_job() only reads; explain()
+// decides from the result and has no side effects. Each cause is a row of causes(), which the manual repeats.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +30,18 @@ struct CauseRow {
 std::span<const CauseRow> causes();
 
 // A job and everything that it may wait for, as read from the store.
-struct Situation {
+struct JobSituation {
   Id context = 1;
-  JobPlaces job;      // with its positions
+  JobStoreState job;  // with its positions
   std::string queue;  // key of its queue; empty: the record has no script type
   bool queue_paused = false;
   std::uint64_t queue_length = 0;      // entries of the list
   std::uint64_t prioritised = 0;       // jobs with a priority, which are stored beside the list
   std::optional<std::uint64_t> ahead;  // entries of the list before the job; no value: not found in the list
   std::vector<RunnerInfo> runners;     // runners of the context, including dead runners
-  bool owner_gone = false;         // the caller has seen that the claiming instance and all its processes have ended
-  bool coordinator_looks = false;  // the coordinator checks prerequisites instead of the agents
-  std::vector<JobPlaces> awaited;  // the jobs that this job waits for
+  bool owner_ended = false;         // the caller has seen that the claiming instance and all its processes have ended
+  bool coordinator_checks = false;  // the coordinator checks prerequisites instead of the agents
+  std::vector<JobStoreState> awaited;  // the jobs that this job waits for
   // Jobs that wait for each other, starting from this job; the last job is listed twice.
   std::vector<std::string> cycle;
   std::vector<std::string> slot_takers;  // jobs that run under its concurrency key
@@ -53,8 +53,8 @@ struct Situation {
 
 // Reads until two reads of the job agree, so that the parts are consistent. Errors: those of the store. A missing job
 // is not an error.
-Result<Situation> look_at(Store&, Id context, const std::string& job_key);
-Explanation explain(const Situation&);
+Result<JobSituation> inspect_job(Store&, Id context, const std::string& job_key);
+Explanation explain(const JobSituation&);
 Result<Explanation> explain(Store&, Id context, const std::string& job_key);
 
 // Pairs of a job and the jobs that it waits for. find_cycle() returns the path from `start` into the first cycle: a, b,

@@ -18,7 +18,7 @@ namespace mycojobs {
 namespace {
 
 // The data from which reasons are derived.
-struct Known {
+struct FlowEvidence {
   Id context = 1;
   FlowView view;
   std::uint32_t max_parallel = 0;  // limit in the definition
@@ -35,14 +35,14 @@ struct JobReason {
   std::vector<std::string> evidence;
 };
 
-std::vector<FlowReason> of_flow(const Known&);   // reasons that hold or advance the flow as a whole
-std::vector<FlowReason> of_nodes(const Known&);  // approvals, pauses, gates, waits, child flows, a reached limit
-FlowReason of_job(const Known&, const JobReason&);
+std::vector<FlowReason> of_flow(const FlowEvidence&);   // reasons that hold or advance the flow as a whole
+std::vector<FlowReason> of_nodes(const FlowEvidence&);  // approvals, pauses, gates, waits, child flows, a reached limit
+FlowReason of_job(const FlowEvidence&, const JobReason&);
 // Selects nodes for which the job is explained, the most informative first, with only a few nodes per state.
 std::vector<std::uint32_t> jobs_to_ask(const FlowView&, std::size_t max);
 
 // For example "`mycojobs flow approve 12 ok --context 3`".
-std::string command(const Known&, std::string_view verb, std::string_view rest = "");
+std::string command(const FlowEvidence&, std::string_view verb, std::string_view rest = "");
 // For example "since 14:02 UTC (3 min)".
 std::string since(std::uint64_t at_ms, std::uint64_t now_ms);
 std::string named(const NodeView&);  // For example "node deploy".
@@ -51,7 +51,7 @@ std::string named(const NodeView&);  // For example "node deploy".
 
 constexpr std::size_t kAlike = 5;  // maximum number of nodes of the same state that are listed one by one
 
-std::string who_may(const NodeView& node) {
+std::string allowed_roles(const NodeView& node) {
   if (node.approvers.empty())
     return "the creator of the flow and the admins of the context may decide; without a record of the context, any "
            "actor";
@@ -69,13 +69,13 @@ void add_evidence(FlowReason& reason, std::string line) {
   if (!line.empty()) reason.evidence.push_back(std::move(line));
 }
 
-FlowReason of_gate(const Known& known, const NodeView& node, const std::string& gate) {
+FlowReason of_gate(const FlowEvidence& known, const NodeView& node, const std::string& gate) {
   const std::uint64_t now = known.view.now_ms;
   FlowReason reason{node.name, "", named(node) + " waits for " + gate + since(node.since_ms, now), {}, ""};
-  const std::string name = shell_word(gate.substr(std::min(gate.size(), gate.find(':') + 1)));
+  const std::string name = quote_for_shell(gate.substr(std::min(gate.size(), gate.find(':') + 1)));
   if (gate.starts_with("approval:")) {
     reason.cause = "approval";
-    add_evidence(reason, who_may(node));
+    add_evidence(reason, allowed_roles(node));
     reason.next =
         command(known, "approve", name + " --actor ID") + ", or " + command(known, "reject", name + " --actor ID");
   } else if (gate.starts_with("signal:")) {
@@ -90,7 +90,7 @@ FlowReason of_gate(const Known& known, const NodeView& node, const std::string& 
   return reason;
 }
 
-FlowReason of_person(const Known& known, const NodeView& node) {
+FlowReason of_person(const FlowEvidence& known, const NodeView& node) {
   const std::uint64_t now = known.view.now_ms;
   const bool approval = node.detail == "approval";
   FlowReason reason{node.name,
@@ -99,7 +99,7 @@ FlowReason of_person(const Known& known, const NodeView& node) {
                     {},
                     ""};
   if (!node.asks.empty()) add_evidence(reason, "asks: " + node.asks);
-  add_evidence(reason, who_may(node));
+  add_evidence(reason, allowed_roles(node));
   add_evidence(reason, limit(node, now));
   reason.next = approval ? command(known, "approve", node.name + " --actor ID") + ", or " +
                                command(known, "reject", node.name + " --actor ID")
@@ -107,7 +107,7 @@ FlowReason of_person(const Known& known, const NodeView& node) {
   return reason;
 }
 
-FlowReason of_child(const Known& known, const NodeView& node) {
+FlowReason of_child(const FlowEvidence& known, const NodeView& node) {
   const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
   if (node.child == 0) {
     return {node.name,
@@ -124,7 +124,7 @@ FlowReason of_child(const Known& known, const NodeView& node) {
           fmt::format("`mycojobs flow explain {}{}` explains the state of that flow", node.child, context)};
 }
 
-std::optional<FlowReason> of_node(const Known& known, const NodeView& node) {
+std::optional<FlowReason> of_node(const FlowEvidence& known, const NodeView& node) {
   const std::uint64_t now = known.view.now_ms;
   if (node.status == NodeStatus::pending && node.detail == "gate" && !node.gates.empty())
     return of_gate(known, node, node.gates.front());
@@ -141,7 +141,7 @@ std::optional<FlowReason> of_node(const Known& known, const NodeView& node) {
 }
 
 // Adds one reason for all ready nodes.
-void tell_ready(const Known& known, std::vector<FlowReason>& out) {
+void report_ready(const FlowEvidence& known, std::vector<FlowReason>& out) {
   std::vector<const NodeView*> ready;
   std::size_t in_flight = 0;
   for (const NodeView& node : known.view.nodes) {
@@ -192,7 +192,7 @@ std::string_view cause_of_job(std::string_view cause) {
   return found == kOfFlows.end() ? "" : found->second;
 }
 
-std::vector<FlowReason> of_nodes(const Known& known) {
+std::vector<FlowReason> of_nodes(const FlowEvidence& known) {
   std::vector<FlowReason> out;
   std::map<std::string, std::size_t> alike;
   // A flow that is ending starts no pending nodes, so these nodes wait for nothing.
@@ -207,7 +207,7 @@ std::vector<FlowReason> of_nodes(const Known& known) {
     const std::size_t all = alike[reason.cause];
     if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes are in this state, {} are shown", all, kAlike));
   }
-  if (!ending && detail != "paused") tell_ready(known, out);
+  if (!ending && detail != "paused") report_ready(known, out);
   return out;
 }
 
@@ -219,7 +219,7 @@ std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
   const auto ask = [&](const NodeView& node) {
     if (node.job_key.empty() || out.size() >= max) return;
     if (std::find(out.begin(), out.end(), node.index) != out.end()) return;
-    if (++alike[std::string(word(node.status)) + " " + node.detail] <= kAlike) out.push_back(node.index);
+    if (++alike[std::string(to_string(node.status)) + " " + node.detail] <= kAlike) out.push_back(node.index);
   };
   for (const NodeView& node : view.nodes) {
     if (node.status == NodeStatus::dispatched && (node.detail == "absent" || node.detail == "queued")) {
@@ -238,7 +238,7 @@ std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
   return out;
 }
 
-FlowReason of_job(const Known& known, const JobReason& job) {
+FlowReason of_job(const FlowEvidence& known, const JobReason& job) {
   const NodeView& node = known.view.nodes[job.node];
   FlowReason out{node.name, std::string(cause_of_job(job.cause)), "", job.evidence, job.next};
   const std::uint64_t now = known.view.now_ms;
@@ -266,7 +266,7 @@ constexpr std::size_t kFailuresShown = 5;
 constexpr std::size_t kAnomaliesShown = 5;
 
 // For example " by 12 since 14:02 UTC (3 min): comment"; empty: the actor is unknown.
-std::string by_whom(const Known& known) {
+std::string by_actor(const FlowEvidence& known) {
   if (!known.view.held_by) return "";
   const FlowAnswer& who = *known.view.held_by;
   return fmt::format(" by {}{}{}{}", who.actor, since(who.at_ms, known.view.now_ms), who.comment.empty() ? "" : ": ",
@@ -285,7 +285,7 @@ std::string counts(const FlowView& view) {
   return text;
 }
 
-FlowReason about(const Known& known, std::string cause, std::string reason, std::string next) {
+FlowReason about(const FlowEvidence& known, std::string cause, std::string reason, std::string next) {
   return {"", std::move(cause), std::move(reason), {counts(known.view)}, std::move(next)};
 }
 
@@ -294,7 +294,7 @@ bool failed_itself(const NodeView& node) {
   return node.status == NodeStatus::failed && node.detail != "dependency_failed";
 }
 
-void tell_failures(const Known& known, std::vector<FlowReason>& out) {
+void report_failures(const FlowEvidence& known, std::vector<FlowReason>& out) {
   std::size_t shown_failures = 0;
   for (const NodeView& node : known.view.nodes) {
     if (!failed_itself(node) || ++shown_failures > kFailuresShown) continue;
@@ -324,7 +324,7 @@ std::string failures(const FlowView& view) {
   return count > 3 ? fmt::format("{} and {} more", names, count - 3) : names;
 }
 
-FlowReason ended(const Known& known) {
+FlowReason ended(const FlowEvidence& known) {
   const FlowView& view = known.view;
   if (view.status == "finished") {
     return about(known, "finished", fmt::format("flow {} has finished", view.record.id),
@@ -333,7 +333,7 @@ FlowReason ended(const Known& known) {
   const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
   const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
   if (view.detail == "cancelled") {
-    return about(known, "cancelled", "it was cancelled" + by_whom(known), replay);
+    return about(known, "cancelled", "it was cancelled" + by_actor(known), replay);
   }
   const std::string retry = known.undone ? replay + "; its completed nodes were undone, so it cannot be retried"
                                          : command(known, "retry") + " resumes from the failed nodes; " + replay;
@@ -342,10 +342,10 @@ FlowReason ended(const Known& known) {
   return about(known, "failed", "it failed" + (who.empty() ? error : " because of " + who + error), retry);
 }
 
-std::optional<FlowReason> held_as_a_whole(const Known& known) {
+std::optional<FlowReason> held_as_a_whole(const FlowEvidence& known) {
   const FlowView& view = known.view;
   if (view.detail == "cancelling") {
-    return about(known, "cancelling", "it is being cancelled" + by_whom(known),
+    return about(known, "cancelling", "it is being cancelled" + by_actor(known),
                  "wait: running jobs receive TERM, and KILL after the grace time of the runner");
   }
   if (view.detail == "compensating") {
@@ -360,12 +360,12 @@ std::optional<FlowReason> held_as_a_whole(const Known& known) {
                               : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
   }
   if (view.detail == "paused") {
-    return about(known, "paused", "paused" + by_whom(known), command(known, "resume") + " lets it go on");
+    return about(known, "paused", "paused" + by_actor(known), command(known, "resume") + " lets it go on");
   }
   return std::nullopt;
 }
 
-std::vector<FlowReason> of_flow(const Known& known) {
+std::vector<FlowReason> of_flow(const FlowEvidence& known) {
   const FlowView& view = known.view;
   const bool over = view.status == "finished" || view.status == "error";
   std::vector<FlowReason> out;
@@ -379,7 +379,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
   }
   if (over) {
     out.push_back(ended(known));
-    if (view.status == "error") tell_failures(known, out);
+    if (view.status == "error") report_failures(known, out);
   } else if (view.detail == "creating") {
     out.push_back(about(known, "creation_unfinished", "its creation has begun and is not finished",
                         "wait a few seconds; if the state persists, create it again: the same idempotency key resumes "
@@ -398,7 +398,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
               known.context)));
     }
     if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
-    if (view.detail == "stopping" || view.detail == "compensating") tell_failures(known, out);
+    if (view.detail == "stopping" || view.detail == "compensating") report_failures(known, out);
   }
   constexpr const char* kRebuild = "`mycojobs doctor --rebuild` restores it";
   if (!known.has_mark) {
@@ -410,7 +410,7 @@ std::vector<FlowReason> of_flow(const Known& known) {
   if (!view.anomalies.empty()) {
     FlowReason reason =
         about(known, "anomaly",
-              counted(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
+              count_with_noun(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
               "`mycojobs verify` has details, `mycojobs doctor --rebuild` restores records");
     reason.evidence.assign(
         view.anomalies.begin(),
@@ -464,7 +464,7 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"not_listed", "the catalog has no entry for it, or a malformed one: `flow list` does not show it"},
 });
 
-constexpr std::size_t kMostReasons = 20;
+constexpr std::size_t kMaxReasons = 20;
 
 std::size_t rank(const FlowReason& reason) {
   const auto row = std::find_if(kFlowCauses.begin(), kFlowCauses.end(),
@@ -474,9 +474,9 @@ std::size_t rank(const FlowReason& reason) {
 
 bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
-Result<Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
+Result<FlowEvidence> learn(FlowStore& flows, Store& store, Id context, Id flow) {
   MJ_TRY(reading, read_flow(flows, context, flow));
-  Known known;
+  FlowEvidence known;
   known.context = context;
   if (reading.plan) known.max_parallel = reading.plan->max_parallel;
   known.undone = reading.state.compensating;
@@ -493,7 +493,7 @@ Result<Known> learn(FlowStore& flows, Store& store, Id context, Id flow) {
   return known;
 }
 
-std::string command(const Known& known, std::string_view verb, std::string_view rest) {
+std::string command(const FlowEvidence& known, std::string_view verb, std::string_view rest) {
   return fmt::format("`mycojobs flow {} {}{}{}{}`", verb, known.view.record.id, rest.empty() ? "" : " ", rest,
                      known.context == 1 ? "" : fmt::format(" --context {}", known.context));
 }
@@ -518,14 +518,14 @@ Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id 
   std::vector<FlowReason> reasons = of_flow(known);
   if (!has_ended(known.view)) {
     for (FlowReason& reason : of_nodes(known)) reasons.push_back(std::move(reason));
-    for (std::uint32_t index : jobs_to_ask(known.view, kMostReasons)) {
+    for (std::uint32_t index : jobs_to_ask(known.view, kMaxReasons)) {
       MJ_TRY(why, explain(store, context, known.view.nodes[index].job_key));
       reasons.push_back(of_job(known, {index, why.cause, why.reason, why.next, why.evidence}));
     }
   }
   std::stable_sort(reasons.begin(), reasons.end(),
                    [](const FlowReason& a, const FlowReason& b) { return rank(a) < rank(b); });
-  if (reasons.size() > kMostReasons) reasons.resize(kMostReasons);
+  if (reasons.size() > kMaxReasons) reasons.resize(kMaxReasons);
   return reasons;
 }
 

@@ -14,8 +14,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMostIndexKeys = 1000000;
-constexpr std::uint32_t kEntriesAtOnce = 500;
+constexpr std::size_t kMaxIndexKeys = 1000000;
+constexpr std::uint32_t kMaxEntriesBatch = 500;
 constexpr std::chrono::milliseconds kIndexPause{100};
 
 std::string key_of_catalog(const std::string& name) { return name.empty() ? "mj:catalog" : "mj:catalog:" + name; }
@@ -23,7 +23,7 @@ std::string key_of_catalog(const std::string& name) { return name.empty() ? "mj:
 Result<std::vector<CatalogEntry>> read_catalog(FlowStore& flows, Id context, const std::string& name) {
   std::vector<CatalogEntry> all;
   for (std::string after;;) {
-    MJ_TRY(page, flows.catalog(context, name, after, kEntriesAtOnce));
+    MJ_TRY(page, flows.catalog(context, name, after, kMaxEntriesBatch));
     if (page.empty()) return all;
     after = page.back().id;
     std::move(page.begin(), page.end(), std::back_inserter(all));
@@ -31,22 +31,22 @@ Result<std::vector<CatalogEntry>> read_catalog(FlowStore& flows, Id context, con
 }
 
 // Scans all indexes once.
-class IndexLook {
+class FlowIndexScan {
  public:
-  IndexLook(FlowStore& flows, Store& store, Id context, const std::set<Id>& all)
+  FlowIndexScan(FlowStore& flows, Store& store, Id context, const std::set<Id>& all)
       : flows_(flows), store_(store), context_(context), all_(all) {}
 
-  Result<std::vector<FlowIndexTrouble>> run() {
-    MJ_CHECK(look_at_catalog(""));
+  Result<std::vector<FlowIndexProblem>> run() {
+    MJ_CHECK(check_catalog(""));
     constexpr std::string_view kPrefix = "mj:catalog:";
-    MJ_TRY(keys, store_.keys(context_, kPrefix, kMostIndexKeys));
-    for (const std::string& key : keys) MJ_CHECK(look_at_catalog(key.substr(kPrefix.size())));
-    MJ_CHECK(look_at_schedules());
+    MJ_TRY(keys, store_.keys(context_, kPrefix, kMaxIndexKeys));
+    for (const std::string& key : keys) MJ_CHECK(check_catalog(key.substr(kPrefix.size())));
+    MJ_CHECK(check_schedules());
     return std::move(found_);
   }
 
  private:
-  Result<void> look_at_catalog(const std::string& name) {
+  Result<void> check_catalog(const std::string& name) {
     auto read = read_catalog(flows_, context_, name);
     const std::string key = key_of_catalog(name);
     if (!read && read.error().code == Code::invalid) {
@@ -64,12 +64,12 @@ class IndexLook {
         by_flow[entry.flow].push_back(&entry);
     }
     for (const auto& [flow, entries] : by_flow) {
-      if (entries.size() > 1) MJ_CHECK(look_at_second(name, flow, entries));
+      if (entries.size() > 1) MJ_CHECK(check_second(name, flow, entries));
     }
     return {};
   }
   // The entry that the mark names is correct. Without a mark the correct entry is unknown.
-  Result<void> look_at_second(const std::string& name, Id flow, const std::vector<const CatalogEntry*>& entries) {
+  Result<void> check_second(const std::string& name, Id flow, const std::vector<const CatalogEntry*>& entries) {
     MJ_TRY(places, flows_.places(context_, flow));
     if (places.state.empty()) return {};
     const std::string own = std::to_string(name.empty() ? places.row : places.index_row) + "-0";
@@ -82,31 +82,31 @@ class IndexLook {
   }
   void add(const std::string& name, const CatalogEntry& entry, const std::string& what) {
     const std::string key = key_of_catalog(name);
-    FlowIndexTrouble trouble{finding("flow-catalog", key, key + " holds entry " + entry.id + ", " + what)};
+    FlowIndexProblem trouble{finding("flow-catalog", key, key + " holds entry " + entry.id + ", " + what)};
     trouble.catalog = name;
     trouble.entry = entry;
     found_.push_back(std::move(trouble));
   }
 
-  Result<void> look_at_schedules() {
+  Result<void> check_schedules() {
     constexpr std::string_view kPrefix = "mj:schedule:";
-    MJ_TRY(names, store_.keys(context_, kPrefix, kMostIndexKeys));
+    MJ_TRY(names, store_.keys(context_, kPrefix, kMaxIndexKeys));
     for (std::string& name : names) name.erase(0, kPrefix.size());
-    auto all = flows_.schedule_places(context_, names);
+    auto all = flows_.schedule_states(context_, names);
     if (!all && all.error().code == Code::invalid) {
       found_.push_back(
           {finding("schedule-index", "mj:schedules", "schedules cannot be read: " + all.error().message), true});
       return {};
     }
     MJ_CHECK(all);
-    for (const SchedulePlaces& each : *all) {
+    for (const ScheduleIndexEntries& each : *all) {
       const std::string key = "schedule " + each.name;
       std::string wrong;
       if (!each.exists) wrong = " is listed, but its key is missing: create it again with `mycojobs flow schedule add`";
       if (each.exists && !each.listed) wrong = " is not listed, so it starts no flow";
       if (each.exists && each.listed && !each.used) wrong = " is not named as a user of its definition";
       if (wrong.empty()) continue;
-      FlowIndexTrouble trouble{finding("schedule-index", key, key + wrong), !each.exists};
+      FlowIndexProblem trouble{finding("schedule-index", key, key + wrong), !each.exists};
       trouble.schedule = each.name;
       found_.push_back(std::move(trouble));
     }
@@ -117,7 +117,7 @@ class IndexLook {
   Store& store_;
   const Id context_;
   const std::set<Id>& all_;
-  std::vector<FlowIndexTrouble> found_;
+  std::vector<FlowIndexProblem> found_;
 };
 
 // Returns the idempotency key of the flow's creation and the fingerprint of the request.
@@ -135,7 +135,7 @@ Result<Fields> idempotency_of(Store& store, Id context, Id flow, Id caller) {
 Result<std::string> message_of(Store& store, Id context, Id flow) {
   constexpr std::string_view kPrefix = "mj:message:";
   static constexpr std::array<std::string_view, 1> kAsked{"flow"};
-  MJ_TRY(marks, store.keys(context, kPrefix, kMostIndexKeys));
+  MJ_TRY(marks, store.keys(context, kPrefix, kMaxIndexKeys));
   for (const std::string& key : marks) {
     auto mark = store.load_fields(context, key, kAsked);
     if (!mark && mark.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(mark).error());
@@ -157,16 +157,16 @@ Result<std::uint64_t> catalog_row_of(FlowStore& flows, Id context, const std::st
 
 // Returns the ids of the caller's jobs with claims that name the flow. A flow that is being created does not list its
 // jobs.
-Result<std::set<Id>> jobs_of(Store& store, const FlowSight& sight, Id caller) {
+Result<std::set<Id>> jobs_of(Store& store, const FlowInspection& inspection, Id caller) {
   static constexpr std::array<std::string_view, 1> kAsked{"flow"};
   const std::string prefix = "mj:claim:job:" + std::to_string(caller) + ':';
-  const std::string me = std::to_string(sight.context) + ' ' + std::to_string(sight.flow);
-  MJ_TRY(claims, store.keys(sight.context, prefix, kMostIndexKeys));
+  const std::string me = std::to_string(inspection.context) + ' ' + std::to_string(inspection.flow);
+  MJ_TRY(claims, store.keys(inspection.context, prefix, kMaxIndexKeys));
   std::set<Id> jobs;
   for (const std::string& key : claims) {
     std::uint64_t id = 0;
     if (!parse_u64(std::string_view(key).substr(prefix.size()), id) || id > UINT32_MAX) continue;
-    auto claim = store.load_fields(sight.context, key, kAsked);
+    auto claim = store.load_fields(inspection.context, key, kAsked);
     if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
     if (claim && field_of(*claim, "flow") == me) jobs.insert(static_cast<Id>(id));
   }
@@ -175,45 +175,46 @@ Result<std::set<Id>> jobs_of(Store& store, const FlowSight& sight, Id caller) {
 
 }  // namespace
 
-Result<std::vector<FlowIndexTrouble>> look_at_flow_indexes(FlowStore& flows, Store& store, Id context,
-                                                           const std::set<Id>& all) {
-  MJ_TRY(first, IndexLook(flows, store, context, all).run());
+Result<std::vector<FlowIndexProblem>> find_flow_index_problems(FlowStore& flows, Store& store, Id context,
+                                                               const std::set<Id>& all) {
+  MJ_TRY(first, FlowIndexScan(flows, store, context, all).run());
   if (first.empty()) return std::move(first);
   std::this_thread::sleep_for(kIndexPause);
-  MJ_TRY(second, IndexLook(flows, store, context, all).run());
-  std::erase_if(second, [&](const FlowIndexTrouble& each) {
+  MJ_TRY(second, FlowIndexScan(flows, store, context, all).run());
+  std::erase_if(second, [&](const FlowIndexProblem& each) {
     return std::none_of(first.begin(), first.end(),
-                        [&](const FlowIndexTrouble& other) { return other.finding.text == each.finding.text; });
+                        [&](const FlowIndexProblem& other) { return other.finding.text == each.finding.text; });
   });
   return std::move(second);
 }
 
-Result<void> mend_flow_index(FlowStore& flows, Id context, const FlowIndexTrouble& trouble) {
+Result<void> repair_flow_index(FlowStore& flows, Id context, const FlowIndexProblem& trouble) {
   if (trouble.entry) return flows.drop_entry(context, trouble.catalog, *trouble.entry);
   if (!trouble.schedule.empty()) return flows.repair_schedule(context, trouble.schedule);
   return {};
 }
 
-Result<std::optional<LostMark>> lost_mark(FlowStore& flows, Store& store, const FlowSight& sight, const Flow& record) {
-  MJ_TRY(row, catalog_row_of(flows, sight.context, "", sight.flow));
+Result<std::optional<MissingFlowState>> derive_flow_state(FlowStore& flows, Store& store,
+                                                          const FlowInspection& inspection, const Flow& record) {
+  MJ_TRY(row, catalog_row_of(flows, inspection.context, "", inspection.flow));
   MJ_TRY(index_row, record.name.empty() ? Result<std::uint64_t>(0)
-                                        : catalog_row_of(flows, sight.context, record.name, sight.flow));
+                                        : catalog_row_of(flows, inspection.context, record.name, inspection.flow));
   std::vector<Id> jobs = record.jobs;
-  if (sight.revision == 0 && row == 0 && index_row == 0) {
-    MJ_TRY(named, jobs_of(store, sight, record.caller_id));
-    if (named.empty()) return std::optional<LostMark>();
+  if (inspection.revision == 0 && row == 0 && index_row == 0) {
+    MJ_TRY(named, jobs_of(store, inspection, record.caller_id));
+    if (named.empty()) return std::optional<MissingFlowState>();
     if (jobs.empty()) jobs.assign(named.begin(), named.end());
   }
-  LostMark mark;
-  MJ_TRY(key, idempotency_of(store, sight.context, sight.flow, record.caller_id));
-  MJ_TRY(message, message_of(store, sight.context, sight.flow));
+  MissingFlowState mark;
+  MJ_TRY(key, idempotency_of(store, inspection.context, inspection.flow, record.caller_id));
+  MJ_TRY(message, message_of(store, inspection.context, inspection.flow));
   mark.words = {{"caller", std::to_string(record.caller_id)},
                 {"first_job", std::to_string(jobs.empty() ? 0 : jobs.front())},
                 {"jobs", std::to_string(jobs.empty() ? 0 : jobs.back() - jobs.front() + 1)},
                 {"created_ms", std::to_string(std::uint64_t{record.created_at} * 1000)},
                 {"definition", record.definition_hash},
                 {"name", record.name},
-                {"ids", std::string(field_of(*sight.record, "jobs"))},
+                {"ids", std::string(field_of(*inspection.record, "jobs"))},
                 {"parent", record.parent},
                 {"row", std::to_string(row)},
                 {"index_row", std::to_string(index_row)}};
@@ -221,7 +222,7 @@ Result<std::optional<LostMark>> lost_mark(FlowStore& flows, Store& store, const 
   mark.words.insert(mark.words.end(), key.begin(), key.end());
   if (!message.empty()) mark.words.emplace_back("message", message);
   if (is_terminal(record.status)) {
-    const std::uint64_t ended_ms = sight.facts.empty() ? record.ended_ms : sight.facts.back().at_ms;
+    const std::uint64_t ended_ms = inspection.facts.empty() ? record.ended_ms : inspection.facts.back().at_ms;
     mark.words.emplace_back("ended_ms", std::to_string(ended_ms));
   }
   mark.listed = row > 0;

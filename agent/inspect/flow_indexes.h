@@ -14,7 +14,7 @@
 
 namespace mycojobs {
 
-struct FlowIndexTrouble {
+struct FlowIndexProblem {
   Finding finding;
   bool is_loss = false;      // the repair of the index does not restore the lost data
   std::string catalog = {};  // catalog of `entry`: the name of its definition; empty: the catalog of all flows
@@ -22,14 +22,15 @@ struct FlowIndexTrouble {
   std::string schedule = {};               // a schedule to be repaired
 };
 // all: flows that have a record, a mark or a journal. Data that changes during the read gives no finding.
-Result<std::vector<FlowIndexTrouble>> look_at_flow_indexes(FlowStore&, Store&, Id context, const std::set<Id>& all);
-Result<void> mend_flow_index(FlowStore&, Id context, const FlowIndexTrouble&);
+Result<std::vector<FlowIndexProblem>> find_flow_index_problems(FlowStore&, Store&, Id context, const std::set<Id>& all);
+Result<void> repair_flow_index(FlowStore&, Id context, const FlowIndexProblem&);
 
-struct LostMark {
+struct MissingFlowState {
   Fields words;                          // all fields except `state`
   bool listed = false, indexed = false;  // in the catalog of all flows, and in the catalog of its name
 };
 // Returns the mark of a flow without one. No value: only the record names the flow, so that another client wrote it.
-Result<std::optional<LostMark>> lost_mark(FlowStore&, Store&, const FlowSight&, const Flow& record);
+Result<std::optional<MissingFlowState>> derive_flow_state(FlowStore&, Store&, const FlowInspection&,
+                                                          const Flow& record);
 
 }  // namespace mycojobs

@@ -18,7 +18,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr auto kWords = std::to_array<FlowWord>({
+constexpr auto kWords = std::to_array<FlowStateText>({
     {"creating", FlowStatus::dispatched, "its records are being written"},
     {"new", FlowStatus::dispatched, "it was created but not started"},
     {"started", FlowStatus::started, "it has started, but none of its jobs is in a queue yet"},
@@ -43,11 +43,12 @@ constexpr std::pair<std::string_view, std::string_view> kDone[] = {
 
 }  // namespace
 
-std::vector<FlowWord> flow_words() { return {kWords.begin(), kWords.end()}; }
+std::vector<FlowStateText> flow_words() { return {kWords.begin(), kWords.end()}; }
 
 std::string flow_word(FlowStatus status, std::string_view detail) {
-  const auto* known = std::find_if(kWords.begin(), kWords.end(),
-                                   [&](const FlowWord& row) { return row.status == status && row.word == detail; });
+  const auto* known = std::find_if(kWords.begin(), kWords.end(), [&](const FlowStateText& row) {
+    return row.status == status && row.word == detail;
+  });
   if (known != kWords.end()) return std::string(known->word);
   switch (status) {
     case FlowStatus::dispatched:
@@ -66,7 +67,7 @@ bool is_under_way(std::string_view word) {
   return word == "started" || word == "idle" || word == "running" || word == "waiting";
 }
 
-std::string done_word(std::string_view verb) {
+std::string past_tense(std::string_view verb) {
   for (const auto& [word, past] : kDone) {
     if (verb == word) return std::string(past);
   }
@@ -79,7 +80,7 @@ void note(std::vector<std::string>& anomalies, std::string line) {
   if (anomalies.size() < kMaxAnomalies) anomalies.push_back(std::move(line));
 }
 
-Result<void> find_plan(FlowStore& flows, Id context, FlowReading& out) {
+Result<void> find_plan(FlowStore& flows, Id context, FlowFactReader& out) {
   const std::string& hash = out.record.definition_hash;
   if (hash.empty()) {
     out.plan_problem = "its record names no definition";
@@ -101,9 +102,9 @@ Result<void> find_plan(FlowStore& flows, Id context, FlowReading& out) {
 }
 
 // Folds the facts up to the first read. The journal may grow in the meantime; later facts belong to the next read.
-Result<void> fold_all(FlowStore& flows, Id context, FlowReading& out, RunRead first) {
-  out.state = fresh(*out.plan);
-  RunRead page = std::move(first);
+Result<void> fold_all(FlowStore& flows, Id context, FlowFactReader& out, FlowReadResult first) {
+  out.state = initial_state(*out.plan);
+  FlowReadResult page = std::move(first);
   if (!page.checkpoint.empty()) {
     if (auto restored = restore(*out.plan, page.checkpoint)) {
       out.state = std::move(*restored);
@@ -126,13 +127,13 @@ Result<void> fold_all(FlowStore& flows, Id context, FlowReading& out, RunRead fi
 
 }  // namespace
 
-Result<FlowReading> read_flow(FlowStore& flows, Id context, Id flow) {
+Result<FlowFactReader> read_flow(FlowStore& flows, Id context, Id flow) {
   MJ_TRY(first, flows.read(context, flow, std::nullopt));
   if (first.record.empty()) {
     return fail(Code::not_found,
                 fmt::format("flow {} is unknown in context {}; `mycojobs flow list` shows all flows", flow, context));
   }
-  FlowReading out;
+  FlowFactReader out;
   auto decoded = decode<Flow>(first.record);
   out.record = std::move(decoded.record);
   for (const FieldProblem& problem : decoded.problems) note(out.anomalies, "record: " + problem.message);
@@ -194,7 +195,7 @@ std::optional<Control> control_of(const RunFact& fact) {
     return found != more->end() && found->is_string() ? found->get<std::string>() : std::string();
   };
   Control control{{"", 0, text("comment"), fact.at_ms}, text("verb"), text("target")};
-  control.answer.what = done_word(control.verb);
+  control.answer.what = past_tense(control.verb);
   const auto actor = more->find("actor");
   if (actor != more->end() && actor->is_number_unsigned() && actor->get<std::uint64_t>() <= UINT32_MAX)
     control.answer.actor = actor->get<Id>();
@@ -208,14 +209,14 @@ bool asks_people(const FlowPlan& plan) {
 }
 
 // Maps by name, since a view leaves out nodes that the run does not have yet.
-using Planned = std::map<std::string_view, const PlanNode*>;
-Planned by_name(const FlowPlan& plan) {
-  Planned all;
+using PlanNodesByName = std::map<std::string_view, const PlanNode*>;
+PlanNodesByName by_name(const FlowPlan& plan) {
+  PlanNodesByName all;
   for (const PlanNode& node : plan.nodes) all.emplace(node.name, &node);
   return all;
 }
 
-void take_answer(const Planned& plan, const Control& control, FlowView& view) {
+void take_answer(const PlanNodesByName& plan, const Control& control, FlowView& view) {
   if (control.target.empty()) {
     const std::string& wanted = view.detail == "cancelled" ? "cancelling" : view.detail;
     const bool holds =
@@ -240,12 +241,12 @@ std::string describe(const FlowAnswer& answer) {
 }
 
 // Reads the journal only if it can have answers, since a journal can be long.
-Result<void> take_answers(FlowStore& flows, Id context, const FlowPlan& plan, FlowView& view) {
+Result<void> read_control_answers(FlowStore& flows, Id context, const FlowPlan& plan, FlowView& view) {
   const bool held = view.detail == "paused" || view.detail == "cancelling" || view.detail == "cancelled";
   if (!held && !asks_people(plan)) return {};
   std::vector<std::string> seen_before;
   MJ_TRY(facts, read_facts(flows, context, view.record.id, kFacts, seen_before));
-  const Planned planned = by_name(plan);
+  const PlanNodesByName planned = by_name(plan);
   for (const RunFact& fact : facts) {
     if (const auto control = control_of(fact)) take_answer(planned, *control, view);
   }
@@ -259,14 +260,14 @@ namespace {
 constexpr std::size_t kViewChunk = 200;  // places read in one call
 constexpr std::size_t kSettled = 500;    // settled nodes for which the job is read for its times
 
-std::string field(const JobPlaces& job, std::string_view name) {
+std::string field(const JobStoreState& job, std::string_view name) {
   for (const auto& [key, value] : job.record) {
     if (key == name) return value;
   }
   return "";
 }
 
-std::uint64_t number(const JobPlaces& job, std::string_view name) {
+std::uint64_t number(const JobStoreState& job, std::string_view name) {
   std::uint64_t value = 0;
   return parse_u64(field(job, name), value) ? value : 0;
 }
@@ -275,7 +276,7 @@ NodeView node_of_plan(const PlanNode& planned, std::uint32_t index) {
   NodeView node;
   node.index = index;
   node.name = planned.name;
-  node.kind = word(planned.kind);
+  node.kind = to_string(planned.kind);
   node.needs = planned.needs;
   node.error_node = planned.error_node;
   node.compensation = planned.compensation;
@@ -352,16 +353,16 @@ void keep_only(FlowView& view, const std::vector<bool>& there) {
   view.nodes = std::move(kept);
 }
 
-class Look {
+class FlowViewBuilder {
  public:
-  Look(Store& store, Id context, FlowView& view) : store_(store), context_(context), view_(view) {}
+  FlowViewBuilder(Store& store, Id context, FlowView& view) : store_(store), context_(context), view_(view) {}
 
   Result<void> lay_over_jobs(std::size_t max_jobs) {
     std::vector<std::uint32_t> chosen, settled;
     for (const NodeView& node : view_.nodes) {
       if (node.job_key.empty()) continue;
-      const bool begun = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
-      if (begun && chosen.size() < max_jobs) chosen.push_back(node.index);
+      const bool has_started = node.status == NodeStatus::dispatched || node.status == NodeStatus::running;
+      if (has_started && chosen.size() < max_jobs) chosen.push_back(node.index);
       if (node.status >= NodeStatus::completed && node.detail != "skipped" && settled.size() < kSettled)
         settled.push_back(node.index);
     }
@@ -371,7 +372,7 @@ class Look {
       const std::size_t count = std::min(kViewChunk, chosen.size() - at);
       std::vector<std::string> keys;
       for (std::size_t i = 0; i < count; ++i) keys.push_back(view_.nodes[chosen[at + i]].job_key);
-      MJ_TRY(places, store_.places(context_, keys, false));
+      MJ_TRY(places, store_.job_states(context_, keys, false));
       for (std::size_t i = 0; i < std::min(count, places.size()); ++i) lay_over(view_.nodes[chosen[at + i]], places[i]);
     }
     return {};
@@ -381,7 +382,7 @@ class Look {
   void note(std::string line) {
     if (view_.anomalies.size() < kMaxAnomalies) view_.anomalies.push_back(std::move(line));
   }
-  void lay_over(NodeView& node, const JobPlaces& job) {
+  void lay_over(NodeView& node, const JobStoreState& job) {
     if (const std::uint64_t started = number(job, "started_ms"); started > 0) node.started_ms = started;
     node.attempt = std::max(node.attempt, job.claim.attempt);
     if (node.status >= NodeStatus::completed) {
@@ -411,7 +412,7 @@ class Look {
       waits(node, job);
     }
   }
-  void live(NodeView& node, const JobPlaces& job) {
+  void live(NodeView& node, const JobStoreState& job) {
     node.status = NodeStatus::running;
     node.detail = job.claim.cancel ? "cancelling" : field(job, "detail");
     node.runner = job.claim.runner;
@@ -419,7 +420,7 @@ class Look {
     (job.claim.until_ms < view_.now_ms ? view_.expired : view_.claimed).push_back(node.index);
   }
   // States queued, delayed, waiting, prerequisites, held.
-  void waits(NodeView& node, const JobPlaces& job) {
+  void waits(NodeView& node, const JobStoreState& job) {
     const std::string& state = job.claim.state;
     node.started_ms = 0;
     node.detail = state;
@@ -460,8 +461,8 @@ void count(FlowView& view) {
 
 // The state of its jobs is more precise than the journal.
 std::string detail_of(const FlowView& view, const RunState& state, const Flow& record) {
-  const bool begun = state.status != FlowStatus::dispatched;
-  std::string word = flow_word(state.status, begun ? state.detail : record.detail);
+  const bool has_started = state.status != FlowStatus::dispatched;
+  std::string word = flow_word(state.status, has_started ? state.detail : record.detail);
   if (word != "running") return word;
   if (!view.claimed.empty() || !view.expired.empty()) return "running";
   if (!view.waiting.empty() || !view.manual.empty()) return "waiting";
@@ -476,29 +477,29 @@ FlowView view_of_plan(const FlowPlan& plan) {
   view.record.definition_hash = plan.hash;
   view.record.env_vars = plan.env_vars;
   view.nodes = nodes_of_plan(plan);
-  const RunState state = fresh(plan);
+  const RunState state = initial_state(plan);
   std::vector<bool> there(view.nodes.size());
-  for (std::uint32_t i = 0; i < there.size(); ++i) there[i] = !is_unborn(plan, state, i);
+  for (std::uint32_t i = 0; i < there.size(); ++i) there[i] = !has_not_started(plan, state, i);
   keep_only(view, there);
   for (const NodeView& node : view.nodes) view.planned.push_back(node.index);
   return view;
 }
 
-Result<FlowView> look_at_flow(FlowStore& flows, Store& store, Id context, Id flow, std::size_t max_jobs) {
+Result<FlowView> inspect_flow(FlowStore& flows, Store& store, Id context, Id flow, std::size_t max_jobs) {
   MJ_TRY(reading, read_flow(flows, context, flow));
   return view_of(std::move(reading), flows, store, context, max_jobs);
 }
 
-Result<std::string> look_at_word(FlowStore& flows, Store& store, Id context, const Flow& flow) {
+Result<std::string> flow_state_text(FlowStore& flows, Store& store, Id context, const Flow& flow) {
   std::string word = flow_word(flow.status, flow.detail);
   if (word != "running") return word;
-  auto view = look_at_flow(flows, store, context, flow.id);
+  auto view = inspect_flow(flows, store, context, flow.id);
   if (view) return std::move(view->detail);
   if (view.error().code == Code::not_found) return word;  // deleted in the meantime
   return tl::unexpected<Error>(std::move(view).error());
 }
 
-Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id context, std::size_t max_jobs) {
+Result<FlowView> view_of(FlowFactReader reading, FlowStore& flows, Store& store, Id context, std::size_t max_jobs) {
   FlowView view;
   view.record = std::move(reading.record);
   view.revision = reading.revision;
@@ -515,7 +516,7 @@ Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id
     }
     std::vector<bool> there(view.nodes.size());
     for (std::uint32_t i = 0; i < there.size(); ++i) {
-      there[i] = i >= reading.state.nodes.size() || !is_unborn(*reading.plan, reading.state, i);
+      there[i] = i >= reading.state.nodes.size() || !has_not_started(*reading.plan, reading.state, i);
     }
     keep_only(view, there);
   } else {
@@ -526,16 +527,16 @@ Result<FlowView> view_of(FlowReading reading, FlowStore& flows, Store& store, Id
   for (NodeView& node : view.nodes) {
     if (node.job != 0 && view.record.caller_id != 0) node.job_key = job_key(view.record.caller_id, node.job);
   }
-  MJ_CHECK(Look(store, context, view).lay_over_jobs(max_jobs));
+  MJ_CHECK(FlowViewBuilder(store, context, view).lay_over_jobs(max_jobs));
   count(view);
   if (view.has_plan) {
     if (reading.state.started_ms > 0) view.record.started_ms = reading.state.started_ms;
     if (reading.state.ended_ms > 0) view.record.ended_ms = reading.state.ended_ms;
     if (!reading.state.error.empty()) view.record.error = reading.state.error;
   }
-  view.status = word(reading.state.status);
+  view.status = to_string(reading.state.status);
   view.detail = detail_of(view, reading.state, view.record);
-  if (view.has_plan) MJ_CHECK(take_answers(flows, context, *reading.plan, view));
+  if (view.has_plan) MJ_CHECK(read_control_answers(flows, context, *reading.plan, view));
   return view;
 }
 
@@ -567,8 +568,10 @@ json json_of(const FlowAnswer& answer) {
 }  // namespace
 
 json to_json(const NodeView& node) {
-  json out{
-      {"index", node.index}, {"name", to_utf8(node.name)}, {"node_status", word(node.status)}, {"needs", node.needs}};
+  json out{{"index", node.index},
+           {"name", to_utf8(node.name)},
+           {"node_status", to_string(node.status)},
+           {"needs", node.needs}};
   put_if(out, "id", node.job);
   put_if(out, "job", node.job_key);
   put_if(out, "kind", node.kind);
@@ -634,9 +637,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLongest = 300;  // bytes of one value
-constexpr std::size_t kJobs = 500;     // jobs with displayed attempts
-constexpr std::size_t kChunk = 200;    // places read in one call
+constexpr std::size_t kMaxShownBytes = 300;  // bytes of one value
+constexpr std::size_t kJobs = 500;           // jobs with displayed attempts
+constexpr std::size_t kChunk = 200;          // places read in one call
 
 std::string text_of(const json& value) {
   std::string text;
@@ -645,17 +648,18 @@ std::string text_of(const json& value) {
   } else {
     text = value.is_string() ? value.get<std::string>() : dump_json(value);
   }
-  if (text.size() > kLongest) text.replace(whole_characters(text, kLongest).size(), std::string::npos, "...");
+  if (text.size() > kMaxShownBytes)
+    text.replace(whole_characters(text, kMaxShownBytes).size(), std::string::npos, "...");
   return text;
 }
 
 // Returns the verb for a node of this kind that has started.
-std::string begun(const std::string& as) {
-  static constexpr std::pair<std::string_view, std::string_view> kBegun[] = {
+std::string has_started(const std::string& as) {
+  static constexpr std::pair<std::string_view, std::string_view> kStartedFields[] = {
       {"queued", "queued"},        {"approval", "waits for approval"}, {"pause", "waits to be resumed"},
       {"wait", "waits"},           {"flow", "starts a flow"},          {"log", "writes its line"},
       {"each", "begins its parts"}};
-  for (const auto& [word, text] : kBegun) {
+  for (const auto& [word, text] : kStartedFields) {
     if (as == word) return std::string(text);
   }
   return "dispatched as " + as;
@@ -666,14 +670,14 @@ std::string kind_of(const RunFact& fact, const json& more) {
     const auto found = more.find(name);
     return found == more.end() ? std::string() : text_of(*found);
   };
-  if (fact.kind == "control" && more.contains("verb")) return done_word(text("verb"));
-  if (fact.kind == "node_dispatched" && more.contains("as")) return begun(text("as"));
+  if (fact.kind == "control" && more.contains("verb")) return past_tense(text("verb"));
+  if (fact.kind == "node_dispatched" && more.contains("as")) return has_started(text("as"));
   if (fact.kind == "node_gated") return "waits for";
   if (fact.kind == "ended" && more.contains("status")) {
     const auto status = parse<FlowStatus>(text("status"));
     return "ended: " + (status ? flow_word(*status, text("detail")) : text("status"));
   }
-  std::string kind = fact.kind.empty() ? "?" : fact.kind.substr(0, kLongest);
+  std::string kind = fact.kind.empty() ? "?" : fact.kind.substr(0, kMaxShownBytes);
   if (fact.node && kind.starts_with("node_")) kind.erase(0, 5);
   std::replace(kind.begin(), kind.end(), '_', ' ');
   return kind;
@@ -699,7 +703,7 @@ std::string what_of(const RunFact& fact) {
 
 std::string field(const Fact& fact, std::string_view name) {
   for (const auto& [key, value] : fact.more) {
-    if (key == name) return value.substr(0, kLongest);
+    if (key == name) return value.substr(0, kMaxShownBytes);
   }
   return "";
 }
@@ -747,13 +751,13 @@ Result<void> read_attempts(Store& store, Id context, const std::string& node, co
 }
 
 // Sorted by time.
-Result<std::vector<TimelineRow>> rows_of_attempts(Store& store, Id context, const FlowReading& reading) {
+Result<std::vector<TimelineRow>> rows_of_attempts(Store& store, Id context, const FlowFactReader& reading) {
   std::vector<TimelineRow> rows;
   std::vector<std::string> keys, names;
   const Flow& record = reading.record;
   std::size_t jobs = 0;
   const auto look = [&]() -> Result<void> {
-    MJ_TRY(places, store.places(context, keys, false));
+    MJ_TRY(places, store.job_states(context, keys, false));
     for (std::size_t i = 0; i < std::min(places.size(), names.size()); ++i) {
       const ClaimView& claim = places[i].claim;
       // Only a job that was claimed more than once, or that failed and waits, has an attempt that did not end it.
@@ -804,7 +808,7 @@ namespace {
 
 constexpr std::size_t kLogPage = 256;  // parts read in one call
 
-bool has_begun(const NodeView& node) {
+bool has_started_already(const NodeView& node) {
   const bool skipped = node.status == NodeStatus::cancelled && node.started_ms == 0 && node.attempt == 0;
   return node.status >= NodeStatus::ready && !skipped;
 }
@@ -841,8 +845,8 @@ Result<std::vector<FlowLogLine>> FlowLogs::next(const FlowView& view, std::size_
     for (const std::uint32_t index : layer) {
       const NodeView& node = view.nodes[index];
       const bool writes = node.kind.empty() || node.kind == "job" || node.kind == "log";
-      Place& place = places_[node.name];
-      if (!writes || node.job_key.empty() || place.over || !has_begun(node)) continue;
+      Place& place = elements_[node.name];
+      if (!writes || node.job_key.empty() || place.over || !has_started_already(node)) continue;
       for (bool more = true; more;) {
         auto again = read(view, node, place, out);
         if (!again && again.error().code == Code::not_found) break;  // another client has deleted its record

@@ -24,25 +24,25 @@ namespace mycojobs {
 // The displayed states of a flow, from one table (docs/flows.md repeats it). Records and JSON have the FlowStatus in a
 // separate field.
 
-struct FlowWord {
+struct FlowStateText {
   std::string_view word;
   FlowStatus status;  // status of the record in this state
   std::string_view meaning;
 };
-std::vector<FlowWord> flow_words();
+std::vector<FlowStateText> flow_words();
 
 // Returns the displayed state for the status and detail of a record. The states started, waiting and idle need a read
-// of the jobs (look_at_flow()); without it, such a flow is running.
+// of the jobs (inspect_flow()); without it, such a flow is running.
 std::string flow_word(FlowStatus, std::string_view detail);
 
 // Returns whether a flow with a running record may have this displayed state.
 bool is_under_way(std::string_view word);
 
-// Same as flow_word(), but reads the jobs of a flow with a running record, at the cost of a look_at_flow().
-Result<std::string> look_at_word(FlowStore&, Store&, Id context, const Flow&);
+// Same as flow_word(), but reads the jobs of a flow with a running record, at the cost of a inspect_flow().
+Result<std::string> flow_state_text(FlowStore&, Store&, Id context, const Flow&);
 
 // Returns the past form of a verb: "approved" for "approve".
-std::string done_word(std::string_view verb);
+std::string past_tense(std::string_view verb);
 
 // An answer to, or a request for, a flow or a node: a control fact of its journal.
 struct FlowAnswer {
@@ -87,7 +87,7 @@ struct FlowView {
 };
 
 // Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
-Result<FlowView> look_at_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
+Result<FlowView> inspect_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
 FlowView view_of_plan(const FlowPlan&);  // view of a definition without a run: all nodes pending, no times
 nlohmann::json to_json(const FlowView&);
 nlohmann::json to_json(const NodeView&);
@@ -108,7 +108,7 @@ std::vector<FlowCauseRow> flow_causes();
 Result<std::vector<FlowReason>> explain_flow(FlowStore&, Store&, Id context, Id flow);
 
 enum class GraphFormat { text, ascii, mermaid, dot, json };
-std::string_view word(GraphFormat);
+std::string_view to_string(GraphFormat);
 // Formats a flow. text: boxes in layers with the targets of their arrows, for a terminal of `width` columns, with
 // colours if `colour` is set. Flows over max_nodes are folded by layer and status, with counts. ascii: same, with ASCII
 // characters only.
@@ -128,7 +128,7 @@ Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, I
 
 // The record, definition and journal of a flow, read without changing anything. Only for agent/inspect.
 
-struct FlowReading {
+struct FlowFactReader {
   Flow record;
   std::optional<FlowPlan> plan;
   std::string plan_problem;  // reason for a missing plan
@@ -140,11 +140,11 @@ struct FlowReading {
 inline constexpr std::size_t kMaxAnomalies = 100;
 
 // Error `not_found`: the context has no key of this flow. Invalid content is reported as anomalies, not as an error.
-Result<FlowReading> read_flow(FlowStore&, Id context, Id flow);
-// Same as look_at_flow(), for a flow that was read before.
-Result<FlowView> view_of(FlowReading, FlowStore&, Store&, Id context, std::size_t max_jobs);
+Result<FlowFactReader> read_flow(FlowStore&, Id context, Id flow);
+// Same as inspect_flow(), for a flow that was read before.
+Result<FlowView> view_of(FlowFactReader, FlowStore&, Store&, Id context, std::size_t max_jobs);
 // Sets FlowView::held_by and the answers of the nodes.
-Result<void> take_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
+Result<void> read_control_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
 // Returns at most `max` facts, starting with the first fact.
 Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
                                         std::vector<std::string>& anomalies);
@@ -175,7 +175,7 @@ class FlowLogs {
 
   RecordStore& store_;
   Id context_;
-  std::map<std::string, Place> places_;  // by name of the node, since nodes that are added later change the indexes
+  std::map<std::string, Place> elements_;  // by name of the node, since nodes that are added later change the indexes
 };
 
 }  // namespace mycojobs

@@ -13,10 +13,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::array<std::string_view, 1> kKeyOfClaim{"idem"};
-constexpr std::size_t kClaimsAtOnce = 200;
+constexpr std::size_t kMaxClaimsBatch = 200;
 
 // Returns false if the index has the key, or if the claim does not name the key any more.
-Result<bool> leads_nowhere(Store& store, Id context, const JobKeyTrouble& suspect) {
+Result<bool> leads_nowhere(Store& store, Id context, const JobKeyProblem& suspect) {
   const std::array<std::string_view, 1> name{suspect.idempotency_key};
   auto known = store.load_fields(context, suspect.index, name);
   if (!known && known.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(known).error());
@@ -29,19 +29,19 @@ Result<bool> leads_nowhere(Store& store, Id context, const JobKeyTrouble& suspec
 
 }  // namespace
 
-Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store& store, Id context) {
+Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id context) {
   constexpr std::string_view kClaims = "mj:claim:";
   MJ_TRY(keys, store.keys(context, "mj:claim:job:", std::numeric_limits<std::size_t>::max()));
-  std::vector<JobKeyTrouble> found;
-  for (std::size_t from = 0; from < keys.size(); from += kClaimsAtOnce) {
-    const auto some = std::span(keys).subspan(from, std::min(kClaimsAtOnce, keys.size() - from));
+  std::vector<JobKeyProblem> found;
+  for (std::size_t from = 0; from < keys.size(); from += kMaxClaimsBatch) {
+    const auto some = std::span(keys).subspan(from, std::min(kMaxClaimsBatch, keys.size() - from));
     MJ_TRY(claims, store.load_some(context, some, kKeyOfClaim));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::string_view idempotency_key = field_of(claims[i], "idem");
       const std::string job = some[i].substr(kClaims.size());
       if (idempotency_key.empty() || !is_job_key(job)) continue;
       const std::string index = "mj:idempotency:" + std::to_string(caller_of_job(job));
-      JobKeyTrouble suspect{
+      JobKeyProblem suspect{
           finding("idempotency-key", job, job + " is not in " + index + ": its idempotency key leads nowhere"), index,
           std::string(idempotency_key), job};
       MJ_TRY(is_lost, leads_nowhere(store, context, suspect));
@@ -51,7 +51,7 @@ Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store& store, Id context) {
   return found;
 }
 
-Result<void> mend_job_key(Store& store, Id context, const JobKeyTrouble& trouble) {
+Result<void> repair_job_key(Store& store, Id context, const JobKeyProblem& trouble) {
   return store.save(context, trouble.index, {{trouble.idempotency_key, trouble.job_key}});
 }
 

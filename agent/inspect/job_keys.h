@@ -11,13 +11,13 @@
 
 namespace mycojobs {
 
-struct JobKeyTrouble {
+struct JobKeyProblem {
   Finding finding;
   std::string index;  // "mj:idempotency:12"
   std::string idempotency_key, job_key;
 };
 // Returns the claims without a key in the index. A key that maps to another job is not reported.
-Result<std::vector<JobKeyTrouble>> look_at_job_keys(Store&, Id context);
-Result<void> mend_job_key(Store&, Id context, const JobKeyTrouble&);
+Result<std::vector<JobKeyProblem>> find_job_key_problems(Store&, Id context);
+Result<void> repair_job_key(Store&, Id context, const JobKeyProblem&);
 
 }  // namespace mycojobs

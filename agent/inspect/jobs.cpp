@@ -78,7 +78,7 @@ Result<JobView> load_job(RecordStore& store, Id context, const std::string& key)
 
 namespace {
 
-bool is_filter(const JobsWanted& wanted) {
+bool is_filter(const JobFilter& wanted) {
   return wanted.status || wanted.caller || !(wanted.state + wanted.name + wanted.script_type).empty();
 }
 
@@ -87,9 +87,9 @@ bool is_filter(const JobsWanted& wanted) {
 Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
   JobList list;
-  JobsWanted wanted = query.wanted;
+  JobFilter wanted = query.wanted;
   if (!is_filter(wanted))
-    wanted.max_looks = static_cast<std::uint32_t>(std::min<std::size_t>(wanted.max_looks, query.limit + 1));
+    wanted.max_scanned = static_cast<std::uint32_t>(std::min<std::size_t>(wanted.max_scanned, query.limit + 1));
   std::vector<ListedJob> found, unseen;
   std::set<std::string> once;  // a job may move to the front between two pages
   for (std::size_t looked_at = 0;;) {
@@ -101,9 +101,9 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
     if (!page.unseen.empty()) unseen = std::move(page.unseen);
     wanted.after = std::move(page.after);
     if (wanted.after.empty() || found.size() > query.limit) break;
-    list.truncated = looked_at >= query.max_looks;
+    list.truncated = looked_at >= query.max_scanned;
     if (list.truncated) break;
-    progress(looked_at, query.max_looks);
+    progress(looked_at, query.max_scanned);
   }
   for (ListedJob& job : unseen) {
     if (once.insert(job.key).second) found.push_back(std::move(job));
@@ -119,16 +119,16 @@ Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
   return list;
 }
 
-Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, std::size_t limit) {
+Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobFilter wanted, std::size_t limit) {
   const bool filtered = is_filter(wanted);
   JobsSlice slice;
   const auto take = [&slice](const ListedJob& job) {
     slice.jobs.push_back(view_of(job));
     slice.jobs.back().changed_ms = job.changed_us / 1000;
   };
-  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMostLooksOfASlice;) {
+  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMaxScansOfPage;) {
     wanted.max_jobs = static_cast<std::uint32_t>(limit - taken);
-    if (!filtered) wanted.max_looks = wanted.max_jobs;
+    if (!filtered) wanted.max_scanned = wanted.max_jobs;
     MJ_TRY(page, store.jobs(context, wanted));
     for (const ListedJob& job : page.unseen) take(job);
     for (const ListedJob& job : page.jobs) take(job);
@@ -142,8 +142,8 @@ Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobsWanted wanted, s
 
 namespace {
 
-JobMoment moment_of(const Fact& fact) {
-  JobMoment moment;
+JobTimelineEntry moment_of(const Fact& fact) {
+  JobTimelineEntry moment;
   moment.at_ms = fact.at_ms;
   moment.kind = fact.kind;
   moment.attempt = static_cast<std::uint32_t>(number_of(fact.more, "a"));
@@ -156,18 +156,18 @@ JobMoment moment_of(const Fact& fact) {
 }  // namespace
 
 Result<std::vector<Fact>> latest_facts(Store& store, Id context, const ClaimView& claim) {
-  constexpr std::size_t kMostFacts = 200;
+  constexpr std::size_t kMaxFacts = 200;
   const std::span all(claim.revisions);
   std::vector<std::uint64_t> wanted;
-  for (const std::uint64_t revision : all.last(std::min(all.size(), kMostFacts))) {
+  for (const std::uint64_t revision : all.last(std::min(all.size(), kMaxFacts))) {
     if (revision != 0) wanted.push_back(revision);
   }
   return store.journal_at(context, claim.queue, wanted);
 }
 
-Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::string& key) {
-  MJ_TRY(places, store.places(context, std::span(&key, 1), false));
-  std::vector<JobMoment> moments;
+Result<std::vector<JobTimelineEntry>> job_history(Store& store, Id context, const std::string& key) {
+  MJ_TRY(places, store.job_states(context, std::span(&key, 1), false));
+  std::vector<JobTimelineEntry> moments;
   if (places.empty() || places[0].claim.queue.empty()) return moments;
   MJ_TRY(facts, latest_facts(store, context, places[0].claim));
   for (const Fact& fact : facts) {
@@ -176,7 +176,7 @@ Result<std::vector<JobMoment>> job_history(Store& store, Id context, const std::
   return moments;
 }
 
-nlohmann::json to_json(const JobMoment& moment) {
+nlohmann::json to_json(const JobTimelineEntry& moment) {
   json out{{"at_ms", moment.at_ms}, {"kind", to_utf8(moment.kind)}};
   if (moment.attempt > 0) out["attempt"] = moment.attempt;
   if (moment.runner > 0) out["runner_id"] = moment.runner;
@@ -213,7 +213,7 @@ nlohmann::json to_json(const JobView& view) {
 
 std::string receipt_line(const Job& job) {
   const json usage = parse_or_empty(job.usage);
-  std::string line(word(job.status));
+  std::string line(to_string(job.status));
   if (!job.detail.empty()) line += " " + job.detail;
   if (usage.empty()) return line;  // the job has never run
   const double memory = number(usage, "memory_peak_bytes");

@@ -29,14 +29,14 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller);
 Result<JobView> load_job(RecordStore&, Id context, const std::string& key);
 
 struct JobQuery {
-  JobsWanted wanted;
-  std::size_t limit = 50;          // the jobs that changed last
-  std::size_t max_looks = 100000;  // maximum number of records read for the list
+  JobFilter wanted;
+  std::size_t limit = 50;            // the jobs that changed last
+  std::size_t max_scanned = 100000;  // maximum number of records read for the list
 };
 struct JobList {
   std::vector<JobView> jobs;  // last change first; without script, result and log
   bool more = false;          // there are more matching jobs
-  bool truncated = false;     // max_looks records were read, and there are more
+  bool truncated = false;     // max_scanned records were read, and there are more
 };
 // Uses memory for `limit` jobs and a page, and time for the records that it reads, for any number of jobs.
 Result<JobList> list_jobs(RecordStore&, Id context, const JobQuery&,
@@ -46,19 +46,19 @@ Result<JobList> list_jobs(RecordStore&, Id context, const JobQuery&,
 // pages may be returned twice.
 struct JobsSlice {
   std::vector<JobView> jobs;  // see JobList; at most `limit`, and on the first page JobsPage::unseen
-  std::string after;          // JobsWanted::after of the next page; empty: this is the last page
+  std::string after;          // JobFilter::after of the next page; empty: this is the last page
   std::uint64_t looked_at = 0;
 };
 // Maximum number of records read for a page, exceeded by at most one step of the store. If none of them matches, the
 // page is empty and `after` continues.
-inline constexpr std::uint64_t kMostLooksOfASlice = 10000;
-Result<JobsSlice> page_jobs(RecordStore&, Id context, JobsWanted, std::size_t limit);
+inline constexpr std::uint64_t kMaxScansOfPage = 10000;
+Result<JobsSlice> page_jobs(RecordStore&, Id context, JobFilter, std::size_t limit);
 
 // Returns at most the latest 200 facts about a job from the journal of its queue.
 Result<std::vector<Fact>> latest_facts(Store&, Id context, const ClaimView&);
 
 // A fact about a job.
-struct JobMoment {
+struct JobTimelineEntry {
   std::uint64_t at_ms = 0;
   std::string kind;  // a FactKind (domain/dispatch_journal.h)
   std::uint32_t attempt = 0;
@@ -66,8 +66,8 @@ struct JobMoment {
   std::uint64_t due_ms = 0;  // retry: start of the next attempt
   std::string detail;        // result of an attempt; reason of a release, or the awaited prerequisite
 };
-Result<std::vector<JobMoment>> job_history(Store&, Id context, const std::string& key);
-nlohmann::json to_json(const JobMoment&);
+Result<std::vector<JobTimelineEntry>> job_history(Store&, Id context, const std::string& key);
+nlohmann::json to_json(const JobTimelineEntry&);
 
 // Waiting time before the latest run, and duration of that run so far, by the clock of the store. No value: the job has
 // not waited, or not run.

@@ -16,13 +16,13 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kKept = "mj:kept";
+constexpr const char* kStoredBytesKey = "mj:kept";
 constexpr const char* kCreated = "mj:kept-created";
 constexpr const char* kAll = "all";
 constexpr std::array<std::string_view, 3> kCharges{"kept", "kept_end", "log_bytes"};
-constexpr std::size_t kKeptBatch = 200;
+constexpr std::size_t kStoredBatch = 200;
 constexpr std::uint64_t kLogStep = 2048;  // same as in scripts/lib/kept.lua
-constexpr int kMendTries = 100;
+constexpr int kRepairTries = 100;
 
 using Bytes = std::map<std::string, std::uint64_t>;  // by caller, and kAll
 
@@ -51,7 +51,7 @@ Result<void> add_charged(Store& store, Id context, std::string_view prefix,
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   for (std::size_t from = 0; from < keys.size();) {
     MJ_TRY(some,
-           store.load_some(context, std::span(keys).subspan(from, std::min(kKeptBatch, keys.size() - from)), fields));
+           store.load_some(context, std::span(keys).subspan(from, std::min(kStoredBatch, keys.size() - from)), fields));
     for (const Fields& each : some)
       add(bytes, "of:" + std::string(field_of(each, fields[1])), number_of(each, fields[0]));
     from += std::max<std::size_t>(1, some.size());
@@ -66,7 +66,7 @@ Result<Bytes> bytes_of_claims(Store& store, Id context) {
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   for (std::size_t from = 0; from < keys.size();) {
-    const auto some = std::span(keys).subspan(from, std::min(kKeptBatch, keys.size() - from));
+    const auto some = std::span(keys).subspan(from, std::min(kStoredBatch, keys.size() - from));
     MJ_TRY(claims, store.load_some(context, some, kCharges));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::uint64_t log_bytes = number_of(claims[i], "log_bytes");
@@ -85,9 +85,9 @@ Result<Bytes> bytes_of_claims(Store& store, Id context) {
 // Returns the counters minus the claims by field, modulo 2^64, without fields that agree. Returns an empty map while
 // jobs change the counters.
 Result<Bytes> differences(Store& store, Id context) {
-  MJ_TRY(before, load_or_none(store, context, kKept));
+  MJ_TRY(before, load_or_none(store, context, kStoredBytesKey));
   MJ_TRY(should, bytes_of_claims(store, context));
-  MJ_TRY(counters, load_or_none(store, context, kKept));
+  MJ_TRY(counters, load_or_none(store, context, kStoredBytesKey));
   Bytes found;
   if (field_of(before, "changes") != field_of(counters, "changes")) return found;
   for (const auto& [name, value] : counters) {
@@ -99,20 +99,21 @@ Result<Bytes> differences(Store& store, Id context) {
   return found;
 }
 
-KeptTrouble trouble_of(const std::string& field, std::uint64_t difference) {
+StoredBytesProblem trouble_of(const std::string& field, std::uint64_t difference) {
   const bool is_over = difference <= std::numeric_limits<std::uint64_t>::max() / 2;
   const std::uint64_t bytes = is_over ? difference : ~difference + 1;
   const std::string of = field == kAll ? "all callers" : "caller " + field;
-  return {finding("kept-bytes", std::string(kKept) + ' ' + field,
-                  std::string(kKept) + " counts " + std::to_string(bytes) + " bytes too " + (is_over ? "many" : "few") +
-                      " for the jobs of " + of),
+  return {finding("kept-bytes", std::string(kStoredBytesKey) + ' ' + field,
+                  std::string(kStoredBytesKey) + " counts " + std::to_string(bytes) + " bytes too " +
+                      (is_over ? "many" : "few") + " for the jobs of " + of),
           field, is_over, bytes};
 }
 
 }  // namespace
 
-Result<std::vector<KeptTrouble>> look_at_kept_bytes(Store& store, Id context, const std::function<void()>& pause) {
-  std::vector<KeptTrouble> troubles;
+Result<std::vector<StoredBytesProblem>> find_stored_bytes_problems(Store& store, Id context,
+                                                                   const std::function<void()>& pause) {
+  std::vector<StoredBytesProblem> troubles;
   MJ_TRY(first, differences(store, context));
   if (first.empty()) return troubles;
   pause();
@@ -124,15 +125,16 @@ Result<std::vector<KeptTrouble>> look_at_kept_bytes(Store& store, Id context, co
   return troubles;
 }
 
-Result<void> mend_kept_bytes(Store& store, Id context, const KeptTrouble& trouble) {
-  for (int tries = 0; tries < kMendTries; ++tries) {
-    MJ_TRY(counters, load_or_none(store, context, kKept));
+Result<void> repair_stored_bytes(Store& store, Id context, const StoredBytesProblem& trouble) {
+  for (int tries = 0; tries < kRepairTries; ++tries) {
+    MJ_TRY(counters, load_or_none(store, context, kStoredBytesKey));
     const std::string before(field_of(counters, trouble.field));
     std::uint64_t now = number_of(counters, trouble.field);
     now = trouble.is_over ? now - std::min(now, trouble.difference) : now + trouble.difference;
-    if (counters.empty()) return store.save(context, kKept, {{trouble.field, std::to_string(now)}});
+    if (counters.empty()) return store.save(context, kStoredBytesKey, {{trouble.field, std::to_string(now)}});
     const std::string text = now == 0 ? "" : std::to_string(now);
-    auto changed = change_record_if(store, context, kKept, {{trouble.field, text}}, {{trouble.field, before}});
+    auto changed =
+        change_record_if(store, context, kStoredBytesKey, {{trouble.field, text}}, {{trouble.field, before}});
     if (changed) return {};
     const bool again = changed.error().code == Code::conflict || changed.error().code == Code::not_found;
     if (!again) return tl::unexpected<Error>(std::move(changed).error());

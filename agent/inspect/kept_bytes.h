@@ -13,7 +13,7 @@
 
 namespace mycojobs {
 
-struct KeptTrouble {
+struct StoredBytesProblem {
   Finding finding;
   std::string field;             // field of mj:kept: a caller, or "all"
   bool is_over = false;          // the counter is larger than the sum of the claims
@@ -22,8 +22,9 @@ struct KeptTrouble {
 // Returns the counters that differ from the claims by the same number of bytes in two reads, so that jobs that are
 // added or removed between the reads are not reported. Reports nothing while jobs change the counters. pause: waits
 // between the reads.
-Result<std::vector<KeptTrouble>> look_at_kept_bytes(Store&, Id context, const std::function<void()>& pause);
+Result<std::vector<StoredBytesProblem>> find_stored_bytes_problems(Store&, Id context,
+                                                                   const std::function<void()>& pause);
 // Corrects the counter by the difference, so that changes made since are preserved.
-Result<void> mend_kept_bytes(Store&, Id context, const KeptTrouble&);
+Result<void> repair_stored_bytes(Store&, Id context, const StoredBytesProblem&);
 
 }  // namespace mycojobs

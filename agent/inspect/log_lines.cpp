@@ -2,7 +2,7 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kLongestLine = 64U << 10;  // a longer line is split
+constexpr std::size_t kMaxLine = 64U << 10;  // a longer line is split
 }  // namespace
 
 void LogLines::end_line(Log& open, const Tell& tell) {
@@ -21,7 +21,7 @@ void LogLines::take(const Log& piece, const Tell& tell) {
       end_line(open, tell);
     } else {
       open.text += c;
-      if (open.text.size() >= kLongestLine) end_line(open, tell);
+      if (open.text.size() >= kMaxLine) end_line(open, tell);
     }
   }
 }

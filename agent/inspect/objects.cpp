@@ -9,14 +9,14 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxProblems = 1000;
-constexpr int kObjectLooks = 3;
+constexpr int kObjectChecks = 3;
 constexpr std::chrono::milliseconds kObjectPause{200};
 
 // Returns the problems that all reads have in common.
 Result<std::vector<ObjectsProblem>> lasting_problems(ObjectStore& objects, Id context) {
   MJ_TRY(first, objects.verify(context, kMaxProblems));
   std::vector<ObjectsProblem> lasting = std::move(first.problems);
-  for (int look = 1; look < kObjectLooks && !lasting.empty(); ++look) {
+  for (int look = 1; look < kObjectChecks && !lasting.empty(); ++look) {
     std::this_thread::sleep_for(kObjectPause);
     MJ_TRY(again, objects.verify(context, kMaxProblems));
     std::erase_if(lasting, [&](const ObjectsProblem& each) {
@@ -50,9 +50,10 @@ Result<std::vector<std::string>> rebuild_objects(ObjectStore& objects, Id contex
   if (dry_run) return lines;
   for (const ObjectKind& of : kinds) {
     // A key without a valid name was created by another client and is left unchanged.
-    auto begun = objects.reindex(context, of);
-    if (!begun && begun.error().code != Code::invalid) return tl::unexpected<Error>(std::move(begun).error());
-    for (bool more = begun.has_value(); more;) {
+    auto start_result = objects.reindex(context, of);
+    if (!start_result && start_result.error().code != Code::invalid)
+      return tl::unexpected<Error>(std::move(start_result).error());
+    for (bool more = start_result.has_value(); more;) {
       MJ_TRY(left, objects.index_more(context, of));
       more = left;
     }

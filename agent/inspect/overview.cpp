@@ -19,10 +19,10 @@ std::uint64_t share_of(const std::vector<std::uint64_t>& sorted, std::size_t per
 
 // There are few details. Details of other clients are unbounded, so they are counted together.
 void count(std::map<std::string, std::uint64_t>& by, std::string_view detail) {
-  constexpr std::size_t kMostWords = 50, kLongestWord = 60;
-  std::string word = to_utf8(std::string(detail.substr(0, kLongestWord)));
+  constexpr std::size_t kMaxWords = 50, kMaxWord = 60;
+  std::string word = to_utf8(std::string(detail.substr(0, kMaxWord)));
   if (word.empty()) word = "unknown";
-  if (by.size() >= kMostWords && !by.contains(word)) word = "others";
+  if (by.size() >= kMaxWords && !by.contains(word)) word = "others";
   ++by[word];
 }
 
@@ -48,12 +48,12 @@ Result<Overview> overview(Store& store, Id context) {
   Overview out;
   MJ_TRY(tally, store.tally(context, kOverviewSlotMs, kOverviewSlots));
   out.tally = std::move(tally);
-  MJ_TRY(kept, kept_usage(store, context));
+  MJ_TRY(kept, stored_usage(store, context));
   out.kept = kept;
   MJ_TRY(runners, store.runners(context));
   out.runners = std::move(runners);
-  JobsWanted wanted;
-  wanted.max_looks = kOverviewLooks;
+  JobFilter wanted;
+  wanted.max_scanned = kOverviewChecks;
   wanted.since_ms = out.tally.now_ms - std::min(out.tally.now_ms, kOverviewSlotMs * kOverviewSlots);
   MJ_TRY(page, store.jobs(context, wanted));
   out.looked_at = page.looked_at;
@@ -80,7 +80,7 @@ json to_json(const Overview& view) {
   }
   for (const RunnerInfo& info : view.runners) {
     runners.push_back({{"id", info.runner.id},
-                       {"state", word(presence(info))},
+                       {"state", to_string(presence(info))},
                        {"host", to_utf8(info.hold.host)},
                        {"claims", info.claims},
                        {"slots", info.runner.slots},

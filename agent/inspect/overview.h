@@ -16,16 +16,16 @@ namespace mycojobs {
 
 struct Overview {
   Tally tally;
-  KeptUsage kept;
+  StoredBytesUsage kept;
   std::vector<RunnerInfo> runners;
-  // Statistics of the jobs that changed last, at most kOverviewLooks jobs.
+  // Statistics of the jobs that changed last, at most kOverviewChecks jobs.
   std::uint64_t looked_at = 0, since_ms = 0;            // number of jobs, and earliest time of their changes
   std::uint64_t picked_up = 0, p50_ms = 0, p99_ms = 0;  // started jobs; percentiles of their time in a queue
   std::map<std::string, std::uint64_t> failures;        // by detail: "timeout"
   std::map<std::string, std::uint64_t> waits;           // by detail: "dependencies"
 };
 inline constexpr std::uint64_t kOverviewSlotMs = 10'000;
-inline constexpr std::uint32_t kOverviewSlots = 90, kOverviewLooks = 1000;
+inline constexpr std::uint32_t kOverviewSlots = 90, kOverviewChecks = 1000;
 
 Result<Overview> overview(Store&, Id context);
 nlohmann::json to_json(const Overview&);

@@ -19,6 +19,6 @@ struct RebuildReport {
 };
 
 // dry_run: reports and changes nothing. Errors: those of the store; repairs before an error remain.
-Result<RebuildReport> rebuild(Store&, Id context, bool dry_run, const Progress&);
+Result<RebuildReport> rebuild(Store&, Id context, bool dry_run, const ProgressCallback&);
 
 }  // namespace mycojobs

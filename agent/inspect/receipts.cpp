@@ -38,7 +38,7 @@ Result<std::string> key_of_signer(Store& store, Id context, const std::string& s
   for (const RunnerInfo& info : runners) {
     if (!signer.empty() && info.runner.pubkey == signer) return signer;
   }
-  return fail(Code::not_found, "no runner's record here has the key that signed it, " + shown(signer, 80) +
+  return fail(Code::not_found, "no runner's record here has the key that signed it, " + excerpt(signer, 80) +
                                    ": if you trust it, give --key, or make one: mycojobs runner create --pubkey");
 }
 
@@ -101,7 +101,7 @@ Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, con
   const std::string place = std::to_string(number_in(receipt, "context")) + ' ' + text_in(receipt, "job");
   checks.push_back(compare("job", place, ran_as.empty() ? std::to_string(context) + ' ' + job_key : ran_as));
   checks.push_back(compare("end", text_in(receipt, "status") + ' ' + text_in(receipt, "detail"),
-                           std::string(word(job.status)) + ' ' + job.detail));
+                           std::string(to_string(job.status)) + ' ' + job.detail));
   checks.push_back(compare("result", text_in(receipt, "result_sha256"), result_hash(job.result, job.result_json)));
   MJ_TRY(log, check_log(store, context, job_key, receipt, !ran_as.empty()));
   checks.push_back(std::move(log));

@@ -12,19 +12,19 @@
 
 namespace mycojobs {
 
-std::string_view word(Presence value) {
+std::string_view to_string(RunnerPresence value) {
   static constexpr std::string_view kWords[] = {"live", "silent", "left"};
   return kWords[static_cast<std::size_t>(value)];
 }
 
-Presence presence(const RunnerInfo& info) {
-  if (info.hold.instance.empty()) return Presence::left;
-  return info.held_ms > 0 ? Presence::live : Presence::silent;
+RunnerPresence presence(const RunnerInfo& info) {
+  if (info.hold.instance.empty()) return RunnerPresence::left;
+  return info.held_ms > 0 ? RunnerPresence::live : RunnerPresence::silent;
 }
 
 std::string pause_reason(const RunnerInfo& info) {
   const std::string& detail = info.runner.detail;
-  if (presence(info) != Presence::live || !detail.starts_with(kRunnerPaused)) return {};
+  if (presence(info) != RunnerPresence::live || !detail.starts_with(kRunnerPaused)) return {};
   return one_line(to_utf8(detail.substr(kRunnerPaused.size())));
 }
 
@@ -40,16 +40,16 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
   std::string text = std::to_string(runner.id);
   if (!info.hold.host.empty()) text += " on " + info.hold.host;
   switch (presence(info)) {
-    case Presence::live: {
+    case RunnerPresence::live: {
       const std::uint32_t busy = std::min(info.claims, runner.slots);
       const std::string ahead = info.claims > busy ? fmt::format(", {} claimed ahead", info.claims - busy) : "";
       const std::string pause = pause_reason(info);
       return text + fmt::format(" ({} of {} slots busy{}{})", busy, runner.slots, ahead,
                                 pause.empty() ? "" : "; it claims no jobs: " + pause);
     }
-    case Presence::silent:
+    case RunnerPresence::silent:
       return text + fmt::format(" (silent for {})", span_text(now_ms - std::min(runner.seen_ms, now_ms)));
-    case Presence::left:
+    case RunnerPresence::left:
       return text + " (has left)";
   }
   return text;
@@ -58,7 +58,7 @@ std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
 std::string served_by_live(const std::vector<RunnerInfo>& runners) {
   std::set<std::string> queues;
   for (const RunnerInfo& info : runners) {
-    if (presence(info) != Presence::live || !info.runner.local) continue;
+    if (presence(info) != RunnerPresence::live || !info.runner.local) continue;
     for (const std::string& type : info.runner.executors) queues.insert(queue_key(type));
   }
   return fmt::format("{}", fmt::join(queues, ", "));

@@ -12,9 +12,9 @@ namespace mycojobs {
 
 // live: holds its id. silent: its lease has expired without a sign-off (dead, stopped, or disconnected). left: has
 // signed off.
-enum class Presence { live, silent, left };
-std::string_view word(Presence);
-Presence presence(const RunnerInfo&);
+enum class RunnerPresence { live, silent, left };
+std::string_view to_string(RunnerPresence);
+RunnerPresence presence(const RunnerInfo&);
 // Returns why a live runner claims no jobs ("out of descriptors: ..."). Empty: the runner claims jobs.
 std::string pause_reason(const RunnerInfo&);
 

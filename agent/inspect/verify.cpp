@@ -24,7 +24,7 @@ constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 void take_in(JobHistory& history, const Fact& fact) {
   auto problem = fold(history.folded, fact);
-  if (!problem && fact.kind == word(FactKind::restored)) {
+  if (!problem && fact.kind == to_string(FactKind::restored)) {
     history.problem.reset();
     history.problems = 0;
   }
@@ -33,13 +33,13 @@ void take_in(JobHistory& history, const Fact& fact) {
   if (!history.problem) history.problem = std::move(problem);
 }
 
-void take_in(Census& census, std::uint32_t queue, const Fact& fact) {
-  ++census.facts;
+void take_in(KeyInventory& inventory, std::uint32_t queue, const Fact& fact) {
+  ++inventory.facts;
   if (!is_job_key(fact.job_key)) {
-    census.stray_facts.emplace_back(census.queues[queue].queue, fact.revision);
+    inventory.stray_facts.emplace_back(inventory.queues[queue].queue, fact.revision);
     return;
   }
-  JobHistory& history = census.jobs[fact.job_key];
+  JobHistory& history = inventory.jobs[fact.job_key];
   if (!history.has_facts()) history.queue = queue;
   if (history.queue != queue) {
     history.elsewhere = queue;
@@ -49,17 +49,17 @@ void take_in(Census& census, std::uint32_t queue, const Fact& fact) {
   if (!std::binary_search(read.begin(), read.end(), fact.revision)) take_in(history, fact);
 }
 
-Result<void> read_list(Store& store, Id context, std::uint32_t queue, Census& census) {
-  const std::string& name = census.queues[queue].queue;
-  if (!census.queues[queue].wrong_type.empty()) return {};
+Result<void> read_list(Store& store, Id context, std::uint32_t queue, KeyInventory& inventory) {
+  const std::string& name = inventory.queues[queue].queue;
+  if (!inventory.queues[queue].wrong_type.empty()) return {};
   for (std::uint64_t from = 0;; from += kPage) {
     MJ_TRY(entries, store.queue_entries(context, name, from, kPage));
     for (std::string& entry : entries) {
       if (!is_job_key(entry)) {
-        census.stray_entries.emplace_back(name, std::move(entry));
+        inventory.stray_entries.emplace_back(name, std::move(entry));
         continue;
       }
-      JobHistory& history = census.jobs[entry];
+      JobHistory& history = inventory.jobs[entry];
       if (history.entries == 0) history.entry_queue = queue;
       if (history.entry_queue == queue) {
         ++history.entries;
@@ -84,19 +84,22 @@ Result<std::map<std::uint64_t, Fact>> facts_at(Store& store, Id context, const s
 
 }  // namespace
 
-std::string Census::queue_name(std::uint32_t queue) const { return queue < queues.size() ? queues[queue].queue : ""; }
+std::string KeyInventory::queue_name(std::uint32_t queue) const {
+  return queue < queues.size() ? queues[queue].queue : "";
+}
 
-std::uint32_t Census::queue_index(const std::string& name) const {
+std::uint32_t KeyInventory::queue_index(const std::string& name) const {
   const auto found =
       std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& each) { return each.queue == name; });
   return found == queues.end() ? JobHistory::kNoQueue : static_cast<std::uint32_t>(found - queues.begin());
 }
 
-std::string Census::queue_of(const JobHistory& history, const JobPlaces& job) const {
+std::string KeyInventory::queue_of(const JobHistory& history, const JobStoreState& job) const {
   return history.queue == JobHistory::kNoQueue ? job.claim.queue : queue_name(history.queue);
 }
 
-JobSight Census::sight(const JobPlaces& places, const JobHistory& history, const Listing& listing, bool whole) const {
+JobInspection KeyInventory::inspection(const JobStoreState& places, const JobHistory& history,
+                                       const FactListDifference& listing, bool whole) const {
   const std::string queue = queue_of(history, places);
   const bool own = queue_name(history.entry_queue) == queue;
   const bool other = history.other_entries || (history.entries > 0 && !own);
@@ -104,7 +107,7 @@ JobSight Census::sight(const JobPlaces& places, const JobHistory& history, const
 }
 
 std::string own_prefix(std::string_view of) {
-  for (const OwnKey& key : own_keys()) {
+  for (const InternalKey& key : own_keys()) {
     if (key.type == "hash" && key.pattern.ends_with(of)) {
       return std::string(key.pattern.substr(0, key.pattern.size() - of.size()));
     }
@@ -112,75 +115,76 @@ std::string own_prefix(std::string_view of) {
   return {};
 }
 
-Result<void> read_on(Store& store, Id context, std::uint32_t queue, Census& census, const Progress& progress) {
+Result<void> read_more_entries(Store& store, Id context, std::uint32_t queue, KeyInventory& inventory,
+                               const ProgressCallback& progress) {
   std::uint64_t total = 0;
-  for (const QueueInfo& each : census.queues) total += each.facts;
-  std::uint64_t& read_to = census.read_to[queue];
+  for (const QueueInfo& each : inventory.queues) total += each.facts;
+  std::uint64_t& read_to = inventory.read_to[queue];
   while (true) {
-    MJ_TRY(facts, store.journal(context, census.queues[queue].queue, read_to, kPage));
-    for (const Fact& fact : facts) take_in(census, queue, fact);
+    MJ_TRY(facts, store.journal(context, inventory.queues[queue].queue, read_to, kPage));
+    for (const Fact& fact : facts) take_in(inventory, queue, fact);
     if (!facts.empty()) read_to = facts.back().revision;
-    if (progress) progress("journals", census.facts, std::max(total, census.facts));
+    if (progress) progress("journals", inventory.facts, std::max(total, inventory.facts));
     if (facts.size() < kPage) return {};
   }
 }
 
-Result<void> read_entries(Store& store, Id context, Census& census, const Progress& progress) {
-  census.stray_entries.clear();
-  for (auto& [job, history] : census.jobs) {
+Result<void> read_entries(Store& store, Id context, KeyInventory& inventory, const ProgressCallback& progress) {
+  inventory.stray_entries.clear();
+  for (auto& [job, history] : inventory.jobs) {
     history.entries = 0;
     history.entry_queue = JobHistory::kNoQueue;
     history.other_entries = false;
   }
-  for (std::uint32_t i = 0; i < census.queues.size(); ++i) {
-    if (progress) progress("queues", i, census.queues.size());
-    MJ_CHECK(read_list(store, context, i, census));
+  for (std::uint32_t i = 0; i < inventory.queues.size(); ++i) {
+    if (progress) progress("queues", i, inventory.queues.size());
+    MJ_CHECK(read_list(store, context, i, inventory));
   }
   return {};
 }
 
-Result<Census> take_census(Store& store, Id context, const Progress& progress) {
-  Census census;
+Result<KeyInventory> read_key_inventory(Store& store, Id context, const ProgressCallback& progress) {
+  KeyInventory inventory;
   MJ_TRY(began, store_now_ms(store, context));
-  census.began_ms = began;
+  inventory.began_ms = began;
   MJ_TRY(queues, store.queues(context));
-  census.queues = std::move(queues);
-  census.read_to.resize(census.queues.size());
-  for (std::uint32_t i = 0; i < census.queues.size(); ++i) {
-    MJ_CHECK(read_on(store, context, i, census, progress));
+  inventory.queues = std::move(queues);
+  inventory.read_to.resize(inventory.queues.size());
+  for (std::uint32_t i = 0; i < inventory.queues.size(); ++i) {
+    MJ_CHECK(read_more_entries(store, context, i, inventory, progress));
     // Facts that were retired at the end of the journal count as read.
-    census.read_to[i] = std::max(census.read_to[i], census.queues[i].journal_head);
+    inventory.read_to[i] = std::max(inventory.read_to[i], inventory.queues[i].journal_head);
   }
   const std::string claims = own_prefix("<job key>");
   for (const std::string& prefix : {std::string("job:"), claims + "job:"}) {
-    if (progress) progress("keys", census.jobs.size(), 0);
+    if (progress) progress("keys", inventory.jobs.size(), 0);
     MJ_TRY(keys, store.keys(context, prefix, kAll));
     for (const std::string& key : keys) {
       const std::string_view job = std::string_view(key).substr(prefix.size() - 4);
-      if (is_job_key(job)) census.jobs.try_emplace(std::string(job));
+      if (is_job_key(job)) inventory.jobs.try_emplace(std::string(job));
     }
   }
   MJ_TRY(leases, store.leases(context));
-  for (const Lease& lease : leases) census.jobs.try_emplace(lease.job_key);
-  MJ_CHECK(read_entries(store, context, census, progress));
-  return census;
+  for (const Lease& lease : leases) inventory.jobs.try_emplace(lease.job_key);
+  MJ_CHECK(read_entries(store, context, inventory, progress));
+  return inventory;
 }
 
-Result<Listing> catch_up(Store& store, Id context, const Census& census, const JobPlaces& places, bool again,
-                         JobHistory& history) {
+Result<FactListDifference> read_new_entries(Store& store, Id context, const KeyInventory& inventory,
+                                            const JobStoreState& places, bool again, JobHistory& history) {
   std::vector<std::uint64_t> listed = places.claim.revisions;
   std::sort(listed.begin(), listed.end());  // a client may have written them
   const auto read = [&](std::uint64_t revision) {
     const auto& revisions = history.folded.revisions;
     return std::binary_search(revisions.begin(), revisions.end(), revision);
   };
-  Listing listing;
+  FactListDifference listing;
   if (again) {
     // Missing facts were retired with their job; its key may now name a new job.
     std::vector<std::uint64_t> unlisted;
     std::set_difference(history.folded.revisions.begin(), history.folded.revisions.end(), listed.begin(), listed.end(),
                         std::back_inserter(unlisted));
-    MJ_TRY(facts, facts_at(store, context, census.queue_of(history, places), unlisted));
+    MJ_TRY(facts, facts_at(store, context, inventory.queue_of(history, places), unlisted));
     for (const std::uint64_t revision : unlisted) {
       const auto fact = facts.find(revision);
       if (fact != facts.end() && fact->second.job_key == places.job_key) continue;
@@ -191,8 +195,8 @@ Result<Listing> catch_up(Store& store, Id context, const Census& census, const J
       break;
     }
   }
-  if (!history.has_facts()) history.queue = census.queue_index(places.claim.queue);
-  const std::string queue = census.queue_of(history, places);
+  if (!history.has_facts()) history.queue = inventory.queue_index(places.claim.queue);
+  const std::string queue = inventory.queue_of(history, places);
   std::vector<std::uint64_t> unread;
   std::copy_if(listed.begin(), listed.end(), std::back_inserter(unread),
                [&](std::uint64_t each) { return !read(each); });
@@ -219,7 +223,7 @@ namespace {
 
 constexpr std::size_t kGroupBatch = 64;
 
-std::uint32_t limit_of(const JobPlaces& job) {
+std::uint32_t limit_of(const JobStoreState& job) {
   std::uint64_t limit = 0;
   if (!parse_u64(field_of(job.record, "concurrency_limit"), limit)) limit = 0;
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(limit, 1, UINT32_MAX));
@@ -227,16 +231,16 @@ std::uint32_t limit_of(const JobPlaces& job) {
 
 }  // namespace
 
-void JobGroups::note(const JobPlaces& job) {
+void JobGroups::note(const JobStoreState& job) {
   const bool ended = has_ended(job);
-  census_.jobs[job.job_key].ended = ended;
+  inventory_.jobs[job.job_key].ended = ended;
   if (ended) return;
   if (!job.waits_for.empty()) waits_[job.job_key] = job.waits_for;
   if (!job.claim.message.empty()) messages_[job.claim.message].push_back(job.job_key);
   note_slots(job, slots_);
 }
 
-void JobGroups::note_slots(const JobPlaces& job, SlotsByKey& slots) {
+void JobGroups::note_slots(const JobStoreState& job, SlotsByKey& slots) {
   const std::string key = slot_key(job);
   if (key.empty()) return;
   Slots& group = slots[key];
@@ -261,8 +265,8 @@ std::vector<std::string> JobGroups::wait_for_ended() const {
   std::vector<std::string> jobs;
   for (const auto& [job, deps] : waits_) {
     const bool wrong = std::any_of(deps.begin(), deps.end(), [&](const std::string& dep) {
-      const auto found = census_.jobs.find(dep);
-      return found != census_.jobs.end() && found->second.ended;
+      const auto found = inventory_.jobs.find(dep);
+      return found != inventory_.jobs.end() && found->second.ended;
     });
     if (wrong) jobs.push_back(job);
   }
@@ -270,40 +274,40 @@ std::vector<std::string> JobGroups::wait_for_ended() const {
 }
 
 Result<std::vector<Finding>> JobGroups::judge(const std::function<void()>& pause) {
-  MJ_TRY(all, judge_slots(pause));
-  MJ_TRY(messages, judge_messages(pause));
-  MJ_TRY(waits, judge_circles());
+  MJ_TRY(all, check_slots(pause));
+  MJ_TRY(messages, check_messages(pause));
+  MJ_TRY(waits, check_cycles());
   for (auto* more : {&messages, &waits}) std::move(more->begin(), more->end(), std::back_inserter(all));
   return std::move(all);
 }
 
-Result<std::vector<JobPlaces>> JobGroups::places_of(const std::vector<std::string>& jobs) {
-  return store_.places(context_, jobs, false);
+Result<std::vector<JobStoreState>> JobGroups::index_entries_of(const std::vector<std::string>& jobs) {
+  return store_.job_states(context_, jobs, false);
 }
 
-Result<std::vector<std::string>> JobGroups::newcomers() {
+Result<std::vector<std::string>> JobGroups::new_jobs() {
   MJ_TRY(keys, store_.keys(context_, "job:", std::numeric_limits<std::size_t>::max()));
-  std::erase_if(keys, [&](const std::string& key) { return !is_job_key(key) || census_.jobs.contains(key); });
+  std::erase_if(keys, [&](const std::string& key) { return !is_job_key(key) || inventory_.jobs.contains(key); });
   return std::move(keys);
 }
 
 // Counts the slots of these keys again.
 Result<JobGroups::SlotsByKey> JobGroups::count_slots(const SlotsByKey& of) {
-  MJ_TRY(jobs, newcomers());
+  MJ_TRY(jobs, new_jobs());
   for (const auto& [key, group] : of) jobs.insert(jobs.end(), group.members.begin(), group.members.end());
   SlotsByKey counted;
   for (std::size_t from = 0; from < jobs.size(); from += kGroupBatch) {
     const std::vector<std::string> some(
         jobs.begin() + static_cast<std::ptrdiff_t>(from),
         jobs.begin() + static_cast<std::ptrdiff_t>(std::min(from + kGroupBatch, jobs.size())));
-    MJ_TRY(places, places_of(some));
-    for (const JobPlaces& job : places) note_slots(job, counted);
+    MJ_TRY(places, index_entries_of(some));
+    for (const JobStoreState& job : places) note_slots(job, counted);
   }
   std::erase_if(counted, [&](const auto& each) { return !of.contains(each.first) || !each.second.wrong(); });
   return counted;
 }
 
-Result<std::vector<Finding>> JobGroups::judge_slots(const std::function<void()>& pause) {
+Result<std::vector<Finding>> JobGroups::check_slots(const std::function<void()>& pause) {
   std::vector<Finding> findings;
   SlotsByKey wrong = slots_;
   std::erase_if(wrong, [](const auto& each) { return !each.second.wrong(); });
@@ -320,17 +324,17 @@ Result<std::vector<Finding>> JobGroups::judge_slots(const std::function<void()>&
     });
     if (!unchanged) continue;
     findings.push_back(finding("held-free", key,
-                               counted(group.held.size(), "job is", "jobs are") + " held by the concurrency key " +
-                                   key + ", " + group.held.begin()->first + " for one; of its slots " +
-                                   std::to_string(group.taken) + " of " + std::to_string(group.limit) +
-                                   " are occupied: they are never released"));
+                               count_with_noun(group.held.size(), "job is", "jobs are") +
+                                   " held by the concurrency key " + key + ", " + group.held.begin()->first +
+                                   " for one; of its slots " + std::to_string(group.taken) + " of " +
+                                   std::to_string(group.limit) + " are occupied: they are never released"));
   }
   return findings;
 }
 
 Result<std::string> JobGroups::message_trouble(const std::string& message, const std::vector<std::string>& jobs) {
-  MJ_TRY(places, places_of(jobs));
-  const auto open = std::count_if(places.begin(), places.end(), [&](const JobPlaces& job) {
+  MJ_TRY(places, index_entries_of(jobs));
+  const auto open = std::count_if(places.begin(), places.end(), [&](const JobStoreState& job) {
     return job.claim.message == message && !has_ended(job);
   });
   auto mark = store_.load(context_, own_prefix("<message key>") + message);
@@ -342,7 +346,7 @@ Result<std::string> JobGroups::message_trouble(const std::string& message, const
          std::to_string(open);
 }
 
-Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void()>& pause) {
+Result<std::vector<Finding>> JobGroups::check_messages(const std::function<void()>& pause) {
   // Adds marks that count jobs although no job names the message. Messages that were accepted since the census are
   // skipped, since their jobs were not counted.
   const std::string prefix = own_prefix("<message key>");
@@ -358,7 +362,7 @@ Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void(
     std::uint64_t taken_ms = 0;
     parse_u64(field_of(*fields, "left"), left);
     parse_u64(field_of(*fields, "taken_ms"), taken_ms);
-    if (left > 0 && taken_ms < census_.began_ms) messages_[message];
+    if (left > 0 && taken_ms < inventory_.began_ms) messages_[message];
   }
   std::map<std::string, std::string> wrong;
   for (const auto& [message, jobs] : messages_) {
@@ -375,7 +379,7 @@ Result<std::vector<Finding>> JobGroups::judge_messages(const std::function<void(
 }
 
 // Returns each cycle once, starting with its first job by name.
-std::vector<std::vector<std::string>> JobGroups::circles() const {
+std::vector<std::vector<std::string>> JobGroups::find_cycles() const {
   enum class Visit { open, done };
   std::unordered_map<std::string, Visit> marks;
   std::set<std::vector<std::string>> found;
@@ -411,10 +415,10 @@ std::vector<std::vector<std::string>> JobGroups::circles() const {
   return {found.begin(), found.end()};
 }
 
-Result<std::vector<Finding>> JobGroups::judge_circles() {
+Result<std::vector<Finding>> JobGroups::check_cycles() {
   std::vector<Finding> findings;
-  for (const auto& circle : circles()) {
-    MJ_TRY(places, places_of(circle));
+  for (const auto& circle : find_cycles()) {
+    MJ_TRY(places, index_entries_of(circle));
     std::string text;
     bool closed = true;
     for (std::size_t i = 0; i < circle.size(); ++i) {
@@ -433,36 +437,36 @@ namespace {
 
 constexpr std::size_t kBatch = 64;          // jobs read in one step
 constexpr std::size_t kPositionsBatch = 8;  // same, if their queues are searched for them
-constexpr int kLooks = 6;
+constexpr int kChecks = 6;
 constexpr std::chrono::milliseconds kPause{200};
 
 // A held job needs a read of all jobs of its key, which JobGroups does.
-std::vector<Finding> findings_of(const JobSight& sight) {
+std::vector<Finding> findings_of(const JobInspection& sight) {
   std::vector<Finding> findings;
-  for (JobFinding& each : judge(sight).findings) {
+  for (JobFinding& each : check_invariants(sight).findings) {
     if (each.rule != "held-free") findings.push_back(std::move(each));
   }
   return findings;
 }
 
 // Returns whether a finding is about the list of a queue, so that a second read must search the list.
-bool is_about_entries(const Finding& finding, const JobPlaces& job) {
+bool is_about_entries(const Finding& finding, const JobStoreState& job) {
   static constexpr std::array<std::string_view, 3> kRulesOfEntries{"entry-second", "entry-stray", "bare-unqueued"};
-  if (finding.rule == "no-place") return job.claim.state == word(JobState::queued);
+  if (finding.rule == "no-place") return job.claim.state == to_string(JobState::queued);
   return std::find(kRulesOfEntries.begin(), kRulesOfEntries.end(), finding.rule) != kRulesOfEntries.end();
 }
-bool are_about_entries(const std::vector<Finding>& findings, const JobPlaces& job) {
+bool are_about_entries(const std::vector<Finding>& findings, const JobStoreState& job) {
   return std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return is_about_entries(f, job); });
 }
 
-class Verification {
+class ContextVerifier {
  public:
-  Verification(Store& store, Id context, const Progress& progress, Census census)
+  ContextVerifier(Store& store, Id context, const ProgressCallback& progress, KeyInventory inventory)
       : store_(store),
         context_(context),
         progress_(progress),
-        census_(std::move(census)),
-        groups_(store, context, census_) {}
+        inventory_(std::move(inventory)),
+        groups_(store, context, inventory_) {}
   Result<VerifyReport> run();
 
  private:
@@ -473,96 +477,96 @@ class Verification {
   };
   using Suspects = std::map<std::string, Suspect>;
 
-  void judge_strays();
+  void check_stray_entries();
   Result<void> scan();
   Result<void> scan_some(const std::vector<std::string>& jobs);
-  Result<void> look_again();
-  Result<void> look_at_some(const std::vector<std::string>& jobs, bool positions);
-  void compare(const JobPlaces& job, std::vector<Finding> now);
+  Result<void> check_again_ms();
+  Result<void> check_some(const std::vector<std::string>& jobs, bool positions);
+  void compare(const JobStoreState& job, std::vector<Finding> now);
   void report(std::string_view phase, std::uint64_t done, std::uint64_t total) const {
     if (progress_) progress_(phase, done, total);
   }
 
   Store& store_;
   const Id context_;
-  const Progress& progress_;
-  Census census_;
+  const ProgressCallback& progress_;
+  KeyInventory inventory_;
   JobGroups groups_;
   Suspects suspects_;
-  bool last_look_ = false;
+  bool last_check_ = false;
   VerifyReport report_;
 };
 
-Result<VerifyReport> Verification::run() {
-  judge_strays();
+Result<VerifyReport> ContextVerifier::run() {
+  check_stray_entries();
   MJ_CHECK(scan());
   for (const std::string& job : groups_.wait_for_ended()) suspects_[job].positions = true;
-  MJ_CHECK(look_again());
-  MJ_TRY(messages, look_at_messages(store_, context_));
-  for (const MessageTrouble& each : messages)
+  MJ_CHECK(check_again_ms());
+  MJ_TRY(messages, read_message_states(store_, context_));
+  for (const MessageProblem& each : messages)
     report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
-  MJ_TRY(keys, look_at_job_keys(store_, context_));
-  for (const JobKeyTrouble& each : keys) report_.findings.push_back(each.finding);
-  MJ_TRY(kept, look_at_kept_bytes(store_, context_, [] { std::this_thread::sleep_for(kPause); }));
-  for (const KeptTrouble& each : kept) report_.findings.push_back(each.finding);
+  MJ_TRY(keys, find_job_key_problems(store_, context_));
+  for (const JobKeyProblem& each : keys) report_.findings.push_back(each.finding);
+  MJ_TRY(kept, find_stored_bytes_problems(store_, context_, [] { std::this_thread::sleep_for(kPause); }));
+  for (const StoredBytesProblem& each : kept) report_.findings.push_back(each.finding);
   MJ_TRY(between, groups_.judge([] { std::this_thread::sleep_for(kPause); }));
   std::move(between.begin(), between.end(), std::back_inserter(report_.findings));
   std::stable_sort(report_.findings.begin(), report_.findings.end(),
                    [](const Finding& a, const Finding& b) { return a.subject < b.subject; });
-  report_.jobs = census_.jobs.size();
-  report_.facts = census_.facts;
-  report_.queues = census_.queues.size();
+  report_.jobs = inventory_.jobs.size();
+  report_.facts = inventory_.facts;
+  report_.queues = inventory_.queues.size();
   return std::move(report_);
 }
 
 // Entries and facts that name no job cannot change, so that one read is enough.
-void Verification::judge_strays() {
-  for (const QueueInfo& each : census_.queues) {
+void ContextVerifier::check_stray_entries() {
+  for (const QueueInfo& each : inventory_.queues) {
     if (each.wrong_type.empty()) continue;
     report_.findings.push_back(finding("queue-type", each.queue,
                                        each.queue + " is a " + each.wrong_type +
                                            " where a list belongs: another client wrote it; delete or rename it"));
   }
-  for (const auto& [queue, revision] : census_.stray_facts) {
+  for (const auto& [queue, revision] : inventory_.stray_facts) {
     report_.findings.push_back(finding(
         kFactField, queue,
         "the journal of " + queue + " holds a fact at revision " + std::to_string(revision) + " that names no job"));
   }
-  for (const auto& [queue, entry] : census_.stray_entries) {
+  for (const auto& [queue, entry] : inventory_.stray_entries) {
     report_.findings.push_back(finding(
         "entry-stray", queue, queue + " holds " + entry.substr(0, 80) + ", which names no job: a dead letter to be"));
   }
 }
 
-Result<void> Verification::scan() {
+Result<void> ContextVerifier::scan() {
   std::vector<std::string> some;
   std::uint64_t done = 0;
-  for (const auto& [job, history] : census_.jobs) {
+  for (const auto& [job, history] : inventory_.jobs) {
     some.push_back(job);
-    if (++done % kBatch != 0 && done != census_.jobs.size()) continue;
+    if (++done % kBatch != 0 && done != inventory_.jobs.size()) continue;
     MJ_CHECK(scan_some(some));
     some.clear();
-    report("jobs", done, census_.jobs.size());
+    report("jobs", done, inventory_.jobs.size());
   }
   return {};
 }
 
-Result<void> Verification::scan_some(const std::vector<std::string>& jobs) {
-  MJ_TRY(places, store_.places(context_, jobs, false));
-  for (const JobPlaces& job : places) {
-    JobHistory& history = census_.jobs.at(job.job_key);
-    MJ_TRY(listing, catch_up(store_, context_, census_, job, false, history));
-    const auto findings = findings_of(census_.sight(job, history, listing, false));
+Result<void> ContextVerifier::scan_some(const std::vector<std::string>& jobs) {
+  MJ_TRY(places, store_.job_states(context_, jobs, false));
+  for (const JobStoreState& job : places) {
+    JobHistory& history = inventory_.jobs.at(job.job_key);
+    MJ_TRY(listing, read_new_entries(store_, context_, inventory_, job, false, history));
+    const auto findings = findings_of(inventory_.inspection(job, history, listing, false));
     if (!findings.empty()) suspects_[job.job_key].positions = are_about_entries(findings, job);
     groups_.note(job);
   }
   return {};
 }
 
-Result<void> Verification::look_again() {
-  for (int round = 0; round < kLooks && !suspects_.empty(); ++round) {
+Result<void> ContextVerifier::check_again_ms() {
+  for (int round = 0; round < kChecks && !suspects_.empty(); ++round) {
     if (round > 0) std::this_thread::sleep_for(kPause);
-    last_look_ = round == kLooks - 1;
+    last_check_ = round == kChecks - 1;
     std::vector<std::string> jobs;
     bool entries = false;
     for (const auto& [job, suspect] : suspects_) {
@@ -570,7 +574,7 @@ Result<void> Verification::look_again() {
       entries = entries || suspect.positions;
     }
     // Each step reads the queue of a job; other queues that may contain the job are read completely.
-    if (entries) MJ_CHECK(read_entries(store_, context_, census_, progress_));
+    if (entries) MJ_CHECK(read_entries(store_, context_, inventory_, progress_));
     for (std::size_t from = 0; from < jobs.size();) {
       const bool positions = suspects_[jobs[from]].positions;  // each step reads jobs of the same kind
       std::vector<std::string> some;
@@ -578,19 +582,19 @@ Result<void> Verification::look_again() {
         if (suspects_[jobs[from]].positions != positions) break;
         some.push_back(jobs[from]);
       }
-      MJ_CHECK(look_at_some(some, positions));
+      MJ_CHECK(check_some(some, positions));
       report("checking again", from, jobs.size());
     }
   }
   return {};
 }
 
-Result<void> Verification::look_at_some(const std::vector<std::string>& jobs, bool positions) {
-  MJ_TRY(places, store_.places(context_, jobs, positions));
-  for (const JobPlaces& job : places) {
-    JobHistory& history = census_.jobs.at(job.job_key);
-    MJ_TRY(listing, catch_up(store_, context_, census_, job, true, history));
-    JobSight now = census_.sight(job, history, listing, positions);
+Result<void> ContextVerifier::check_some(const std::vector<std::string>& jobs, bool positions) {
+  MJ_TRY(places, store_.job_states(context_, jobs, positions));
+  for (const JobStoreState& job : places) {
+    JobHistory& history = inventory_.jobs.at(job.job_key);
+    MJ_TRY(listing, read_new_entries(store_, context_, inventory_, job, true, history));
+    JobInspection now = inventory_.inspection(job, history, listing, positions);
     if (!positions) now.in_queue.reset();
     compare(job, findings_of(now));
   }
@@ -599,7 +603,7 @@ Result<void> Verification::look_at_some(const std::vector<std::string>& jobs, bo
 
 // A finding of an earlier read is confirmed if the job has not changed since, unless the finding depends on the content
 // of a queue in an earlier read; the queue is searched first. A retired job has no revisions that show a change.
-void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
+void ContextVerifier::compare(const JobStoreState& job, std::vector<Finding> now) {
   Suspect& suspect = suspects_[job.job_key];
   if (now.empty()) {
     suspects_.erase(job.job_key);
@@ -607,7 +611,7 @@ void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
   }
   const bool unsearched = !suspect.positions && are_about_entries(now, job);
   const bool moved = suspect.revisions != job.claim.revisions;
-  if (suspect.seen.empty() || ((moved || unsearched) && !last_look_)) {
+  if (suspect.seen.empty() || ((moved || unsearched) && !last_check_)) {
     suspect = {suspect.positions || unsearched, std::move(now), job.claim.revisions};
     return;
   }
@@ -621,22 +625,22 @@ void Verification::compare(const JobPlaces& job, std::vector<Finding> now) {
 
 }  // namespace
 
-Result<std::vector<MessageTrouble>> look_at_messages(Store& store, Id context) {
+Result<std::vector<MessageProblem>> read_message_states(Store& store, Id context) {
   const std::string prefix = own_prefix("<message key>");
   MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
   for (std::string& key : keys) key.erase(0, prefix.size());
-  MJ_TRY(places, store.message_places(context, keys));
-  std::vector<MessageTrouble> out;
-  for (MessagePlaces& each : places) {
-    auto findings = judge(each);
+  MJ_TRY(places, store.message_states(context, keys));
+  std::vector<MessageProblem> out;
+  for (MessageStoreState& each : places) {
+    auto findings = check_invariants(each);
     if (!findings.empty()) out.push_back({std::move(each), std::move(findings)});
   }
   return out;
 }
 
-Result<VerifyReport> verify(Store& store, Id context, const Progress& progress) {
-  MJ_TRY(census, take_census(store, context, progress));
-  return Verification(store, context, progress, std::move(census)).run();
+Result<VerifyReport> verify(Store& store, Id context, const ProgressCallback& progress) {
+  MJ_TRY(inventory, read_key_inventory(store, context, progress));
+  return ContextVerifier(store, context, progress, std::move(inventory)).run();
 }
 
 }  // namespace mycojobs

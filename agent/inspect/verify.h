@@ -24,10 +24,10 @@
 namespace mycojobs {
 
 // The jobs of a context and their histories from the journals. verify and rebuild share this reading. The store may
-// change during the read; catch_up() reads the changes.
-using Progress = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
+// change during the read; read_new_entries() reads the changes.
+using ProgressCallback = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
 
-struct Census {
+struct KeyInventory {
   std::vector<QueueInfo> queues;
   std::unordered_map<std::string, JobHistory> jobs;
   std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names no job
@@ -36,21 +36,23 @@ struct Census {
   std::uint64_t facts = 0;
   std::uint64_t began_ms = 0;  // time of the store
 
-  std::string queue_name(std::uint32_t queue) const;                // "" for kNoQueue
-  std::uint32_t queue_index(const std::string& name) const;         // kNoQueue if the queue was not listed
-  std::string queue_of(const JobHistory&, const JobPlaces&) const;  // queue with the facts of the job in its journal
+  std::string queue_name(std::uint32_t queue) const;         // "" for kNoQueue
+  std::uint32_t queue_index(const std::string& name) const;  // kNoQueue if the queue was not listed
+  std::string queue_of(const JobHistory&,
+                       const JobStoreState&) const;  // queue with the facts of the job in its journal
   // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
-  JobSight sight(const JobPlaces&, const JobHistory&, const Listing&, bool whole) const;
+  JobInspection inspection(const JobStoreState&, const JobHistory&, const FactListDifference&, bool whole) const;
 };
-Result<Census> take_census(Store&, Id context, const Progress&);
+Result<KeyInventory> read_key_inventory(Store&, Id context, const ProgressCallback&);
 // Reads the facts that were added to the journal of a queue since.
-Result<void> read_on(Store&, Id context, std::uint32_t queue, Census&, const Progress&);
+Result<void> read_more_entries(Store&, Id context, std::uint32_t queue, KeyInventory&, const ProgressCallback&);
 // Reads the lists of the queues again.
-Result<void> read_entries(Store&, Id context, Census&, const Progress&);
+Result<void> read_entries(Store&, Id context, KeyInventory&, const ProgressCallback&);
 
 // Adds the facts that the claim lists and that were written since to the history, so that it matches `places` exactly.
 // again: also checks whether unlisted facts still exist; retired facts are removed from the history.
-Result<Listing> catch_up(Store&, Id context, const Census&, const JobPlaces& places, bool again, JobHistory&);
+Result<FactListDifference> read_new_entries(Store&, Id context, const KeyInventory&, const JobStoreState& places,
+                                            bool again, JobHistory&);
 
 // Returns the key prefix of data about a job or a message: "<job key>" (its claim), "<message key>".
 std::string own_prefix(std::string_view of);
@@ -59,9 +61,10 @@ std::string own_prefix(std::string_view of);
 // one message. Each group is counted over all jobs, and a mismatch is counted again.
 class JobGroups {
  public:
-  JobGroups(Store& store, Id context, Census& census) : store_(store), context_(context), census_(census) {}
+  JobGroups(Store& store, Id context, KeyInventory& inventory)
+      : store_(store), context_(context), inventory_(inventory) {}
 
-  void note(const JobPlaces&);
+  void note(const JobStoreState&);
   std::vector<std::string> wait_for_ended() const;  // jobs that seem to wait for an ended job
   // `pause` waits between two reads.
   Result<std::vector<Finding>> judge(const std::function<void()>& pause);
@@ -80,31 +83,31 @@ class JobGroups {
   };
   using SlotsByKey = std::map<std::string, Slots>;
 
-  static void note_slots(const JobPlaces&, SlotsByKey&);
+  static void note_slots(const JobStoreState&, SlotsByKey&);
   Result<SlotsByKey> count_slots(const SlotsByKey& of);
-  Result<std::vector<std::string>> newcomers();
-  Result<std::vector<Finding>> judge_slots(const std::function<void()>& pause);
-  Result<std::vector<Finding>> judge_messages(const std::function<void()>& pause);
+  Result<std::vector<std::string>> new_jobs();
+  Result<std::vector<Finding>> check_slots(const std::function<void()>& pause);
+  Result<std::vector<Finding>> check_messages(const std::function<void()>& pause);
   // Returns "" if the mark of the message agrees with its jobs.
   Result<std::string> message_trouble(const std::string& message, const std::vector<std::string>& jobs);
-  std::vector<std::vector<std::string>> circles() const;
-  Result<std::vector<Finding>> judge_circles();
-  Result<std::vector<JobPlaces>> places_of(const std::vector<std::string>& jobs);
+  std::vector<std::vector<std::string>> find_cycles() const;
+  Result<std::vector<Finding>> check_cycles();
+  Result<std::vector<JobStoreState>> index_entries_of(const std::vector<std::string>& jobs);
 
   Store& store_;
   const Id context_;
-  Census& census_;
+  KeyInventory& inventory_;
   std::unordered_map<std::string, std::vector<std::string>> waits_;
   SlotsByKey slots_;
   std::map<std::string, std::vector<std::string>> messages_;  // by message: its jobs that have not ended
 };
 
 // A message that is not at the place stored in its mark; read in one step.
-struct MessageTrouble {
-  MessagePlaces places;
+struct MessageProblem {
+  MessageStoreState places;
   std::vector<MessageFinding> findings;
 };
-Result<std::vector<MessageTrouble>> look_at_messages(Store&, Id context);
+Result<std::vector<MessageProblem>> read_message_states(Store&, Id context);
 
 struct VerifyReport {
   std::vector<Finding> findings;  // sorted by subject; the cause is first within a subject
@@ -112,6 +115,6 @@ struct VerifyReport {
 };
 
 // Errors: those of the store. Uses about 300 bytes of memory for each job and 8 for each fact.
-Result<VerifyReport> verify(Store&, Id context, const Progress&);
+Result<VerifyReport> verify(Store&, Id context, const ProgressCallback&);
 
 }  // namespace mycojobs

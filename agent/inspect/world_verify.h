@@ -13,9 +13,9 @@
 
 namespace mycojobs {
 
-Result<std::vector<Finding>> verify_worlds(WorkflowStore&, Store&, Id context);
+Result<std::vector<Finding>> verify_deployments(WorkflowStore&, Store&, Id context);
 // Repairs the data that can be derived from the journals and returns one line for each difference. dry_run: only
 // reports.
-Result<std::vector<std::string>> rebuild_worlds(WorkflowStore&, Store&, Id context, bool dry_run);
+Result<std::vector<std::string>> rebuild_deployments(WorkflowStore&, Store&, Id context, bool dry_run);
 
 }  // namespace mycojobs

@@ -133,7 +133,9 @@ const std::array<MetricRow, kMetrics> kRows{{
 
 }  // namespace
 
-std::string_view word(MetricKind kind) { return kind == counter ? "counter" : kind == gauge ? "gauge" : "histogram"; }
+std::string_view to_string(MetricKind kind) {
+  return kind == counter ? "counter" : kind == gauge ? "gauge" : "histogram";
+}
 
 std::span<const MetricRow> metric_rows() { return kRows; }
 

@@ -72,7 +72,7 @@ enum class Metric : std::size_t {
 inline constexpr std::size_t kMetrics = static_cast<std::size_t>(Metric::http_refused) + 1;
 
 enum class MetricKind { counter, gauge, histogram };
-std::string_view word(MetricKind);
+std::string_view to_string(MetricKind);
 
 struct MetricRow {
   Metric metric;

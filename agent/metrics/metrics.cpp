@@ -23,11 +23,11 @@ namespace mycojobs {
 namespace {
 
 constexpr char kBetween = '\x1f';
-constexpr std::size_t kMostLabel = 64;  // bytes of a value
+constexpr std::size_t kMaxLabel = 64;  // bytes of a value
 constexpr const char* kOther = "other";
 
 std::string printable(std::string_view text) {
-  std::string out(text.substr(0, kMostLabel));
+  std::string out(text.substr(0, kMaxLabel));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return out;
@@ -81,7 +81,7 @@ class Prometheus final : public Metrics {
   Prometheus() {
     for (const MetricRow& row : metric_rows()) {
       Row& made = rows_[static_cast<std::size_t>(row.metric)];
-      made.labels = words_of(row.labels);
+      made.labels = split_words(row.labels);
       const std::string name(row.name), help(row.help);
       switch (row.kind) {
         case MetricKind::counter:
@@ -161,7 +161,7 @@ class Prometheus final : public Metrics {
   static bool use_new(Row& row, Table<Series>& table, Metric metric, std::string_view key, Labels labels,
                       const Use& use) {
     const std::unique_lock lock(row.mutex);
-    const bool room = table.series.size() < kMostSeries;
+    const bool room = table.series.size() < kMaxSeries;
     prometheus::Labels named;
     std::size_t i = 0;
     for (const Label& label : labels) named.emplace(row.labels[i++], room ? printable(label.text()) : kOther);
@@ -187,7 +187,7 @@ class Prometheus final : public Metrics {
 
 class NoMetrics final : public Metrics {
  public:
-  bool wanted() const override { return false; }
+  bool is_enabled() const override { return false; }
   void add(Metric /*metric*/, Labels /*labels*/, double /*by*/) override {}
   void set(Metric /*metric*/, Labels /*labels*/, double /*to*/) override {}
   void observe(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}

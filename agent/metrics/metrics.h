@@ -3,7 +3,7 @@
 //
 // Names, labels and texts are in metric_table.h. Label values come from fixed sets, never from text of users, ids of
 // jobs or keys; there are few context ids. To limit the cost of a mistake or a malicious store, values are cut to
-// printable ASCII, and a metric with kMostSeries series counts new values under the label `other`.
+// printable ASCII, and a metric with kMaxSeries series counts new values under the label `other`.
 //
 // A call costs one lookup by the label texts and one atomic addition, about 100 ns (bench/metrics.cpp).
 #pragma once
@@ -37,11 +37,11 @@ class Label {
 
 class Metrics {
  public:
-  static constexpr std::size_t kMostSeries = 1000;  // limit for one metric
-  using Labels = std::initializer_list<Label>;      // same number and order as in the row
+  static constexpr std::size_t kMaxSeries = 1000;  // limit for one metric
+  using Labels = std::initializer_list<Label>;     // same number and order as in the row
 
   virtual ~Metrics() = default;
-  virtual bool wanted() const { return true; }          // the text may be requested
+  virtual bool is_enabled() const { return true; }      // the text may be requested
   virtual void add(Metric, Labels, double by = 1) = 0;  // counter
   virtual void set(Metric, Labels, double to) = 0;      // gauge
   virtual void observe(Metric, Labels, double value) = 0;

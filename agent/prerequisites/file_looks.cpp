@@ -17,11 +17,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kFilesAtOnce = 16;
+constexpr std::size_t kMaxFilesBatch = 16;
 
 }  // namespace
 
-struct FileLooks::Answers {
+struct FileChecks::Answers {
   std::mutex mutex;
   std::vector<std::pair<std::string, bool>> seen;
   Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
@@ -35,18 +35,18 @@ struct FileLooks::Answers {
   }
 };
 
-FileLooks::FileLooks(const Clock& clock) : clock_(clock), answers_(std::make_shared<Answers>()), seen_(clock) {}
+FileChecks::FileChecks(const Clock& clock) : clock_(clock), answers_(std::make_shared<Answers>()), seen_(clock) {}
 
-int FileLooks::event_fd() const { return answers_->event.get(); }
+int FileChecks::event_fd() const { return answers_->event.get(); }
 
-bool FileLooks::hangs(std::uint64_t since_boot_ms) const { return clock_.boot_ms() - since_boot_ms >= kLookMs; }
+bool FileChecks::hangs(std::uint64_t since_boot_ms) const { return clock_.boot_ms() - since_boot_ms >= kCheckMs; }
 
-std::optional<bool> FileLooks::ask(const std::string& path) {
+std::optional<bool> FileChecks::ask(const std::string& path) {
   if (const auto seen = seen_.find(path)) return seen;
   const auto under_way = under_way_.find(path);
   if (under_way != under_way_.end()) return hangs(under_way->second) ? std::optional(false) : std::nullopt;
   const auto is_hanging = [this](const auto& each) { return hangs(each.second); };
-  if (under_way_.size() >= kFilesAtOnce)
+  if (under_way_.size() >= kMaxFilesBatch)
     return std::all_of(under_way_.begin(), under_way_.end(), is_hanging) ? std::optional(false) : std::nullopt;
   auto thread = start_thread([answers = answers_, path] { answers->look(path); }, "mj-file");
   if (!thread) {
@@ -58,7 +58,7 @@ std::optional<bool> FileLooks::ask(const std::string& path) {
   return std::nullopt;
 }
 
-bool FileLooks::take_seen() {
+bool FileChecks::take_results() {
   eventfd_t count = 0;
   ::eventfd_read(event_fd(), &count);
   const std::lock_guard lock(answers_->mutex);

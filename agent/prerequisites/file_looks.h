@@ -13,14 +13,14 @@
 
 namespace mycojobs {
 
-class FileLooks {
+class FileChecks {
  public:
-  explicit FileLooks(const Clock&);
+  explicit FileChecks(const Clock&);
   // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call. After
   // three seconds without a result the file counts as missing.
   std::optional<bool> ask(const std::string& path);
   int event_fd() const;  // readable after a check has completed
-  bool take_seen();      // true: a check has completed, call ask() again
+  bool take_results();   // true: a check has completed, call ask() again
 
  private:
   struct Answers;  // results of the threads, which outlive this object if a disk hangs
@@ -29,7 +29,7 @@ class FileLooks {
   const Clock& clock_;
   std::shared_ptr<Answers> answers_;
   std::map<std::string, std::uint64_t> under_way_;  // with start times
-  SeenLately seen_;
+  CheckResultCache seen_;
 };
 
 }  // namespace mycojobs

@@ -21,42 +21,43 @@ namespace mycojobs {
 
 namespace {
 
-constexpr std::size_t kProbesAtOnce = 64;
+constexpr std::size_t kMaxProbesBatch = 64;
 
 std::size_t refuse_body(char*, std::size_t, std::size_t, void*) { return 0; }
 
 }  // namespace
 
-struct Probes::Look {
-  Look(const Curl& loaded, Condition c) : curl(loaded), condition(std::move(c)), easy(curl.easy_init()) {}
-  ~Look() { curl.easy_cleanup(easy); }
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
+struct NetworkProbes::Probe {
+  Probe(const Curl& loaded, Condition c) : curl(loaded), condition(std::move(c)), easy(curl.easy_init()) {}
+  ~Probe() { curl.easy_cleanup(easy); }
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
 
   const Curl& curl;
   Condition condition;
   CURL* easy;
 };
 
-Probes::Probes(const Clock& clock, const Curl& curl, void* multi) : curl_(curl), multi_(multi), seen_(clock) {}
+NetworkProbes::NetworkProbes(const Clock& clock, const Curl& curl, void* multi)
+    : curl_(curl), multi_(multi), seen_(clock) {}
 
-Result<std::unique_ptr<Probes>> Probes::open(const Clock& clock) {
+Result<std::unique_ptr<NetworkProbes>> NetworkProbes::open(const Clock& clock) {
   MJ_TRY(curl, load_curl());
   CURLM* const multi = curl->multi_init();
   if (multi == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
-  return std::unique_ptr<Probes>(new Probes(clock, *curl, multi));
+  return std::unique_ptr<NetworkProbes>(new NetworkProbes(clock, *curl, multi));
 }
 
-Probes::~Probes() {
+NetworkProbes::~NetworkProbes() {
   for (auto& [text, look] : under_way_) curl_.multi_remove_handle(multi_, look->easy);
   under_way_.clear();
   curl_.multi_cleanup(multi_);
 }
 
-std::optional<bool> Probes::ask(const Condition& condition) {
+std::optional<bool> NetworkProbes::ask(const Condition& condition) {
   if (const auto seen = seen_.find(condition.text)) return seen;
-  if (under_way_.contains(condition.text) || under_way_.size() >= kProbesAtOnce) return std::nullopt;
-  auto look = std::make_unique<Look>(curl_, condition);
+  if (under_way_.contains(condition.text) || under_way_.size() >= kMaxProbesBatch) return std::nullopt;
+  auto look = std::make_unique<Probe>(curl_, condition);
   CURL* easy = look->easy;
   if (easy == nullptr) return std::nullopt;
   const bool http = condition.kind == Condition::Kind::http;
@@ -70,7 +71,7 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   set = set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // does not wait for a resolver that hangs
-  set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kLookMs)) == CURLE_OK;
+  set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kCheckMs)) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
   set = set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   if (!set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
@@ -81,7 +82,7 @@ std::optional<bool> Probes::ask(const Condition& condition) {
   return std::nullopt;
 }
 
-bool Probes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
+bool NetworkProbes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
   int running = 0;
   curl_.multi_perform(multi_, &running);
   if (take_finished()) return true;
@@ -92,7 +93,7 @@ bool Probes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms) {
   return take_finished();
 }
 
-bool Probes::take_finished() {
+bool NetworkProbes::take_finished() {
   seen_.drop_old();
   bool any = false;
   int left = 0;
@@ -118,26 +119,27 @@ bool Probes::take_finished() {
 
 namespace {
 
-constexpr std::uint32_t kEveryMs = 250;       // interval between queries for due jobs
-constexpr std::uint32_t kAtOnce = 64;         // jobs
-constexpr std::size_t kMostConditions = 100;  // of a job, since other jobs wait during the check
+constexpr std::uint32_t kEveryMs = 250;      // interval between queries for due jobs
+constexpr std::uint32_t kAtOnce = 64;        // jobs
+constexpr std::size_t kMaxConditions = 100;  // of a job, since other jobs wait during the check
 // Interval between two checks of a job; longer while more jobs wait than can be checked.
 constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
 
 }  // namespace
 
-PrerequisiteLook::PrerequisiteLook(PrerequisiteStores store, const Clock& clock, LookSettings settings)
+PrerequisiteEvaluator::PrerequisiteEvaluator(PrerequisiteStores store, const Clock& clock,
+                                             PrerequisiteCheckSettings settings)
     : store_(store), clock_(clock), settings_(std::move(settings)), files_(clock) {}
 
-void PrerequisiteLook::wait(int wake_fd, std::uint32_t timeout_ms,
-                            const std::function<void(Id, const Error&)>& failed) {
-  if (!wait_for_looks(wake_fd, timeout_ms)) return;
+void PrerequisiteEvaluator::wait(int wake_fd, std::uint32_t timeout_ms,
+                                 const std::function<void(Id, const Error&)>& failed) {
+  if (!wait_for_checks(wake_fd, timeout_ms)) return;
   for (auto& [key, job] : std::exchange(open_, {})) {
-    if (auto done = judge(key.first, std::move(job)); !done) failed(key.first, done.error());
+    if (auto done = evaluate(key.first, std::move(job)); !done) failed(key.first, done.error());
   }
 }
 
-bool PrerequisiteLook::wait_for_looks(int wake_fd, std::uint32_t timeout_ms) {
+bool PrerequisiteEvaluator::wait_for_checks(int wake_fd, std::uint32_t timeout_ms) {
   const int events[] = {wake_fd, files_.event_fd()};
   bool seen = false;
   if (probes_) {
@@ -146,18 +148,18 @@ bool PrerequisiteLook::wait_for_looks(int wake_fd, std::uint32_t timeout_ms) {
     pollfd waiting[] = {{events[0], POLLIN, 0}, {events[1], POLLIN, 0}};
     ::poll(waiting, 2, static_cast<int>(timeout_ms));
   }
-  return files_.take_seen() || seen;
+  return files_.take_results() || seen;
 }
 
-Result<std::uint32_t> PrerequisiteLook::look(Id context) {
+Result<std::uint32_t> PrerequisiteEvaluator::look(Id context) {
   std::uint32_t& again_ms = again_ms_[context];
   again_ms = std::clamp(again_ms, kAgainLeastMs, kAgainMostMs);
-  MJ_TRY(jobs, store_.as<PrerequisiteStore>().prerequisites_due(context, kAtOnce, again_ms, settings_.looker));
+  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kAtOnce, again_ms, settings_.looker));
   const bool full = jobs.size() >= kAtOnce;
   again_ms = full ? again_ms * 2 : again_ms / 2;
   Result<void> done;
   for (AwaitedPrerequisites& job : jobs) {
-    auto one = judge(context, std::move(job));
+    auto one = evaluate(context, std::move(job));
     if (!one && one.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(one).error());
     if (!one) done = std::move(one);  // error of this job, which the store returns again later
   }
@@ -165,10 +167,10 @@ Result<std::uint32_t> PrerequisiteLook::look(Id context) {
   return full ? 0 : kEveryMs;
 }
 
-Result<std::vector<Condition>> PrerequisiteLook::read_conditions(const std::vector<std::string>& texts) const {
-  if (texts.size() > kMostConditions) {
+Result<std::vector<Condition>> PrerequisiteEvaluator::read_conditions(const std::vector<std::string>& texts) const {
+  if (texts.size() > kMaxConditions) {
     return fail(Code::invalid, "prerequisites: " + std::to_string(texts.size()) + " are more than the " +
-                                   std::to_string(kMostConditions) + " that are read");
+                                   std::to_string(kMaxConditions) + " that are read");
   }
   std::vector<Condition> conditions;
   for (const std::string& text : texts) {
@@ -178,32 +180,32 @@ Result<std::vector<Condition>> PrerequisiteLook::read_conditions(const std::vect
   return conditions;
 }
 
-Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
+Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites job) {
   auto conditions = read_conditions(job.conditions);
   if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may check it
   if (!conditions) {
     log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
-    return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, conditions.error().message);
+    return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, conditions.error().message);
   }
   bool later = false;
   const Condition* unmet = nullptr;  // first unmet condition that may never be met
   bool all = true;
   for (const Condition& condition : *conditions) {
     std::string never;
-    MJ_TRY(seen, see(context, job, condition, never));
+    MJ_TRY(seen, check_condition(context, job, condition, never));
     if (!never.empty())
-      return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key,
-                                                                  "prerequisite \"" + condition.text + "\": " + never);
-    later = later || seen == Seen::later;
-    all = all && seen == Seen::yes;
+      return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key,
+                                                                   "prerequisite \"" + condition.text + "\": " + never);
+    later = later || seen == CheckState::later;
+    all = all && seen == CheckState::yes;
     // The time of wait: and at: is certain to pass.
     const bool certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
-    if (seen == Seen::no && !certain && unmet == nullptr) unmet = &condition;
+    if (seen == CheckState::no && !certain && unmet == nullptr) unmet = &condition;
   }
-  if (all) return store_.as<PrerequisiteStore>().prerequisites_settled(context, job.job_key, "");
+  if (all) return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, "");
   const std::uint64_t limit = settings_.timeout_ms;
   if (unmet != nullptr && limit > 0 && job.waited_ms > limit) {
-    return store_.as<PrerequisiteStore>().prerequisites_settled(
+    return store_.as<PrerequisiteStore>().complete_prerequisites(
         context, job.job_key,
         "prerequisite \"" + unmet->text + "\" was not met within " + std::to_string(limit / 1000) +
             " s (prerequisites.timeout)");
@@ -215,13 +217,15 @@ Result<void> PrerequisiteLook::judge(Id context, AwaitedPrerequisites job) {
   return {};
 }
 
-PrerequisiteLook::Seen PrerequisiteLook::seen_or_later(std::optional<bool> answer) {
-  return !answer ? Seen::later : *answer ? Seen::yes : Seen::no;
+PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::cached_or_pending(std::optional<bool> answer) {
+  return !answer ? CheckState::later : *answer ? CheckState::yes : CheckState::no;
 }
 
-Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPrerequisites& job,
-                                                     const Condition& condition, std::string& never) {
-  const auto seen = [](bool yes) { return yes ? Seen::yes : Seen::no; };
+Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition(Id context,
+                                                                                 const AwaitedPrerequisites& job,
+                                                                                 const Condition& condition,
+                                                                                 std::string& never) {
+  const auto seen = [](bool yes) { return yes ? CheckState::yes : CheckState::no; };
   switch (condition.kind) {
     case Condition::Kind::wait:
       return seen(job.waited_ms >= condition.time_ms);
@@ -230,18 +234,18 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see(Id context, const AwaitedPr
       return seen(now >= condition.time_ms);
     }
     case Condition::Kind::redis:
-      return see_key(context, caller_of_job(job.job_key), condition.target);
+      return check_key(context, caller_of_job(job.job_key), condition.target);
     case Condition::Kind::file:
-      return seen_or_later(files_.ask(condition.target));
+      return cached_or_pending(files_.ask(condition.target));
     case Condition::Kind::tcp:
     case Condition::Kind::http:
-      return see_network(condition);
+      return check_network(condition);
     case Condition::Kind::approval:
-      return Seen::no;  // the store removes a granted approval from the conditions
+      return CheckState::no;  // the store removes a granted approval from the conditions
     case Condition::Kind::flow:
-      return see_flow(context, caller_of_job(job.job_key), condition, never);
+      return check_flow(context, caller_of_job(job.job_key), condition, never);
   }
-  return Seen::no;
+  return CheckState::no;
 }
 
 namespace {
@@ -268,40 +272,42 @@ const KeyKind* kind_of(std::string_view key) {
   return found == std::end(kRecordKeys) ? nullptr : found;
 }
 
-bool may_read_record(const Place& place, Id caller, Id maker) {
-  return maker == caller || !refused(caller, Action::read, place, {.maker = maker});
+bool may_read_record(const AclContext& place, Id caller, Id maker) {
+  return maker == caller || !find_refusal(caller, Action::read, place, {.maker = maker});
 }
 
 }  // namespace
 
-Result<Place> PrerequisiteLook::place_of(Id context) {
-  return read_place(store_.as<RecordStore>(), context, WayIn::message);
+Result<AclContext> PrerequisiteEvaluator::place_of(Id context) {
+  return read_acl_context(store_.as<RecordStore>(), context, EntryPoint::message);
 }
 
 // A record that the caller of the job has no right to read counts as missing. The lists of the context are read before
 // the record, so that both cases make the same calls and fail in the same way.
-Result<PrerequisiteLook::Seen> PrerequisiteLook::see_key(Id context, Id caller, const std::string& key) {
+Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_key(Id context, Id caller,
+                                                                           const std::string& key) {
   static constexpr std::string_view kAsked[] = {"caller_id"};  // limits the size of the read
   const KeyKind* kind = kind_of(key);
-  std::optional<Place> place;
+  std::optional<AclContext> place;
   if (kind != nullptr) {
     MJ_TRY(read, place_of(context));
     place = std::move(read);
   }
   auto loaded = store_.as<RecordStore>().load_fields(context, key, kAsked);
-  if (!loaded && loaded.error().code == Code::not_found) return Seen::no;
+  if (!loaded && loaded.error().code == Code::not_found) return CheckState::no;
   const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
   if (!is_there) return tl::unexpected<Error>(std::move(loaded).error());
-  if (kind == nullptr) return Seen::yes;
+  if (kind == nullptr) return CheckState::yes;
   Id maker = 0;
   if (kind->owner == OwnerSource::key) maker = caller_named_by(std::string_view(key).substr(kind->beginning.size()));
   if (kind->owner == OwnerSource::field && loaded) maker = caller_named_by(field_of(*loaded, "caller_id"));
-  return may_read_record(*place, caller, maker) ? Seen::yes : Seen::no;
+  return may_read_record(*place, caller, maker) ? CheckState::yes : CheckState::no;
 }
 
-// As in see_key(). A key that holds something else than a record belongs to no caller.
-Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller, const Condition& condition,
-                                                          std::string& never) {
+// As in check_key(). A key that holds something else than a record belongs to no caller.
+Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id context, Id caller,
+                                                                            const Condition& condition,
+                                                                            std::string& never) {
   static constexpr std::string_view kAsked[] = {"status", "detail", "error", "caller_id"};
   MJ_TRY(place, place_of(context));
   auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
@@ -313,37 +319,37 @@ Result<PrerequisiteLook::Seen> PrerequisiteLook::see_flow(Id context, Id caller,
   }
   if (!loaded && loaded.error().code == Code::not_found) {
     never = name + " does not exist";
-    return Seen::no;
+    return CheckState::no;
   }
   if (!loaded && loaded.error().code == Code::invalid) {
     never = "flow:" + condition.target + " is not a flow";
-    return Seen::no;
+    return CheckState::no;
   }
   MJ_CHECK(loaded);
   const Flow flow = decode<Flow>(*loaded).record;
   if (flow.status == FlowStatus::error) {
     never = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
   }
-  return flow.status == FlowStatus::finished ? Seen::yes : Seen::no;
+  return flow.status == FlowStatus::finished ? CheckState::yes : CheckState::no;
 }
 
 // Returns the time of the store of that context.
-Result<std::uint64_t> PrerequisiteLook::now_ms(Id context, const std::string& job_key) {
-  MJ_TRY(places, store_.as<JournalStore>().places(context, {&job_key, 1}, false));
+Result<std::uint64_t> PrerequisiteEvaluator::now_ms(Id context, const std::string& job_key) {
+  MJ_TRY(places, store_.as<JournalStore>().job_states(context, {&job_key, 1}, false));
   if (places.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
   return places.front().now_ms;
 }
 
-PrerequisiteLook::Seen PrerequisiteLook::see_network(const Condition& condition) {
+PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::check_network(const Condition& condition) {
   if (!probes_) {
-    auto probes = Probes::open(clock_);
+    auto probes = NetworkProbes::open(clock_);
     if (!probes) {
       log(LogLevel::error, "prerequisites", "{}", probes.error().message);
-      return Seen::no;
+      return CheckState::no;
     }
     probes_ = std::move(*probes);
   }
-  return seen_or_later(probes_->ask(condition));
+  return cached_or_pending(probes_->ask(condition));
 }
 
 }  // namespace mycojobs

@@ -10,11 +10,11 @@
 
 namespace mycojobs {
 
-constexpr std::uint64_t kLookMs = 3000;  // time limit of a check; after it, the result is negative
+constexpr std::uint64_t kCheckMs = 3000;  // time limit of a check; after it, the result is negative
 
-class SeenLately {
+class CheckResultCache {
  public:
-  explicit SeenLately(const Clock& clock) : clock_(clock) {}
+  explicit CheckResultCache(const Clock& clock) : clock_(clock) {}
   std::optional<bool> find(const std::string& what) const {
     const auto found = seen_.find(what);
     if (found == seen_.end() || clock_.boot_ms() >= found->second.until_boot_ms) return std::nullopt;
@@ -29,12 +29,12 @@ class SeenLately {
   // A positive result is valid for longer than a check takes, so that the first of several conditions is still valid
   // when the check of the last completes.
   static constexpr std::uint64_t kYesMs = 5000, kNoMs = 1000;
-  struct Seen {
+  struct CheckResult {
     bool yes = false;
     std::uint64_t until_boot_ms = 0;
   };
   const Clock& clock_;
-  std::map<std::string, Seen> seen_;
+  std::map<std::string, CheckResult> seen_;
 };
 
 }  // namespace mycojobs

@@ -48,7 +48,7 @@ Result<void> check_pubkey(const std::string& key) {
   if (is_hex(key, 64))
     return fail(Code::invalid, "pubkey: " + key + " is not a public key: it is not a point of the curve ed25519");
   return fail(Code::invalid,
-              "pubkey: " + shown(key, 80) +
+              "pubkey: " + excerpt(key, 80) +
                   " is not a public key: use 64 characters of lower-case hex, as printed by `mycojobs key new`");
 }
 
@@ -62,35 +62,36 @@ Result<void> check_address(const std::string& text) {
       if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
   }
   return fail(Code::invalid,
-              "address: " + shown(text, 80) +
+              "address: " + excerpt(text, 80) +
                   " is not an address: use 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both with "
                   "or without mycelium://), http://..., https://..., redis://... or unix:...");
 }
 
-Result<Actor> create_actor(const Caller& by, Store& store, const Actor& actor) {
+Result<Actor> create_actor(const RequestContext& by, Store& store, const Actor& actor) {
   if (!by.is_operator && actor.id != by.actor)
-    return tl::unexpected<Error>(not_operator(by, "create an actor other than itself"));
+    return tl::unexpected<Error>(operator_required_error(by, "create an actor other than itself"));
   MJ_CHECK(check(actor));
   MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
   return decode<Actor>(stored).record;
 }
 
-Result<Actor> read_actor(const Caller& by, Store& store, Id id) {
-  if (id != by.actor) MJ_CHECK(may(by, store, Action::read, {.name = "actor " + std::to_string(id)}));
+Result<Actor> read_actor(const RequestContext& by, Store& store, Id id) {
+  if (id != by.actor) MJ_CHECK(check_permission(by, store, Action::read, {.name = "actor " + std::to_string(id)}));
   MJ_TRY(fields, store.load(0, actor_key(id)));
   return decode<Actor>(fields).record;
 }
 
-Result<std::vector<Actor>> list_actors(const Caller& by, Store& store) {
-  MJ_CHECK(may(by, store, Action::read, {.name = "actors"}));
+Result<std::vector<Actor>> list_actors(const RequestContext& by, Store& store) {
+  MJ_CHECK(check_permission(by, store, Action::read, {.name = "actors"}));
   return all_actors(store);
 }
 
-Result<Actor> update_actor(const Caller& by, Store& store, const Actor& wanted, std::span<const std::string> fields) {
+Result<Actor> update_actor(const RequestContext& by, Store& store, const Actor& wanted,
+                           std::span<const std::string> fields) {
   if (!by.is_operator && wanted.id != by.actor)
-    return tl::unexpected<Error>(not_operator(by, "change an actor other than itself"));
+    return tl::unexpected<Error>(operator_required_error(by, "change an actor other than itself"));
   MJ_CHECK(check(wanted));
-  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_TRY(changed, chosen_roles(encode(wanted), fields));
   MJ_TRY(after, store.change_record(0, actor_key(wanted.id), changed));
   return decode<Actor>(after).record;
 }
@@ -127,8 +128,8 @@ Result<RolesOfActor> find_roles(Store& store, Id id, std::span<const Id> context
 
 }  // namespace
 
-Result<void> delete_actor(const Caller& by, Store& store, Id id, std::span<const Id> contexts) {
-  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete an actor"));
+Result<void> delete_actor(const RequestContext& by, Store& store, Id id, std::span<const Id> contexts) {
+  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "delete an actor"));
   constexpr int kMaxChecks = 100;
   for (int i = 0; i < kMaxChecks; ++i) {
     MJ_TRY(roles, find_roles(store, id, contexts));

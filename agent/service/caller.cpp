@@ -10,27 +10,30 @@
 namespace mycojobs::service {
 namespace {
 
-Error not_as(const Caller& by, Id named, const char* field) {
+Error not_as(const RequestContext& by, Id named, const char* field) {
   return {Code::denied, std::string(field) + ": this token is of actor " + std::to_string(by.actor) +
                             " and cannot act as " + std::to_string(named) + ": leave " + field + " out"};
 }
 
 }  // namespace
 
-Result<Caller> as_named(const Caller& by, std::optional<Id> named, const char* field) {
+Result<RequestContext> as_named(const RequestContext& by, std::optional<Id> named, const char* field) {
   if (!named) return by;
   if (by.is_operator)
-    return Caller{by.context, *named, WayIn::command, false, by.max_script_bytes, {}, by.ceilings, by.agents_decide};
+    return RequestContext{by.context,          *named, EntryPoint::command, false,
+                          by.max_script_bytes, {},     by.ceilings,         by.agents_decide};
   if (*named == by.actor) return by;
   return tl::unexpected<Error>(not_as(by, *named, field));
 }
 
-Result<Id> owner(const Caller& by, std::optional<Id> named) {
+Result<Id> resource_owner(const RequestContext& by, std::optional<Id> named) {
   if (!named || *named == by.actor || by.is_operator) return named.value_or(by.actor);
   return tl::unexpected<Error>(not_as(by, *named, "caller_id"));
 }
 
-Result<Place> place_of(const Caller& by, Store& store) { return read_place(store, by.context, by.way); }
+Result<AclContext> acl_context_of(const RequestContext& by, Store& store) {
+  return read_acl_context(store, by.context, by.way);
+}
 
 // A context without a record is not given one for a refusal; otherwise any unknown client could fill a database that is
 // not in use. A failure to record the refusal does not change the result.
@@ -38,10 +41,10 @@ Error refuse(Store& store, const Refusal& refusal) {
   if (refusal.recorded) {
     RefusalNote note;
     note.actor = refusal.actor;
-    note.action = word(refusal.action);
+    note.action = to_string(refusal.action);
     note.thing = whole_characters(refusal.thing, 200);
     note.list = refusal.list;
-    if (auto noted = store.note_refusal(refusal.context, note); !noted) {
+    if (auto noted = store.record_refusal(refusal.context, note); !noted) {
       log(LogLevel::warn, "service", "context {}: a refusal was not recorded: {}", refusal.context,
           noted.error().message);
     }
@@ -49,68 +52,68 @@ Error refuse(Store& store, const Refusal& refusal) {
   return refusal_error(refusal);
 }
 
-Result<void> may(const Caller& by, Store& store, Action action, const Thing& thing) {
+Result<void> check_permission(const RequestContext& by, Store& store, Action action, const Resource& thing) {
   if (by.is_operator) return {};
-  MJ_TRY(place, place_of(by, store));
-  const auto no = refused(by.actor, action, place, thing);
+  MJ_TRY(place, acl_context_of(by, store));
+  const auto no = find_refusal(by.actor, action, place, thing);
   if (!no) return {};
   return tl::unexpected<Error>(refuse(store, *no));
 }
 
-Result<std::optional<Id>> sight(const Caller& by, Store& store) {
+Result<std::optional<Id>> listable_actor(const RequestContext& by, Store& store) {
   if (by.is_operator) return std::nullopt;
-  MJ_TRY(place, place_of(by, store));
-  const auto no = refused(by.actor, Action::read, place);
+  MJ_TRY(place, acl_context_of(by, store));
+  const auto no = find_refusal(by.actor, Action::read, place);
   if (!no) return std::nullopt;
-  if (!refused(by.actor, Action::create, place)) return by.actor;
+  if (!find_refusal(by.actor, Action::create, place)) return by.actor;
   return tl::unexpected<Error>(refuse(store, *no));
 }
 
-Result<Fields> open_record(const Caller& by, Store& store, Action action, const std::string& key,
+Result<Fields> open_record(const RequestContext& by, Store& store, Action action, const std::string& key,
                            const std::string& name, Id (*maker)(const Fields&)) {
   auto fields = store.load(by.context, key);
   if (!fields && !is_absent(fields.error())) return fields;
-  MJ_CHECK(may(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
+  MJ_CHECK(check_permission(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
   return fields;
 }
 
-JobLimits limits_of(const Caller& by) {
+JobLimits limits_of(const RequestContext& by) {
   static const Ceilings kBuiltIn;
   JobLimits limits{(by.ceilings ? *by.ceilings : kBuiltIn).of(by.context), by.max_script_bytes};
   if (by.agents_decide) limits.agents.emplace();
   return limits;
 }
 
-Result<JobLimits> limits_of(const Caller& by, Store& store) {
+Result<JobLimits> limits_of(const RequestContext& by, Store& store) {
   JobLimits limits = limits_of(by);
   if (!by.agents_decide) return limits;
   MJ_TRY(runners, store.runners(by.context));
   for (const RunnerInfo& each : runners) {
-    if (presence(each) != Presence::live || !each.runner.local) continue;
+    if (presence(each) != RunnerPresence::live || !each.runner.local) continue;
     const std::string_view published = field_of(each.runner.unknown, kPublishedCeiling);
     limits.agents->push_back({each.runner.id, each.runner.executors, read_published_ceiling(published, by.context)});
   }
   return limits;
 }
 
-Result<void> check_script(const Caller& by, const std::string& script) {
+Result<void> check_script(const RequestContext& by, const std::string& script) {
   return mycojobs::check_script(script, by.max_script_bytes);
 }
 
-Result<void> check_policy(const Caller& by, const Job& job) {
+Result<void> check_policy(const RequestContext& by, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
   return mycojobs::check_policy(job, limits_of(by));
 }
 
-Result<void> check_policy(const Caller& by, Store& store, const Job& job) {
+Result<void> check_policy(const RequestContext& by, Store& store, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
   MJ_TRY(limits, limits_of(by, store));
   return mycojobs::check_policy(job, limits);
 }
 
-Result<void> check_length(const char* field, const std::string& text, std::size_t most) {
-  if (text.size() <= most) return {};
-  return fail(Code::too_large, std::string(field) + ": is over " + std::to_string(most) + " bytes: shorten it");
+Result<void> check_length(const char* field, const std::string& text, std::size_t max) {
+  if (text.size() <= max) return {};
+  return fail(Code::too_large, std::string(field) + ": is over " + std::to_string(max) + " bytes: shorten it");
 }
 
 Result<void> check_key(const char* field, const std::optional<std::string>& key) {

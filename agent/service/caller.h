@@ -26,10 +26,10 @@ namespace mycojobs::service {
 inline constexpr std::uint64_t kMaxScriptBytes = 4U << 20;  // used where no setting gives a limit
 
 // The caller of a request and the context of the request.
-struct Caller {
+struct RequestContext {
   Id context = 0;
   Id actor = 0;                                      // owner of created resources; the actor in journals
-  WayIn way = WayIn::rpc;                            // decides whether a context without a record is open to the caller
+  EntryPoint way = EntryPoint::rpc;                  // decides whether a context without a record is open to the caller
   bool is_operator = false;                          // has all rights, but an approval step cannot name it
   std::uint64_t max_script_bytes = kMaxScriptBytes;  // limit for a created job: the setting job.max_script_bytes
   std::string traceparent = {};                      // trace of the request; created resources belong to the same trace
@@ -40,22 +40,22 @@ struct Caller {
 
 // Returns the caller for an actor that an operator names; that actor's own rights are then checked. Without `named`,
 // returns the caller itself. Error `denied` names `field`: only an operator can name another actor.
-Result<Caller> as_named(const Caller&, std::optional<Id> named, const char* field);
+Result<RequestContext> as_named(const RequestContext&, std::optional<Id> named, const char* field);
 // Returns the owner of a resource that is about to be created. Error `denied`: only an operator can name another actor.
-Result<Id> owner(const Caller&, std::optional<Id> named);
+Result<Id> resource_owner(const RequestContext&, std::optional<Id> named);
 
 // Returns the context in the form that the table of rights needs. Error `invalid`: the lists of the context cannot be
 // parsed, so access to the context is closed.
-Result<Place> place_of(const Caller&, Store&);
+Result<AclContext> acl_context_of(const RequestContext&, Store&);
 // Returns the error for a refusal and records the refusal in the context (Store::note_refusal), if the context has a
 // record.
 Error refuse(Store&, const Refusal&);
-Result<void> may(const Caller&, Store&, Action, const Thing& = {});
+Result<void> check_permission(const RequestContext&, Store&, Action, const Resource& = {});
 // Returns the actor whose resources the caller can list. No value: the caller can list all resources.
-Result<std::optional<Id>> sight(const Caller&, Store&);
+Result<std::optional<Id>> listable_actor(const RequestContext&, Store&);
 // Loads the hash at `key` for a caller that is allowed this action. Only a caller with the right to all resources
 // receives `not_found`. maker: returns the owner from the fields; name: such as "flow 7".
-Result<Fields> open_record(const Caller&, Store&, Action, const std::string& key, const std::string& name,
+Result<Fields> open_record(const RequestContext&, Store&, Action, const std::string& key, const std::string& name,
                            Id (*maker)(const Fields&));
 
 // Returns whether the resource is missing or not valid, that is, its key holds another type.
@@ -67,14 +67,14 @@ inline constexpr std::size_t kMaxKey = 255;
 
 // Returns the operator's limits for created jobs (domain/job_limits.h). The agent that claims a job checks its own
 // configuration again.
-JobLimits limits_of(const Caller&);
+JobLimits limits_of(const RequestContext&);
 // Same, but with agents_decide the ceilings are those that the live agents of the context publish. Without a store,
 // such limits refuse only malformed policies.
-Result<JobLimits> limits_of(const Caller&, Store&);
-Result<void> check_script(const Caller&, const std::string& script);
-Result<void> check_policy(const Caller&, const Job&);
-Result<void> check_policy(const Caller&, Store&, const Job&);
-Result<void> check_length(const char* field, const std::string& text, std::size_t most);
+Result<JobLimits> limits_of(const RequestContext&, Store&);
+Result<void> check_script(const RequestContext&, const std::string& script);
+Result<void> check_policy(const RequestContext&, const Job&);
+Result<void> check_policy(const RequestContext&, Store&, const Job&);
+Result<void> check_length(const char* field, const std::string& text, std::size_t max);
 // Checks an idempotency key. Error `invalid`: the key is given but empty.
 Result<void> check_key(const char* field, const std::optional<std::string>& key);
 

@@ -23,31 +23,31 @@ namespace {
 
 // The rights of an actor to control a flow. Commands and RPC check them before they return anything about the flow.
 
-struct FlowStanding {
+struct FlowAccess {
   bool admin = false;   // admin of the context, according to its record
   bool steers = false;  // false: allowed only because a step names the actor as approver
 };
 
 // maker: owner of the flow; 0: the flow has no owner. answers: approve and reject are also allowed for actors that a
 // step names. Error `denied` is the same for a missing flow, except for actors with the right to control all flows.
-Result<FlowStanding> flow_standing(const service::FlowStores& in, const Place& place, Id actor, Id flow, Id maker,
-                                   bool answers) {
-  Thing thing{.name = "flow " + std::to_string(flow), .maker = maker};
+Result<FlowAccess> flow_standing(const service::FlowStores& in, const AclContext& place, Id actor, Id flow, Id maker,
+                                 bool answers) {
+  Resource thing{.name = "flow " + std::to_string(flow), .maker = maker};
   // A context that is open without a record has no admins, so the approvers of a step are checked.
-  const bool admin = place.record && may(actor, Action::administer, place, thing);
-  const auto may_not_steer = refused(actor, Action::steer, place, thing);
-  if (!may_not_steer) return FlowStanding{admin, true};
+  const bool admin = place.record && check_permission(actor, Action::administer, place, thing);
+  const auto may_not_steer = find_refusal(actor, Action::steer, place, thing);
+  if (!may_not_steer) return FlowAccess{admin, true};
   if (!answers) return tl::unexpected<Error>(service::refuse(in.records, *may_not_steer));
   thing.names_others = true;
   if (maker != 0) {
     auto run = load_run(in.flows, place.context, flow, in.runs);
     if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
     thing.names_it = run && names_approver(*run->plan, actor);
-    if (run) in.runs.keep(place.context, flow, std::move(*run));
+    if (run) in.runs.cache_run(place.context, flow, std::move(*run));
   }
-  const auto may_not_answer = refused(actor, Action::answer, place, thing);
+  const auto may_not_answer = find_refusal(actor, Action::answer, place, thing);
   if (may_not_answer) return tl::unexpected<Error>(service::refuse(in.records, *may_not_answer));
-  return FlowStanding{admin, false};
+  return FlowAccess{admin, false};
 }
 
 }  // namespace
@@ -58,12 +58,12 @@ namespace {
 
 constexpr std::size_t kMaxFlowsListed = 1000;
 constexpr int kMaxPages = 20;            // maximum number of pages read to find the flows of one actor
-constexpr std::size_t kMostLooks = 200;  // maximum number of flows of a page whose jobs are read
+constexpr std::size_t kMaxChecks = 200;  // maximum number of flows of a page whose jobs are read
 constexpr std::string_view kIdentity[] = {"id", "caller_id"};
 
-Thing thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flow), .maker = maker}; }
+Resource thing_of(Id flow, Id maker) { return {.name = "flow " + std::to_string(flow), .maker = maker}; }
 
-Error no_such_flow(const Caller& by, Id flow) {
+Error no_such_flow(const RequestContext& by, Id flow) {
   const std::string context = std::to_string(by.context);
   return {Code::not_found, "flow " + std::to_string(flow) + ": does not exist in context " + context +
                                "; `mycojobs flow list" + (by.context == 1 ? "" : " --context " + context) +
@@ -71,7 +71,7 @@ Error no_such_flow(const Caller& by, Id flow) {
 }
 
 // Returns the owner of a flow from its record, or no value if there is no such flow.
-Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
+Result<std::optional<Id>> maker_of(const RequestContext& by, Store& store, Id flow) {
   Flow named;
   named.id = flow;
   auto fields = store.load_fields(by.context, redis_key(named), kIdentity);
@@ -81,11 +81,11 @@ Result<std::optional<Id>> maker_of(const Caller& by, Store& store, Id flow) {
 }
 
 // Returns the caller's rights to control a flow. Rights are checked before anything about the flow is returned.
-Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, bool answers = false) {
+Result<FlowAccess> steers(const RequestContext& by, const FlowStores& in, Id flow, bool answers = false) {
   MJ_TRY(maker, maker_of(by, in.records, flow));
-  FlowStanding standing{false, true};
+  FlowAccess standing{false, true};
   if (!by.is_operator) {
-    MJ_TRY(place, place_of(by, in.records));
+    MJ_TRY(place, acl_context_of(by, in.records));
     MJ_TRY(asked, flow_standing(in, place, by.actor, flow, maker.value_or(0), answers));
     standing = asked;
   }
@@ -94,13 +94,13 @@ Result<FlowStanding> steers(const Caller& by, const FlowStores& in, Id flow, boo
 }
 
 // Checks the right to create a flow and returns the owner of the new flow.
-Result<Id> owner_of_new(const Caller& by, Store& store, const CreateFlow& request) {
+Result<Id> owner_of_new(const RequestContext& by, Store& store, const CreateFlow& request) {
   MJ_CHECK(check(request));
-  MJ_CHECK(may(by, store, Action::create, {.name = "flows"}));
-  return owner(by, request.owner);
+  MJ_CHECK(check_permission(by, store, Action::create, {.name = "flows"}));
+  return resource_owner(by, request.owner);
 }
 
-NewFlow asked_for(const Caller& by, const CreateFlow& request, Id owner) {
+NewFlow asked_for(const RequestContext& by, const CreateFlow& request, Id owner) {
   NewFlow asked;
   asked.context = by.context;
   asked.caller = owner;
@@ -111,14 +111,15 @@ NewFlow asked_for(const Caller& by, const CreateFlow& request, Id owner) {
   return asked;
 }
 
-Result<Flow> make(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request, Id owner) {
+Result<Flow> make(const RequestContext& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request,
+                  Id owner) {
   MJ_TRY(limits, limits_of(by, in.records));
   if (auto fits = check_jobs(plan, limits); !fits) return fail(fits.error(), "definition");
   return mycojobs::create_flow(in.flows, plan, asked_for(by, request, owner));
 }
 
 // Returns the jobs of the owner that a list names. Each element is an id, at most once in the list.
-Result<std::vector<Job>> jobs_of_list(const Caller& by, Store& store, const nlohmann::json& list, Id owner) {
+Result<std::vector<Job>> jobs_of_list(const RequestContext& by, Store& store, const nlohmann::json& list, Id owner) {
   if (list.empty()) return fail(Code::invalid, "jobs: is empty: a flow has at least one job");
   if (list.size() > kMaxFlowNodes)
     return fail(Code::too_large, "jobs: a flow has at most " + std::to_string(kMaxFlowNodes) + " jobs");
@@ -150,12 +151,13 @@ Result<void> check(const CreateFlow& request) {
   return check_key("idempotency_key", request.idempotency_key);
 }
 
-Result<Flow> create_flow(const Caller& by, const FlowStores& in, const FlowPlan& plan, const CreateFlow& request) {
+Result<Flow> create_flow(const RequestContext& by, const FlowStores& in, const FlowPlan& plan,
+                         const CreateFlow& request) {
   MJ_TRY(owner, owner_of_new(by, in.records, request));
   return make(by, in, plan, request, owner);
 }
 
-Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json definition,
+Result<Flow> create_flow(const RequestContext& by, const FlowStores& in, nlohmann::json definition,
                          const nlohmann::json& inputs, const CreateFlow& request) {
   MJ_TRY(owner, owner_of_new(by, in.records, request));
   if (definition.is_string()) {
@@ -164,13 +166,13 @@ Result<Flow> create_flow(const Caller& by, const FlowStores& in, nlohmann::json 
     if (!parsed) return fail(parsed.error(), "definition");
     definition = std::move(*parsed);
   }
-  if (!inputs.is_null()) MJ_CHECK(give_inputs(definition, inputs));
-  PlanRead read = read_plan(definition);
+  if (!inputs.is_null()) MJ_CHECK(apply_inputs(definition, inputs));
+  ParsedPlan read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, "definition: " + join(read.problems));
   return make(by, in, *read.plan, request, owner);
 }
 
-Result<void> check_node_policy(const Caller& by, const PlanNode& node) {
+Result<void> check_node_policy(const RequestContext& by, const PlanNode& node) {
   return mycojobs::check_policy(node, limits_of(by));
 }
 
@@ -190,7 +192,7 @@ FlowCheck check_flow(const nlohmann::json& definition) {
   return check;
 }
 
-Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const std::string& name,
+Result<Flow> create_flow_of_jobs(const RequestContext& by, const FlowStores& in, const std::string& name,
                                  const nlohmann::json& job_ids, const nlohmann::json& nodes,
                                  const CreateFlow& request) {
   MJ_TRY(owner, owner_of_new(by, in.records, request));
@@ -198,7 +200,7 @@ Result<Flow> create_flow_of_jobs(const Caller& by, const FlowStores& in, const s
   return mycojobs::create_flow_of_jobs(in.flows, name, asked_for(by, request, owner), jobs, nodes);
 }
 
-Result<FlowProgress> start_flow(const Caller& by, const FlowStores& in, const StartFlow& request) {
+Result<FlowProgress> start_flow(const RequestContext& by, const FlowStores& in, const StartFlow& request) {
   MJ_CHECK(steers(by, in, request.flow));
   MJ_TRY(limits, limits_of(by, in.records));
   MJ_CHECK(adopt_flow(in.flows, in.records, limits, request.flow));
@@ -222,19 +224,19 @@ namespace {
 
 // Runs check_retry() unless the same retry was made before: a repeated request with its key changes nothing. If the run
 // of a flow cannot be loaded, progress() reports the reason.
-Result<void> check_children_of_retry(const Caller& by, const FlowStores& in, const ControlFlow& request) {
+Result<void> check_children_of_retry(const RequestContext& by, const FlowStores& in, const ControlFlow& request) {
   auto run = load_run(in.flows, by.context, request.flow, in.runs);
   if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
   if (!run) return {};
   const bool repeated = request.key && run->state.keys.contains(*request.key);
   auto checked = repeated ? Result<void>() : check_retry(in.flows, *run);
-  in.runs.keep(by.context, request.flow, std::move(*run));
+  in.runs.cache_run(by.context, request.flow, std::move(*run));
   return checked;
 }
 
 }  // namespace
 
-Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const ControlFlow& request) {
+Result<FlowProgress> control_flow(const RequestContext& by, const FlowStores& in, const ControlFlow& request) {
   MJ_CHECK(check(request));
   const bool answers = request.verb == FlowControl::Verb::approve || request.verb == FlowControl::Verb::reject;
   MJ_TRY(standing, steers(by, in, request.flow, answers));
@@ -256,10 +258,10 @@ Result<FlowProgress> control_flow(const Caller& by, const FlowStores& in, const 
   return progress(in.flows, in.runs, round);
 }
 
-Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlow& request) {
+Result<Flow> replay_flow(const RequestContext& by, const FlowStores& in, const ReplayFlow& request) {
   if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
   MJ_CHECK(steers(by, in, request.flow));
-  MJ_CHECK(may(by, in.records, Action::create, {.name = "flows"}));
+  MJ_CHECK(check_permission(by, in.records, Action::create, {.name = "flows"}));
   MJ_TRY(run, load_run(in.flows, by.context, request.flow, in.runs));
   // The limits may have been lowered since the flow was created, and the replay may run on another server.
   MJ_TRY(limits, limits_of(by, in.records));
@@ -269,14 +271,14 @@ Result<Flow> replay_flow(const Caller& by, const FlowStores& in, const ReplayFlo
       in.flows, run, {request.allow_irreversible, request.traceparent.empty() ? by.traceparent : request.traceparent});
 }
 
-Result<void> delete_flow(const Caller& by, const FlowStores& in, Id flow) {
-  MJ_CHECK(may(by, in.records, Action::administer, thing_of(flow, 0)));
+Result<void> delete_flow(const RequestContext& by, const FlowStores& in, Id flow) {
+  MJ_CHECK(check_permission(by, in.records, Action::administer, thing_of(flow, 0)));
   MJ_TRY(maker, maker_of(by, in.records, flow));
   if (!maker) return tl::unexpected<Error>(no_such_flow(by, flow));
   return in.flows.remove(by.context, flow);
 }
 
-Result<Flow> read_flow(const Caller& by, Store& store, Id flow) {
+Result<Flow> read_flow(const RequestContext& by, Store& store, Id flow) {
   Flow wanted;
   wanted.id = flow;
   MJ_TRY(fields, open_record(by, store, Action::read, redis_key(wanted), thing_of(flow, 0).name,
@@ -298,25 +300,25 @@ bool may_be_wanted(const ListFlows& request, const FlowSummary& row, const Flow&
 }
 
 // If the jobs of a flow cannot be read, the state of the record is used; the view of the flow reports the error.
-Result<std::string> word_of(const Caller& by, const FlowStores& in, const Flow& flow) {
-  auto word = look_at_word(in.flows, in.records, by.context, flow);
+Result<std::string> word_of(const RequestContext& by, const FlowStores& in, const Flow& flow) {
+  auto word = flow_state_text(in.flows, in.records, by.context, flow);
   if (word || word.error().code == Code::unavailable) return word;
   return flow_word(flow.status, flow.detail);
 }
 
 Result<void> check_word(const std::string& word) {
   std::string all;
-  for (const FlowWord& row : flow_words()) {
+  for (const FlowStateText& row : flow_words()) {
     if (word.empty() || row.word == word) return {};
     all += (all.empty() ? "" : ", ") + std::string(row.word);
   }
-  return fail(Code::invalid, "state: " + shown(word) + " is not one of " + all);
+  return fail(Code::invalid, "state: " + excerpt(word) + " is not one of " + all);
 }
 
 // A page under construction, which reads one row of the catalog after the other.
-class PageOfFlows {
+class FlowPageBuilder {
  public:
-  PageOfFlows(const Caller& by, const FlowStores& in, const ListFlows& request, std::optional<Id> only)
+  FlowPageBuilder(const RequestContext& by, const FlowStores& in, const ListFlows& request, std::optional<Id> only)
       : by_(by), in_(in), request_(request), only_(only) {}
 
   FlowPage page;
@@ -326,35 +328,35 @@ class PageOfFlows {
     flow.id = page.after = row.flow;
     ++page.looked_at;
     if ((only_ && flow.caller_id != *only_) || !may_be_wanted(request_, row, flow)) return {};
-    const bool looks = flow_word(flow.status, flow.detail) == "running";
-    looks_ += looks ? 1 : 0;
+    const bool checks_done = flow_word(flow.status, flow.detail) == "running";
+    checks_ += checks_done ? 1 : 0;
     MJ_TRY(word, word_of(by_, in_, flow));
     if (!request_.word.empty() && word != request_.word) return {};
     page.flows.push_back({std::move(row), std::move(flow), std::move(word)});
     return {};
   }
-  bool is_full(std::size_t limit) const { return page.flows.size() >= limit || looks_ >= kMostLooks; }
+  bool is_full(std::size_t limit) const { return page.flows.size() >= limit || checks_ >= kMaxChecks; }
 
  private:
-  const Caller& by_;
+  const RequestContext& by_;
   const FlowStores& in_;
   const ListFlows& request_;
   std::optional<Id> only_;
-  std::size_t looks_ = 0;
+  std::size_t checks_ = 0;
 };
 
 }  // namespace
 
-Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
+Result<FlowPage> page_flows(const RequestContext& by, const FlowStores& in, const ListFlows& request) {
   MJ_CHECK(check_word(request.word));
-  MJ_TRY(only, sight(by, in.records));
+  MJ_TRY(only, listable_actor(by, in.records));
   const auto limit = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed));
   const bool filters = only || request.status || request.caller != 0 || request.until_ms != 0 || !request.word.empty();
   const std::uint32_t at_once = filters ? kMaxFlowsListed : limit;
-  PageOfFlows found(by, in, request, only);
+  FlowPageBuilder found(by, in, request, only);
   FlowPage& page = found.page;
   page.after = request.before;
-  for (int looks = 0; looks < kMaxPages; ++looks) {
+  for (int checks_done = 0; checks_done < kMaxPages; ++checks_done) {
     MJ_TRY(rows, in.flows.list(by.context, request.name, page.after, at_once, &page.malformed));
     const bool last = rows.size() < at_once;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -371,7 +373,7 @@ Result<FlowPage> page_flows(const Caller& by, const FlowStores& in, const ListFl
   return std::move(page);
 }
 
-Result<std::vector<FlowRow>> list_flows(const Caller& by, const FlowStores& in, const ListFlows& request) {
+Result<std::vector<FlowRow>> list_flows(const RequestContext& by, const FlowStores& in, const ListFlows& request) {
   ListFlows rest = request;
   rest.limit = std::clamp<std::uint64_t>(request.limit, 1, kMaxFlowsListed);
   std::vector<FlowRow> all;

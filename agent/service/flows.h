@@ -30,12 +30,12 @@ struct CreateFlow {
 Result<void> check(const CreateFlow&);  // Runs the checks that need no store.
 // Creates a flow without starting it. A repeated call with the same idempotency key returns the same flow. Error
 // `conflict`: the key was used with another definition.
-Result<Flow> create_flow(const Caller&, const FlowStores&, const FlowPlan&, const CreateFlow&);
+Result<Flow> create_flow(const RequestContext&, const FlowStores&, const FlowPlan&, const CreateFlow&);
 // Same, with a definition as JSON. inputs: null, or values by name.
-Result<Flow> create_flow(const Caller&, const FlowStores&, nlohmann::json definition, const nlohmann::json& inputs,
-                         const CreateFlow&);
+Result<Flow> create_flow(const RequestContext&, const FlowStores&, nlohmann::json definition,
+                         const nlohmann::json& inputs, const CreateFlow&);
 // Creates a flow from existing jobs of its owner. nodes: properties that the records of the jobs lack, by id or name.
-Result<Flow> create_flow_of_jobs(const Caller&, const FlowStores&, const std::string& name,
+Result<Flow> create_flow_of_jobs(const RequestContext&, const FlowStores&, const std::string& name,
                                  const nlohmann::json& job_ids, const nlohmann::json& nodes, const CreateFlow&);
 
 struct StartFlow {
@@ -44,7 +44,7 @@ struct StartFlow {
 };
 // Starts a flow. A flow that another client wrote is adopted first. In the result, facts == 0 means that the flow had
 // been started before.
-Result<FlowProgress> start_flow(const Caller&, const FlowStores&, const StartFlow&);
+Result<FlowProgress> start_flow(const RequestContext&, const FlowStores&, const StartFlow&);
 
 struct ControlFlow {
   Id flow = 0;
@@ -58,7 +58,7 @@ struct ControlFlow {
 Result<void> check(const ControlFlow&);  // Checks the limits only.
 // Applies a control request to a flow. In the result, facts == 0 means that the same request was made before. Error
 // `conflict`: the idempotency key was used for another request.
-Result<FlowProgress> control_flow(const Caller&, const FlowStores&, const ControlFlow&);
+Result<FlowProgress> control_flow(const RequestContext&, const FlowStores&, const ControlFlow&);
 
 struct ReplayFlow {
   Id flow = 0;
@@ -68,21 +68,21 @@ struct ReplayFlow {
 // Creates a new flow from an earlier one, without starting it. Needs the rights to control that flow and to create
 // flows. The new flow belongs to the original caller and runs with that caller's rights, for every requester. Errors
 // `invalid`, `too_large`: a job of the flow exceeds the current limits.
-Result<Flow> replay_flow(const Caller&, const FlowStores&, const ReplayFlow&);
+Result<Flow> replay_flow(const RequestContext&, const FlowStores&, const ReplayFlow&);
 
 // Deletes a flow. Error `conflict`: the flow has not ended.
-Result<void> delete_flow(const Caller&, const FlowStores&, Id flow);
+Result<void> delete_flow(const RequestContext&, const FlowStores&, Id flow);
 
 // Same as check_policy(), for a node (domain/job_limits.h).
-Result<void> check_node_policy(const Caller&, const PlanNode&);
-struct FlowCheck : PlanRead {
+Result<void> check_node_policy(const RequestContext&, const PlanNode&);
+struct FlowCheck : ParsedPlan {
   std::vector<PlanProblem> warnings = {};  // only for a plan without problems (domain/flow_warnings.h)
 };
 // Returns all problems of a definition, given as text (YAML or JSON) or as a value. Creates nothing. The plan is set if
 // there are no problems. Problems and warnings of a text have line numbers.
 FlowCheck check_flow(const nlohmann::json& definition);
 
-Result<Flow> read_flow(const Caller&, Store&, Id flow);  // Returns the record of the flow.
+Result<Flow> read_flow(const RequestContext&, Store&, Id flow);  // Returns the record of the flow.
 
 struct ListFlows {
   std::string name = {};  // name of the definition; empty: any
@@ -107,9 +107,9 @@ struct FlowPage {
 // Returns a page of the flows that the caller can see, newest first. A page can have fewer flows than requested, or be
 // empty, although more flows follow: a page reads a limited number of rows, and the jobs of at most 200 flows. Error
 // `invalid`: `word` is not in flow_words().
-Result<FlowPage> page_flows(const Caller&, const FlowStores&, const ListFlows&);
+Result<FlowPage> page_flows(const RequestContext&, const FlowStores&, const ListFlows&);
 // Returns the flows of as many pages as needed. Reads at most as many rows of the catalog as one call of page_flows()
 // that reads no jobs.
-Result<std::vector<FlowRow>> list_flows(const Caller&, const FlowStores&, const ListFlows&);
+Result<std::vector<FlowRow>> list_flows(const RequestContext&, const FlowStores&, const ListFlows&);
 
 }  // namespace mycojobs::service

@@ -19,7 +19,7 @@ constexpr std::string_view kWhere[] = {"id",      "caller_id", "context_id", "st
                                        "attempt", "runner_id", "queued_ms",  "started_ms", "ended_ms"};
 
 // Returns whether this runner belongs to the caller.
-Result<bool> is_runner_of(const Caller& by, Store& store, Id runner) {
+Result<bool> is_runner_of(const RequestContext& by, Store& store, Id runner) {
   Runner wanted;
   wanted.id = runner;
   constexpr std::string_view kActor[] = {"actor_id"};
@@ -30,24 +30,24 @@ Result<bool> is_runner_of(const Caller& by, Store& store, Id runner) {
 }
 
 // Checks the right to create jobs and returns the owner of the new jobs.
-Result<Id> owner_of_jobs(const Caller& by, Store& store, std::optional<Id> named) {
-  MJ_CHECK(may(by, store, Action::create, {.name = "jobs"}));
-  return owner(by, named);
+Result<Id> owner_of_jobs(const RequestContext& by, Store& store, std::optional<Id> named) {
+  MJ_CHECK(check_permission(by, store, Action::create, {.name = "jobs"}));
+  return resource_owner(by, named);
 }
 
-Result<Job> where_it_is(const Caller& by, Store& store, const std::string& key) {
+Result<Job> where_it_is(const RequestContext& by, Store& store, const std::string& key) {
   MJ_TRY(fields, store.load_fields(by.context, key, kWhere));
   return decode<Job>(fields).record;
 }
 
 // Returns the current fields of a job, or `before` if the job was deleted in the meantime.
-Result<Job> afterwards(const Caller& by, Store& store, const std::string& key, Job before) {
+Result<Job> afterwards(const RequestContext& by, Store& store, const std::string& key, Job before) {
   auto now = where_it_is(by, store, key);
   if (!now && now.error().code == Code::not_found) return before;
   return now;
 }
 
-Job job_without_record(const Caller& by, const std::string& key) {
+Job job_without_record(const RequestContext& by, const std::string& key) {
   Job job;
   std::uint64_t id = 0;
   (void)parse_u64(std::string_view(key).substr(key.rfind(':') + 1), id);
@@ -66,13 +66,13 @@ Result<void> check_what_it_waits_for(const Job& job) {
   }
   if (job.inputs.empty() || !job.dependends.empty()) return {};
   return fail(Code::invalid,
-              "inputs: " + shown(job.inputs.front()) + " names no job that this one depends on (dependends)");
+              "inputs: " + excerpt(job.inputs.front()) + " names no job that this one depends on (dependends)");
 }
 
 }  // namespace
 
-Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
-  MJ_CHECK(settle(job, {owner, by.context}));
+Result<void> check_new_job(const RequestContext& by, Job& job, Id owner) {
+  MJ_CHECK(apply_sender(job, {owner, by.context}));
   if (job.traceparent.empty()) job.traceparent = by.traceparent;
   const bool allocates = job.id == 0;
   if (allocates) job.id = UINT32_MAX;  // validate() requires an id
@@ -87,8 +87,8 @@ Result<void> check_new_job(const Caller& by, Job& job, Id owner) {
 namespace {
 
 // Same as add_jobs(), after the check of rights. more: further fields of each record, which clients cannot write.
-Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job> jobs, bool queued, NewJobs& made,
-                         const Fields& more = {}) {
+Result<void> add_jobs_of(const RequestContext& by, Store& store, Id owner, std::span<Job> jobs, bool queued,
+                         NewJobs& made, const Fields& more = {}) {
   const bool any_policy = std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.policy.empty(); });
   auto limits = any_policy ? limits_of(by, store) : limits_of(by);
   if (!limits) return tl::unexpected<Error>(std::move(limits).error());
@@ -96,7 +96,7 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
     auto checked = check_new_job(by, jobs[i], owner);
     if (checked) checked = mycojobs::check_policy(jobs[i], *limits);
     if (!checked) {
-      made.refused = NewJobs::Refused{i, std::move(checked).error()};
+      made.refused = NewJobs::RejectedJob{i, std::move(checked).error()};
       return {};
     }
     jobs[i].unknown = more;
@@ -105,7 +105,7 @@ Result<void> add_jobs_of(const Caller& by, Store& store, Id owner, std::span<Job
     const std::size_t before = made.jobs.size();
     MJ_TRY(some, store.submit_some(jobs.subspan(before), queued));
     if (some.refused) {
-      made.refused = NewJobs::Refused{before + some.refused->index, std::move(some.refused->error)};
+      made.refused = NewJobs::RejectedJob{before + some.refused->index, std::move(some.refused->error)};
       return {};
     }
     for (std::size_t i = 0; i < some.jobs.size(); ++i) {
@@ -165,7 +165,7 @@ Result<void> check_restart(const JobView& view) {
 
 }  // namespace
 
-Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
+Result<void> add_jobs(const RequestContext& by, Store& store, std::optional<Id> named, std::span<Job> jobs, bool queued,
                       NewJobs& made) {
   MJ_TRY(owner, owner_of_jobs(by, store, named));
   return add_jobs_of(by, store, owner, jobs, queued, made);
@@ -173,7 +173,7 @@ Result<void> add_jobs(const Caller& by, Store& store, std::optional<Id> named, s
 
 namespace {
 
-Result<Job> add_job(const Caller& by, Store& store, std::optional<Id> named, Job job, bool queued) {
+Result<Job> add_job(const RequestContext& by, Store& store, std::optional<Id> named, Job job, bool queued) {
   NewJobs made;
   MJ_CHECK(add_jobs(by, store, named, std::span(&job, 1), queued, made));
   if (made.refused) return tl::unexpected<Error>(std::move(made.refused->error));
@@ -182,12 +182,12 @@ Result<Job> add_job(const Caller& by, Store& store, std::optional<Id> named, Job
 
 }  // namespace
 
-Result<Job> create_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+Result<Job> create_job(const RequestContext& by, Store& store, std::optional<Id> named, Job job) {
   return add_job(by, store, named, std::move(job), false);
 }
 
-Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::optional<Id> named, std::vector<Job> jobs,
-                                     bool queued) {
+Result<std::vector<Job>> create_jobs(const RequestContext& by, Store& store, std::optional<Id> named,
+                                     std::vector<Job> jobs, bool queued) {
   if (jobs.size() > kMaxNewJobs)
     return fail(Code::too_large,
                 "jobs: " + std::to_string(jobs.size()) + " are over the limit of " + std::to_string(kMaxNewJobs));
@@ -195,41 +195,41 @@ Result<std::vector<Job>> create_jobs(const Caller& by, Store& store, std::option
   const auto added = add_jobs(by, store, named, jobs, queued, made);
   if (added && !made.refused) return std::move(made.jobs);
   Error error = made.refused ? std::move(made.refused->error) : added.error();
-  if (!made.jobs.empty()) error.message += "; " + counted(made.jobs.size(), "job") + " before it are written";
+  if (!made.jobs.empty()) error.message += "; " + count_with_noun(made.jobs.size(), "job") + " before it are written";
   if (!made.refused) return tl::unexpected<Error>(std::move(error));
   return fail(error, "jobs[" + std::to_string(made.refused->index) + "]");
 }
 
-Result<Job> submit_job(const Caller& by, Store& store, std::optional<Id> named, Job job) {
+Result<Job> submit_job(const RequestContext& by, Store& store, std::optional<Id> named, Job job) {
   return add_job(by, store, named, std::move(job), true);
 }
 
-Result<Job> start_job(const Caller& by, Store& store, const std::string& key) {
-  MJ_CHECK(look_at_job(by, store, Action::steer, key));
+Result<Job> start_job(const RequestContext& by, Store& store, const std::string& key) {
+  MJ_CHECK(inspect_job(by, store, Action::steer, key));
   constexpr std::string_view kAsks[] = {"script_type", "policy"};
   MJ_TRY(asks, store.load_fields(by.context, key, kAsks));
   MJ_CHECK(check_policy(by, store, decode<Job>(asks).record));
   return store.start_job(by.context, key);
 }
 
-Result<void> may_with_job(const Caller& by, Store& store, Action action, const std::string& key, Id runner) {
+Result<void> may_with_job(const RequestContext& by, Store& store, Action action, const std::string& key, Id runner) {
   // The owner is read from the key, since a client can write any value into the field of the record.
-  Thing thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
+  Resource thing{.name = "job " + key.substr(4), .maker = caller_of_job(key)};
   if (runner != 0 && action == Action::read && !by.is_operator) {
     MJ_TRY(runs, is_runner_of(by, store, runner));
     thing.runs_here = runs;
   }
-  return may(by, store, action, thing);
+  return check_permission(by, store, action, thing);
 }
 
-Result<JobView> find_job(const Caller& by, Store& store, Action action, const std::string& key) {
+Result<JobView> find_job(const RequestContext& by, Store& store, Action action, const std::string& key) {
   auto view = load_job(store, by.context, key);
   if (!view && !is_absent(view.error())) return view;
   MJ_CHECK(may_with_job(by, store, action, key, view ? view->job.runner_id : 0));
   return view;
 }
 
-Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std::string& key) {
+Result<Job> inspect_job(const RequestContext& by, Store& store, Action action, const std::string& key) {
   auto job = where_it_is(by, store, key);
   if (!job && !is_absent(job.error())) return job;
   MJ_CHECK(may_with_job(by, store, action, key, job ? job->runner_id : 0));
@@ -237,24 +237,24 @@ Result<Job> look_at_job(const Caller& by, Store& store, Action action, const std
 }
 
 // The claim decides whether the job runs, since another client may have changed or deleted the record.
-Result<Job> cancel_job(const Caller& by, Store& store, const std::string& key) {
-  auto before = look_at_job(by, store, Action::steer, key);
+Result<Job> cancel_job(const RequestContext& by, Store& store, const std::string& key) {
+  auto before = inspect_job(by, store, Action::steer, key);
   if (!before && before.error().code != Code::not_found) return before;
   MJ_CHECK(store.cancel(by.context, key));
   MJ_TRY(job, afterwards(by, store, key, before ? std::move(*before) : job_without_record(by, key)));
   const std::vector<std::string> keys{key};
-  MJ_TRY(places, store.places(by.context, keys, false));
+  MJ_TRY(places, store.job_states(by.context, keys, false));
   if (places.front().claim.state == "live") job.status = JobStatus::started;
   return job;
 }
 
-Result<Job> retry_job(const Caller& by, Store& store, const std::string& key) {
-  MJ_TRY(before, look_at_job(by, store, Action::steer, key));
+Result<Job> retry_job(const RequestContext& by, Store& store, const std::string& key) {
+  MJ_TRY(before, inspect_job(by, store, Action::steer, key));
   MJ_CHECK(store.requeue(by.context, key));
   return afterwards(by, store, key, std::move(before));
 }
 
-Result<Job> restart_job(const Caller& by, Store& store, const std::string& key,
+Result<Job> restart_job(const RequestContext& by, Store& store, const std::string& key,
                         const std::optional<std::string>& idempotency_key) {
   MJ_CHECK(check_key("idempotency_key", idempotency_key));
   MJ_TRY(view, find_job(by, store, Action::steer, key));
@@ -270,16 +270,16 @@ Result<Job> restart_job(const Caller& by, Store& store, const std::string& key,
   return std::move(made.jobs.at(0));
 }
 
-Result<void> delete_job(const Caller& by, Store& store, const std::string& key) {
+Result<void> delete_job(const RequestContext& by, Store& store, const std::string& key) {
   MJ_CHECK(may_with_job(by, store, Action::administer, key, 0));
   return store.delete_record(by.context, key);
 }
 
-Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& request) {
-  MJ_TRY(before, look_at_job(by, store, Action::answer, request.key));
+Result<AnsweredJob> answer_job(const RequestContext& by, Store& store, const AnswerJob& request) {
+  MJ_TRY(before, inspect_job(by, store, Action::answer, request.key));
   if (!is_approval_name(request.name)) {
     return fail(Code::invalid,
-                "name: " + shown(request.name) +
+                "name: " + excerpt(request.name) +
                     " is not a valid name of an approval: use 1 to 64 letters, digits, '.', '_' and '-'");
   }
   MJ_CHECK(check_length("comment", request.comment, kMaxComment));
@@ -291,12 +291,12 @@ Result<AnsweredJob> answer_job(const Caller& by, Store& store, const AnswerJob& 
 
 Result<JobStatus> read_job_status(const std::string& word) {
   if (const auto status = parse<JobStatus>(word)) return *status;
-  return fail(Code::invalid, "status: " + shown(word) +
+  return fail(Code::invalid, "status: " + excerpt(word) +
                                  " is not one of dispatched, waiting_for_prerequisites, started, error, finished");
 }
 
-Result<JobsSlice> page_jobs(const Caller& by, Store& store, JobsWanted wanted, std::size_t limit) {
-  MJ_TRY(only, sight(by, store));
+Result<JobsSlice> page_jobs(const RequestContext& by, Store& store, JobFilter wanted, std::size_t limit) {
+  MJ_TRY(only, listable_actor(by, store));
   if (only) {
     if (wanted.caller && *wanted.caller != *only) return JobsSlice{};
     wanted.caller = only;
@@ -304,18 +304,18 @@ Result<JobsSlice> page_jobs(const Caller& by, Store& store, JobsWanted wanted, s
   return mycojobs::page_jobs(store, by.context, std::move(wanted), limit);
 }
 
-Result<std::vector<JobMoment>> job_history(const Caller& by, Store& store, const std::string& key) {
-  MJ_CHECK(look_at_job(by, store, Action::read, key));
+Result<std::vector<JobTimelineEntry>> job_history(const RequestContext& by, Store& store, const std::string& key) {
+  MJ_CHECK(inspect_job(by, store, Action::read, key));
   return mycojobs::job_history(store, by.context, key);
 }
 
-Result<JobList> list_jobs(const Caller& by, Store& store, const ListJobs& request,
+Result<JobList> list_jobs(const RequestContext& by, Store& store, const ListJobs& request,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
   JobQuery query;
   query.wanted = request.wanted;
   query.limit = request.limit;
-  query.max_looks = kMaxJobLooks;
-  MJ_TRY(only, sight(by, store));
+  query.max_scanned = kMaxJobChecks;
+  MJ_TRY(only, listable_actor(by, store));
   if (only) query.wanted.caller = only;
   return mycojobs::list_jobs(store, by.context, query, progress);
 }

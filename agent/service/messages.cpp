@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxMessagesListed = 1000, kMaxMessageKeys = 100000;
 
 // A message goes only to runners of this context. Otherwise its hint could be published on any channel of the server.
-Result<void> check_is_runners(const Caller& by, Store& store, const std::string& topic) {
+Result<void> check_is_runners(const RequestContext& by, Store& store, const std::string& topic) {
   if (topic.empty()) return {};
   MJ_TRY(infos, store.runners(by.context));
   for (const RunnerInfo& info : infos) {
@@ -55,13 +55,13 @@ Result<void> name_target(RecordStore& store, Id context, Message& message) {
   return {};
 }
 
-Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> named, Message message) {
-  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
-  MJ_TRY(owner, owner(by, named));
+Result<Message> send_message(const RequestContext& by, Store& store, std::optional<Id> named, Message message) {
+  MJ_CHECK(check_permission(by, store, Action::create, {.name = "messages"}));
+  MJ_TRY(owner, resource_owner(by, named));
   const bool leaves = is_for_elsewhere(message, by.context);
   message.status = MessageStatus::dispatched;
-  if (leaves && message.timeout > kMostDeliverS)
-    return fail(Code::invalid, "timeout: at most " + std::to_string(kMostDeliverS) + " s");
+  if (leaves && message.timeout > kMaxDeliverS)
+    return fail(Code::invalid, "timeout: at most " + std::to_string(kMaxDeliverS) + " s");
   if (message.job.size() > kMaxMessageJobs)
     return fail(Code::too_large, "job: a message carries at most " + std::to_string(kMaxMessageJobs));
   if (leaves || message.target_context != 0) MJ_CHECK(number_jobs(store, by.context, owner, message.job));
@@ -75,7 +75,7 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   if (message.flow && message.flow->definition.size() > by.max_script_bytes)
     return fail(Code::too_large, "flow.definition: is " + std::to_string(message.flow->definition.size()) +
                                      " bytes, and job.max_script_bytes allows " + std::to_string(by.max_script_bytes));
-  MJ_CHECK(settle(message, {owner, by.context}));
+  MJ_CHECK(apply_sender(message, {owner, by.context}));
   // If no runner has that address, the supervisor reports the error.
   auto named_target = name_target(store, by.context, message);
   if (!named_target && named_target.error().code != Code::denied)
@@ -93,8 +93,8 @@ Result<Message> send_message(const Caller& by, Store& store, std::optional<Id> n
   return made;
 }
 
-Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, const Message& signature) {
-  MJ_CHECK(may(by, store, Action::create, {.name = "messages"}));
+Result<Message> post_message(const RequestContext& by, Store& store, Id maker, Id id, const Message& signature) {
+  MJ_CHECK(check_permission(by, store, Action::create, {.name = "messages"}));
   if (maker != by.actor && !by.is_operator)
     return fail(Code::denied, "caller_id: only the owner of a message can send it");
   MJ_TRY(message, read_message(by, store, maker, id));
@@ -112,15 +112,15 @@ Result<Message> post_message(const Caller& by, Store& store, Id maker, Id id, co
   return read_message(by, store, maker, id);
 }
 
-Result<Message> read_message(const Caller& by, Store& store, Id maker, Id id) {
+Result<Message> read_message(const RequestContext& by, Store& store, Id maker, Id id) {
   const std::string name = std::to_string(maker) + ':' + std::to_string(id);
-  MJ_CHECK(may(by, store, Action::read, {.name = "message " + name, .maker = maker}));
+  MJ_CHECK(check_permission(by, store, Action::read, {.name = "message " + name, .maker = maker}));
   MJ_TRY(fields, store.load(by.context, "message:" + name));
   return decode<Message>(fields).record;
 }
 
-Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::uint64_t limit) {
-  MJ_TRY(only, sight(by, store));
+Result<std::vector<Message>> list_messages(const RequestContext& by, Store& store, std::uint64_t limit) {
+  MJ_TRY(only, listable_actor(by, store));
   const std::string prefix = only ? "message:" + std::to_string(*only) + ':' : "message:";
   MJ_TRY(keys, store.keys(by.context, prefix, kMaxMessageKeys));
   constexpr std::string_view kListed[] = {"id",    "caller_id",  "context_id", "message_type", "status",
@@ -133,16 +133,16 @@ Result<std::vector<Message>> list_messages(const Caller& by, Store& store, std::
   std::sort(found.begin(), found.end(), [](const Message& a, const Message& b) {
     return std::tie(b.created_at, b.caller_id, b.id) < std::tie(a.created_at, a.caller_id, a.id);
   });
-  const std::size_t most = std::min<std::uint64_t>(limit, kMaxMessagesListed);
-  if (found.size() > most) found.resize(most);
+  const std::size_t max = std::min<std::uint64_t>(limit, kMaxMessagesListed);
+  if (found.size() > max) found.resize(max);
   return found;
 }
 
-// MessageRounds and scripts/messages.lua write errors with this prefix.
+// MessageLoop and scripts/messages.lua write errors with this prefix.
 std::string_view message_word(const Message& message) {
   constexpr std::string_view kCancelled = "cancelled";
   return message.status == MessageStatus::error && message.error.starts_with(kCancelled) ? kCancelled
-                                                                                         : word(message.status);
+                                                                                         : to_string(message.status);
 }
 
 std::optional<Flow> flow_result(const Message& message) {
@@ -157,16 +157,16 @@ nlohmann::json message_json(const Message& message) {
   return out;
 }
 
-Result<Message> cancel_message(const Caller& by, Store& store, Id maker, Id id) {
+Result<Message> cancel_message(const RequestContext& by, Store& store, Id maker, Id id) {
   const std::string name = std::to_string(maker) + ':' + std::to_string(id);
-  MJ_CHECK(may(by, store, Action::steer, {.name = "message " + name, .maker = maker}));
+  MJ_CHECK(check_permission(by, store, Action::steer, {.name = "message " + name, .maker = maker}));
   MJ_CHECK(store.cancel_message(by.context, "message:" + name));
   return read_message(by, store, maker, id);
 }
 
-Result<void> delete_message(const Caller& by, Store& store, Id maker, Id id) {
+Result<void> delete_message(const RequestContext& by, Store& store, Id maker, Id id) {
   const std::string name = std::to_string(maker) + ':' + std::to_string(id);
-  MJ_CHECK(may(by, store, Action::administer, {.name = "message " + name, .maker = maker}));
+  MJ_CHECK(check_permission(by, store, Action::administer, {.name = "message " + name, .maker = maker}));
   return store.delete_record(by.context, "message:" + name);
 }
 

@@ -16,14 +16,14 @@ Result<void> name_target(RecordStore&, Id context, Message&);
 // context (target_context, target_address) waits to be signed and posted, and its jobs without an id are numbered.
 // owner: the owner; empty means the caller. Its jobs are checked as new jobs (service/jobs.h). Error `not_found`: no
 // runner of the context has the topic.
-Result<Message> send_message(const Caller&, Store&, std::optional<Id> owner, Message);
+Result<Message> send_message(const RequestContext&, Store&, std::optional<Id> owner, Message);
 // Adds a stored message to msg_out. signature: provides the fields signature, signer, algorithm, created_at; empty
 // means that the record has them. The supervisor verifies the signature and writes a failure to the message. Errors:
 // `invalid` (the message is not signed), `conflict` (it was sent before).
-Result<Message> post_message(const Caller&, Store&, Id maker, Id id, const Message& signature);
-Result<Message> read_message(const Caller&, Store&, Id maker, Id id);
+Result<Message> post_message(const RequestContext&, Store&, Id maker, Id id, const Message& signature);
+Result<Message> read_message(const RequestContext&, Store&, Id maker, Id id);
 // Returns the messages that the caller can see, newest first, without text and jobs. limit: at most 1000.
-Result<std::vector<Message>> list_messages(const Caller&, Store&, std::uint64_t limit);
+Result<std::vector<Message>> list_messages(const RequestContext&, Store&, std::uint64_t limit);
 
 // Returns the displayed status of a message: the name of its status, or `cancelled` if the message was cancelled before
 // it had an effect.
@@ -33,8 +33,8 @@ std::optional<Flow> flow_result(const Message&);
 // Returns the message with `flow_result` as an object.
 nlohmann::json message_json(const Message&);
 // Cancels a message with everything that it carries: immediately, or when its current holder receives the request.
-Result<Message> cancel_message(const Caller&, Store&, Id maker, Id id);
+Result<Message> cancel_message(const RequestContext&, Store&, Id maker, Id id);
 // Deletes a message. Error `conflict`: the message waits for its receiver, or its jobs or its result are awaited.
-Result<void> delete_message(const Caller&, Store&, Id maker, Id id);
+Result<void> delete_message(const RequestContext&, Store&, Id maker, Id id);
 
 }  // namespace mycojobs::service

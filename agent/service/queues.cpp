@@ -13,31 +13,31 @@ Result<std::string> queue_named(std::string_view text, const std::vector<QueueIn
   const bool there =
       std::any_of(known.begin(), known.end(), [text](const QueueInfo& info) { return info.queue == text; });
   if (there) return std::string(text);
-  return fail(Code::invalid, "queue: " + shown(text) +
+  return fail(Code::invalid, "queue: " + excerpt(text) +
                                  " is not a queue: give python, queue:python or a key from `mycojobs queue list`");
 }
 
-Result<std::vector<QueueInfo>> list_queues(const Caller& by, Store& store) {
-  MJ_CHECK(may(by, store, Action::read, {.name = "queues"}));
+Result<std::vector<QueueInfo>> list_queues(const RequestContext& by, Store& store) {
+  MJ_CHECK(check_permission(by, store, Action::read, {.name = "queues"}));
   return store.queues(by.context);
 }
 
-Result<PausedQueue> pause_queue(const Caller& by, Store& store, std::string_view queue, bool paused) {
-  MJ_CHECK(may(by, store, Action::administer, {.name = "queues"}));
+Result<PausedQueue> pause_queue(const RequestContext& by, Store& store, std::string_view queue, bool paused) {
+  MJ_CHECK(check_permission(by, store, Action::administer, {.name = "queues"}));
   MJ_TRY(known, store.queues(by.context));
   MJ_TRY(key, queue_named(queue, known));
   MJ_TRY(changed, set_queue_paused(store, by.context, key, paused));
   return PausedQueue{std::move(key), changed};
 }
 
-Result<std::vector<DeadLetter>> dead_letters(const Caller& by, Store& store, std::size_t max) {
-  MJ_CHECK(may(by, store, Action::read, {.name = "dead letters"}));
+Result<std::vector<DeadLetter>> dead_letters(const RequestContext& by, Store& store, std::size_t max) {
+  MJ_CHECK(check_permission(by, store, Action::read, {.name = "dead letters"}));
   return store.dead_letters(by.context, max);
 }
 
-Result<void> settle_dead_letter(const Caller& by, Store& store, const std::string& letter, bool requeue) {
-  MJ_CHECK(may(by, store, Action::administer, {.name = "dead letters"}));
-  return store.settle_dead_letter(by.context, letter, requeue);
+Result<void> settle_dead_letter(const RequestContext& by, Store& store, const std::string& letter, bool requeue) {
+  MJ_CHECK(check_permission(by, store, Action::administer, {.name = "dead letters"}));
+  return store.resolve_dead_letter(by.context, letter, requeue);
 }
 
 }  // namespace mycojobs::service

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array kRoles{
     Role{"admin", "admins", &Context::admins}, Role{"submitter", "submitters", &Context::submitters},
     Role{"executor", "executors", &Context::executors}, Role{"reader", "readers", &Context::readers}};
-const Thing kRunners{.name = "runners"};
+const Resource kRunners{.name = "runners"};
 
 std::string context_key(Id id) {
   Context wanted;
@@ -71,7 +71,7 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
 }
 
 // Rejects a runner without any setting, since an agent creates the record of its own runner when it starts.
-Result<void> check_says_something(const Runner& runner, const Fields& record) {
+Result<void> check_has_content(const Runner& runner, const Fields& record) {
   Runner bare;
   bare.id = runner.id;
   if (record != record_of(bare, {})) return {};
@@ -86,7 +86,7 @@ Result<void> check_target(const Runner& runner) {
 }
 
 // Returns the record to change. Error `not_found`: the context has no record.
-Result<Context> existing(const Caller& by, Store& store, const std::string& why) {
+Result<Context> existing(const RequestContext& by, Store& store, const std::string& why) {
   MJ_TRY(found, load_context(store, by.context));
   if (found) return std::move(*found);
   const std::string id = std::to_string(by.context);
@@ -128,9 +128,9 @@ Result<Context> create_next_context(Store& store, Context context, std::span<con
 
 // A topic is a channel of the Redis server, which carries other kinds of hints too.
 Result<void> check_topic(const std::string& topic) {
-  constexpr std::size_t kLongest = 64;
+  constexpr std::size_t kMaxLength = 64;
   const bool fits =
-      topic.size() <= kLongest &&
+      topic.size() <= kMaxLength &&
       topic.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == std::string::npos;
   if (fits) return {};
   return fail(Code::invalid, "topic: use 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', or omit it for runner<id>");
@@ -150,14 +150,14 @@ Result<Fields> create_record(Store& store, Id context, NewRecord record) {
   return std::move(made.record);
 }
 
-Result<Fields> chosen(const Fields& record, std::span<const std::string> fields) {
+Result<Fields> chosen_roles(const Fields& record, std::span<const std::string> fields) {
   if (fields.empty()) return fail(Code::invalid, "no change is given: name a field and its value");
   Fields out;
   for (const std::string& name : fields) out.emplace_back(name, field_of(record, name));
   return out;
 }
 
-Error not_operator(const Caller& by, const std::string& what) {
+Error operator_required_error(const RequestContext& by, const std::string& what) {
   return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
                             ": an operator's token is required (mycojobs key token --operator)"};
 }
@@ -177,8 +177,8 @@ Result<std::optional<Context>> load_context(Store& store, Id id) {
   return std::move(context);
 }
 
-Result<Context> create_context(const Caller& by, Store& store, Context context, std::span<const Id> served) {
-  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "create a context"));
+Result<Context> create_context(const RequestContext& by, Store& store, Context context, std::span<const Id> served) {
+  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "create a context"));
   if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
   if (context.admins.empty()) context.admins = {by.actor};
@@ -187,8 +187,8 @@ Result<Context> create_context(const Caller& by, Store& store, Context context, 
   return decode<Context>(stored).record;
 }
 
-Result<Context> read_context(const Caller& by, Store& store) {
-  MJ_CHECK(may(by, store, Action::read));
+Result<Context> read_context(const RequestContext& by, Store& store) {
+  MJ_CHECK(check_permission(by, store, Action::read));
   MJ_TRY(found, load_context(store, by.context));
   if (found) return std::move(*found);
   return fail(Code::not_found, context_key(by.context) + " does not exist in context " + std::to_string(by.context));
@@ -205,7 +205,7 @@ Result<std::vector<Id>> known_contexts(Store& store, std::span<const Id> more) {
   return all;
 }
 
-Result<ContextList> list_contexts(const Caller& by, Store& store, std::span<const Id> among) {
+Result<ContextList> list_contexts(const RequestContext& by, Store& store, std::span<const Id> among) {
   ContextList list;
   for (const Id id : among) {
     MJ_TRY(found, load_context(store, id));
@@ -222,12 +222,12 @@ Result<ContextList> list_contexts(const Caller& by, Store& store, std::span<cons
   return list;
 }
 
-Result<Context> update_context(const Caller& by, Store& store, const Context& wanted,
+Result<Context> update_context(const RequestContext& by, Store& store, const Context& wanted,
                                std::span<const std::string> fields) {
-  MJ_CHECK(may(by, store, Action::administer));
+  MJ_CHECK(check_permission(by, store, Action::administer));
   if (const auto wrong = read_notify(wanted.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
-  MJ_TRY(changed, chosen(encode(wanted), fields));
+  MJ_TRY(changed, chosen_roles(encode(wanted), fields));
   MJ_CHECK(existing(by, store, ""));
   MJ_TRY(after, store.change_record(by.context, context_key(by.context), changed));
   return decode<Context>(after).record;
@@ -238,7 +238,7 @@ namespace {
 // Returns one active job, or an empty string. Error `too_large`: there are too many jobs to read all of them.
 Result<std::string> living_job(Store& store, Id context) {
   for (const JobStatus status : {JobStatus::started, JobStatus::dispatched, JobStatus::waiting_for_prerequisites}) {
-    JobsWanted wanted;
+    JobFilter wanted;
     wanted.status = status;
     std::uint64_t looked = 0;
     do {
@@ -247,7 +247,7 @@ Result<std::string> living_job(Store& store, Id context) {
       if (!page.unseen.empty()) return page.unseen.front().key;
       looked += page.looked_at;
       wanted.after = page.after;
-      if (looked > kMaxJobLooks) return fail(Code::too_large, "it has too many jobs to scan: wait for the retention");
+      if (looked > kMaxJobChecks) return fail(Code::too_large, "it has too many jobs to scan: wait for the retention");
     } while (!wanted.after.empty());
   }
   return std::string();
@@ -258,9 +258,9 @@ Result<std::string> living_message(Store& store, Id context) {
     MJ_TRY(waiting, store.queue_length(context, list));
     if (waiting > 0) return std::string("messages in ") + list;
   }
-  MJ_TRY(keys, store.keys(context, "message:", kMaxJobLooks));
-  constexpr std::string_view kLooked[] = {"message_type", "status"};
-  MJ_TRY(records, store.load_some(context, keys, kLooked));
+  MJ_TRY(keys, store.keys(context, "message:", kMaxJobChecks));
+  constexpr std::string_view kCheckedFields[] = {"message_type", "status"};
+  MJ_TRY(records, store.load_some(context, keys, kCheckedFields));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (records[i].empty()) continue;
     const Message message = decode<Message>(records[i]).record;
@@ -289,8 +289,8 @@ Result<std::string> living_things(const FlowStores& in, Id context) {
 
 }  // namespace
 
-Result<void> delete_context(const Caller& by, const FlowStores& in) {
-  if (!by.is_operator) return tl::unexpected<Error>(not_operator(by, "delete a context"));
+Result<void> delete_context(const RequestContext& by, const FlowStores& in) {
+  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "delete a context"));
   constexpr int kTries = 10;  // each attempt reads all jobs and messages
   for (int i = 0; i < kTries; ++i) {
     MJ_TRY(revision, context_revision(in.records, by.context));
@@ -309,10 +309,10 @@ Result<void> delete_context(const Caller& by, const FlowStores& in) {
                                   std::to_string(kTries) + " checks: repeat the request");
 }
 
-Result<std::vector<RefusalNote>> list_refusals(const Caller& by, Store& store, std::uint64_t limit) {
-  MJ_CHECK(may(by, store, Action::administer));
-  constexpr std::uint64_t kMost = 1000;
-  return store.refusals(by.context, std::min(limit, kMost));
+Result<std::vector<RefusalNote>> list_refusals(const RequestContext& by, Store& store, std::uint64_t limit) {
+  MJ_CHECK(check_permission(by, store, Action::administer));
+  constexpr std::uint64_t kMaxRefusals = 1000;
+  return store.refusals(by.context, std::min(limit, kMaxRefusals));
 }
 
 namespace {
@@ -335,7 +335,8 @@ Fields lists_after(Context context, bool grant, std::span<const RoleChange> chan
 }
 
 // Error `conflict`: the lists have changed since they were read.
-Result<Context> change_roles_once(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
+Result<Context> change_roles_once(const RequestContext& by, Store& store, bool grant,
+                                  std::span<const RoleChange> changes) {
   const std::string key = context_key(by.context);
   auto before = store.load(by.context, key);
   if (!before && before.error().code == Code::not_found) {
@@ -358,47 +359,47 @@ Result<Context> change_roles_once(const Caller& by, Store& store, bool grant, st
 
 }  // namespace
 
-Result<Context> change_roles(const Caller& by, Store& store, bool grant, std::span<const RoleChange> changes) {
-  MJ_CHECK(may(by, store, Action::administer));
+Result<Context> change_roles(const RequestContext& by, Store& store, bool grant, std::span<const RoleChange> changes) {
+  MJ_CHECK(check_permission(by, store, Action::administer));
   return repeat(context_key(by.context), [&] { return change_roles_once(by, store, grant, changes); });
 }
 
-Result<Context> set_notify(const Caller& by, Store& store, const std::string& notify) {
-  MJ_CHECK(may(by, store, Action::administer));
+Result<Context> set_notify(const RequestContext& by, Store& store, const std::string& notify) {
+  MJ_CHECK(check_permission(by, store, Action::administer));
   MJ_CHECK(existing(by, store, ""));
   MJ_TRY(after, store.change_record(by.context, context_key(by.context), {{"notify", notify}}));
   return read_context_record(by.context, after);
 }
 
-Result<Runner> create_runner(const Caller& by, Store& store, const Runner& runner, const Networks& networks,
+Result<Runner> create_runner(const RequestContext& by, Store& store, const Runner& runner, const Networks& networks,
                              std::span<const std::string> given) {
-  MJ_CHECK(may(by, store, Action::administer, kRunners));
+  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
   const Fields record = record_of(runner, given);
-  MJ_CHECK(check_says_something(runner, record));
+  MJ_CHECK(check_has_content(runner, record));
   MJ_CHECK(check_runner(runner, networks));
   MJ_CHECK(check_target(runner));
   MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, record}));
   return decode<Runner>(stored).record;
 }
 
-Result<Runner> read_runner(const Caller& by, Store& store, Id id) {
-  MJ_CHECK(may(by, store, Action::read, kRunners));
+Result<Runner> read_runner(const RequestContext& by, Store& store, Id id) {
+  MJ_CHECK(check_permission(by, store, Action::read, kRunners));
   MJ_TRY(fields, store.load(by.context, "runner:" + std::to_string(id)));
   return decode<Runner>(fields).record;
 }
 
-Result<std::vector<RunnerInfo>> list_runners(const Caller& by, Store& store) {
-  MJ_CHECK(may(by, store, Action::read, kRunners));
+Result<std::vector<RunnerInfo>> list_runners(const RequestContext& by, Store& store) {
+  MJ_CHECK(check_permission(by, store, Action::read, kRunners));
   return store.runners(by.context);
 }
 
-Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wanted, std::span<const std::string> fields,
-                             const Networks& networks) {
-  MJ_CHECK(may(by, store, Action::administer, kRunners));
+Result<Runner> update_runner(const RequestContext& by, Store& store, const Runner& wanted,
+                             std::span<const std::string> fields, const Networks& networks) {
+  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
   MJ_CHECK(check_runner(wanted, networks));
   const std::string key = "runner:" + std::to_string(wanted.id);
   return repeat(key, [&]() -> Result<Runner> {
-    MJ_TRY(changed, chosen(encode(wanted), fields));
+    MJ_TRY(changed, chosen_roles(encode(wanted), fields));
     MJ_TRY(before, store.load(by.context, key));
     // A target belongs to an address, so both are checked with their values after the change.
     Runner after = decode<Runner>(before).record;
@@ -413,8 +414,8 @@ Result<Runner> update_runner(const Caller& by, Store& store, const Runner& wante
   });
 }
 
-Result<void> delete_runner(const Caller& by, Store& store, Id id) {
-  MJ_CHECK(may(by, store, Action::administer, kRunners));
+Result<void> delete_runner(const RequestContext& by, Store& store, Id id) {
+  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
   return store.delete_record(by.context, "runner:" + std::to_string(id));
 }
 

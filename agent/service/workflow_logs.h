@@ -14,15 +14,16 @@ namespace mycojobs::service {
 
 struct LogFrame {
   std::string effect, intent;
-  std::string carrier;  // job:12:7 or flow:3; a flow has one frame that names it, since its jobs have logs of their own
-  Log line;             // part of the log; line numbers grow within an effect
+  std::string
+      effect_ref;  // job:12:7 or flow:3; a flow has one frame that names it, since its jobs have logs of their own
+  Log line;        // part of the log; line numbers grow within an effect
   std::uint64_t dropped = 0;  // number of lines that the log has lost from this number on; the text reports it
 };
 nlohmann::json to_json(const LogFrame&);
 
-inline constexpr std::uint64_t kLogFrames = 500;       // frames of a page
-inline constexpr std::size_t kMostUnderWay = 1000;     // maximum number of effects whose logs are followed
-inline constexpr std::uint64_t kMostLogLooks = 10000;  // maximum number of facts of the world read for a page
+inline constexpr std::uint64_t kLogFrames = 500;         // frames of a page
+inline constexpr std::size_t kMaxPendingEffects = 1000;  // maximum number of effects whose logs are followed
+inline constexpr std::uint64_t kMaxLogFacts = 10000;     // maximum number of facts of the world read for a page
 struct LogRequest {
   std::string after = {};            // cursor of the previous page; empty: start with the first effect
   std::uint64_t limit = kLogFrames;  // 1 to 1000
@@ -37,7 +38,8 @@ struct InstanceLog {
 // Returns a page of the log of an instance. Needs the right to read the workflow. If the caller has no right to read
 // the jobs of an owner, a frame reports it in place of their lines. Errors: those of show_instance(); `not_found` (the
 // instance has no facts); `invalid` (after: not a cursor of this instance's journal).
-Result<InstanceLog> instance_log(const Caller&, const WorldStores&, const Instance&, const LogRequest& = {});
+Result<InstanceLog> instance_log(const RequestContext&, const WorkflowStores&, const InstanceReference&,
+                                 const LogRequest& = {});
 nlohmann::json to_json(const InstanceLog&);
 
 }  // namespace mycojobs::service

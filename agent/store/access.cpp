@@ -117,7 +117,7 @@ constexpr std::array<std::string_view, 34> kNotOfAgents{
 constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // Returns the fixed prefix of a pattern: "mj:claim:<job key>" -> "mj:claim:".
-std::string_view beginning(const OwnKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
+std::string_view beginning(const InternalKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
 
 bool has(std::span<const std::string_view> list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
@@ -127,7 +127,7 @@ void add_keys_of_agents(std::vector<std::string>& rules) {
   for (const std::string_view key : {"job:*", "flow:*", "message:*", "runner:*", "queue:*", "msg_in"})
     rules.push_back("~" + std::string(key));
   rules.insert(rules.end(), {"%R~context:*", "%R~actor:*"});
-  for (const OwnKey& key : own_keys()) {
+  for (const InternalKey& key : own_keys()) {
     const std::string_view begins = beginning(key);
     if (has(kNotOfAgents, begins)) continue;
     rules.push_back((has(kReadByAgents, begins) ? "%R~" : "~") + std::string(begins) +
@@ -153,7 +153,8 @@ void add_rules_of_submitters(std::vector<std::string>& rules, Id caller) {
 
 std::span<const RedisRole> redis_roles() { return kRoles; }
 
-Result<std::vector<std::uint32_t>> databases_of(std::span<const Id> contexts, const std::map<Id, std::string>& urls) {
+Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> contexts,
+                                                     const std::map<Id, std::string>& urls) {
   std::vector<std::uint32_t> databases;
   for (const Id context : contexts) {
     const auto own = urls.find(context);

@@ -33,7 +33,8 @@ std::span<const RedisRole> redis_roles();
 
 // Returns the database number of each context. urls: Redis URLs of contexts that have their own server; such a URL may
 // name a database. Error: invalid (a URL).
-Result<std::vector<std::uint32_t>> databases_of(std::span<const Id> contexts, const std::map<Id, std::string>& urls);
+Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> contexts,
+                                                     const std::map<Id, std::string>& urls);
 
 // Returns the arguments of `ACL SETUSER` after the user name and the password. caller: the only actor whose records a
 // submitter may write; 0: records of any actor. REQUIRES: role is a name in redis_roles().

@@ -22,8 +22,8 @@ std::string_view known_detail(std::string_view detail) {
 }
 
 bool is_word(std::string_view text) {
-  constexpr std::size_t kLongest = 32;
-  return !text.empty() && text.size() <= kLongest &&
+  constexpr std::size_t kMaxLength = 32;
+  return !text.empty() && text.size() <= kMaxLength &&
          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_-") == std::string_view::npos;
 }
 
@@ -60,22 +60,22 @@ std::string_view counted_queue(std::string_view queue, const TypeNames& served) 
 }
 
 void count_from_zero(Metrics& metrics, Id context, std::span<const std::string> types) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   for (const char* what : {"report", "renewal"}) metrics.add(Metric::stale, {context, what}, 0);
   for (const char* ran : {"true", "false"}) metrics.add(Metric::releases, {context, ran}, 0);
   metrics.add(Metric::set_aside, {context}, 0);
   for (const std::string& type : types) {
-    metrics.add(Metric::attempts, {context, type, word(JobStatus::error), "setup_error"}, 0);
-    metrics.add(Metric::ends, {context, type, word(JobStatus::finished), "ok"}, 0);
+    metrics.add(Metric::attempts, {context, type, to_string(JobStatus::error), "setup_error"}, 0);
+    metrics.add(Metric::ends, {context, type, to_string(JobStatus::finished), "ok"}, 0);
     for (const std::string_view detail : kUsualErrors)
-      metrics.add(Metric::ends, {context, type, word(JobStatus::error), detail}, 0);
+      metrics.add(Metric::ends, {context, type, to_string(JobStatus::error), detail}, 0);
   }
 }
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   if (reply.set_aside > 0) metrics.add(Metric::set_aside, {context}, reply.set_aside);
-  for (const Claimed& job : reply.jobs) {
+  for (const ClaimedJob& job : reply.jobs) {
     metrics.add(Metric::claims, {context, job.ref.script_type});
     if (job.deliveries > 1 || job.attempt > 1) continue;
     const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
@@ -87,7 +87,7 @@ void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
 }
 
 void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renewals) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   const auto stale = std::count(renewals.begin(), renewals.end(), Renewal::stale);
   metrics.add(Metric::renewals, {context}, static_cast<double>(renewals.size() - static_cast<std::size_t>(stale)));
   if (stale > 0) metrics.add(Metric::stale, {context, "renewal"}, static_cast<double>(stale));
@@ -95,12 +95,12 @@ void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renew
 
 void count_reports(Metrics& metrics, Id context, std::span<const Report> reports,
                    std::span<const Result<void>> answers) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
     if (!answers[i]) {
       if (answers[i].error().code == Code::stale_claim) metrics.add(Metric::stale, {context, "report"});
     } else if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-      const std::string_view status = word(ended->end.status), detail = known_detail(ended->end.detail);
+      const std::string_view status = to_string(ended->end.status), detail = known_detail(ended->end.detail);
       const std::string& type = ended->claim.script_type;
       metrics.add(Metric::attempts, {context, type, status, detail});
       if (!ended->retry_after_ms) metrics.add(Metric::ends, {context, type, status, detail});
@@ -111,7 +111,7 @@ void count_reports(Metrics& metrics, Id context, std::span<const Report> reports
 }
 
 void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   const std::array<std::pair<const char*, std::uint32_t>, 5> moved{{{"due", reply.due},
                                                                     {"settled", reply.settled},
                                                                     {"missing", reply.missing},
@@ -123,7 +123,7 @@ void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
 }
 
 void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made, const TypeNames& served) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   for (std::size_t i = 0; i < std::min(jobs.size(), made.jobs.size()); ++i) {
     if (!made.existed[i])
       metrics.add(Metric::submitted, {jobs[i].context_id, counted_word(jobs[i].script_type, served)});
@@ -131,7 +131,7 @@ void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs&
 }
 
 void count_commit(Metrics& metrics, const FlowCommit& commit) {
-  if (!metrics.wanted()) return;
+  if (!metrics.is_enabled()) return;
   metrics.add(Metric::flow_commits, {commit.context, "ok"});
   for (const RunFact& fact : commit.facts) metrics.add(Metric::flow_facts, {commit.context, fact.kind});
   if (!commit.ended) return;

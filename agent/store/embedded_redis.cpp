@@ -77,12 +77,12 @@ bool is_gone(const std::string& pid) {
 
 // Checked before the start, since Redis detects a full disk only when it writes its file, up to a second after its
 // first answer.
-Result<void> need_room(const std::string& folder) {
-  constexpr std::uint64_t kLeast = 16ULL << 20;
+Result<void> require_space(const std::string& folder) {
+  constexpr std::uint64_t kMinFreeBytes = 16ULL << 20;
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0) return fail(Code::io, "cannot read " + folder + ": " + errno_text(errno));
   const std::uint64_t room = std::uint64_t{disk.f_bavail} * disk.f_frsize;
-  if (room >= kLeast) return {};
+  if (room >= kMinFreeBytes) return {};
   return fail(Code::io, "the disk of " + folder + " is full: " + std::to_string(room >> 10) +
                             " KiB are free, 16 MiB are needed; free space or use another state folder");
 }
@@ -169,7 +169,7 @@ Result<std::unique_ptr<EmbeddedRedis>> EmbeddedRedis::start(const std::string& s
   MJ_CHECK(need_program(kServer, "redis-server"));
   MJ_CHECK(need_program(kSetpriv, "util-linux"));
   MJ_TRY(folder, make_folder(state_dir));
-  MJ_CHECK(need_room(folder));
+  MJ_CHECK(require_space(folder));
   const Deadline deadline = deadline_in(options.start_timeout_ms);
   MJ_TRY(lock, take_lock(folder, deadline));
   std::unique_ptr<EmbeddedRedis> redis(new EmbeddedRedis(std::move(folder), std::move(lock), options));
@@ -199,7 +199,7 @@ Result<void> EmbeddedRedis::begin(Deadline deadline) {
 
 // The lock stays with this process while the server is restarted.
 void EmbeddedRedis::watch() {
-  constexpr int kFirstPauseMs = 100, kLongestPauseMs = 10000;
+  constexpr int kFirstPauseMs = 100, kMaxPauseMs = 10000;
   int pause_ms = kFirstPauseMs;
   while (!stopped_) {
     pollfd events[] = {{bell_.fd(), POLLIN, 0}, {child_.pidfd.get(), POLLIN, 0}};
@@ -210,12 +210,12 @@ void EmbeddedRedis::watch() {
       log(LogLevel::error, "store", "redis-server (process {}) in {} has ended, with {}: it is started again",
           pid_.load(), folder_, code > 128 ? "signal " + std::to_string(code - 128) : "code " + std::to_string(code));
     }
-    const auto begun = begin(deadline_in(options_.start_timeout_ms));
-    if (begun) {
+    const auto start_result = begin(deadline_in(options_.start_timeout_ms));
+    if (start_result) {
       pause_ms = kFirstPauseMs;
     } else if (!stopped_) {
-      log(LogLevel::error, "store", "{}", begun.error().message);
-      ::poll(events, 1, std::exchange(pause_ms, std::min(2 * pause_ms, kLongestPauseMs)));
+      log(LogLevel::error, "store", "{}", start_result.error().message);
+      ::poll(events, 1, std::exchange(pause_ms, std::min(2 * pause_ms, kMaxPauseMs)));
     }
   }
 }

@@ -57,12 +57,12 @@ std::string queue_of_new(const Job& job) {
 }
 
 std::string router_queue(std::string_view address) {
-  constexpr std::size_t kMostHostBytes = 255;
+  constexpr std::size_t kMaxHostBytes = 255;
   const std::string host = host_of_address(address);
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::string_view("-._:[]").find(c) != std::string_view::npos;
   };
-  if (host.empty() || host.size() > kMostHostBytes || !std::all_of(host.begin(), host.end(), is_plain))
+  if (host.empty() || host.size() > kMaxHostBytes || !std::all_of(host.begin(), host.end(), is_plain))
     return kRouterQueue;
   return kRouterQueues + host;
 }
@@ -144,7 +144,7 @@ Fields runner_fields(const Runner& runner) {
   return encode(own);
 }
 
-Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wanted) {
+Result<Job> accepted_record(std::string_view word, const std::string& key, const Fields& record, const Job& wanted) {
   if (word == "used") return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
   Job stored = decode<Job>(record).record;
   if (word == "exists" && !same_content(stored, wanted)) {

@@ -42,7 +42,7 @@ std::string digest_of_end(const Fields&);
 bool same_content(const Job&, const Job&);
 // Evaluates the reply of a script that creates a record: a word (new, exists or used), the key and the record. Returns
 // the stored job. Error conflict: the id was used before, or the record exists with other content than `wanted`.
-Result<Job> accepted(std::string_view word, const std::string& key, const Fields& record, const Job& wanted);
+Result<Job> accepted_record(std::string_view word, const std::string& key, const Fields& record, const Job& wanted);
 // Parses a field that any client may have written. Returns 0 if it is not a whole number.
 std::uint64_t number_of(const std::string& text);
 // Returns the fields of a runner's record that its owner writes.

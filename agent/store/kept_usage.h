@@ -12,15 +12,15 @@
 
 namespace mycojobs {
 
-struct KeptUsage {
+struct StoredBytesUsage {
   std::uint64_t bytes = 0;  // sum of all callers
   // Quotas that the last agent or coordinator enforced; 0 means no limit.
   std::uint64_t caller_quota = 0, context_quota = 0;
 };
 // Returns zeros if nothing was counted. Errors are those of the store.
-Result<KeptUsage> kept_usage(RecordStore&, Id context);
+Result<StoredBytesUsage> stored_usage(RecordStore&, Id context);
 // Returns the bytes of one caller.
-Result<std::uint64_t> kept_by_caller(RecordStore&, Id context, Id caller);
+Result<std::uint64_t> stored_by_caller(RecordStore&, Id context, Id caller);
 // Returns the caller that keeps most and its bytes, or 0 and 0.
 Result<std::pair<Id, std::uint64_t>> largest_keeper(RecordStore&, Id context);
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kNextUse = "nothing: the next use writes it again";
 
-constexpr auto kKeyLosses = std::to_array<KeyLoss>({
+constexpr auto kKeyLosses = std::to_array<KeyLossImpact>({
     {"mj:queues",
      "`queue list` still finds queues by their lists and journals; limits of waiting and the check after a start of "
      "the "
@@ -69,6 +69,6 @@ constexpr auto kKeyLosses = std::to_array<KeyLoss>({
 
 }  // namespace
 
-std::span<const KeyLoss> key_losses() { return kKeyLosses; }
+std::span<const KeyLossImpact> key_losses() { return kKeyLosses; }
 
 }  // namespace mycojobs

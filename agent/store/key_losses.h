@@ -7,10 +7,10 @@
 
 namespace mycojobs {
 
-struct KeyLoss {
-  std::string_view pattern;  // OwnKey::pattern
+struct KeyLossImpact {
+  std::string_view pattern;  // InternalKey::pattern
   std::string_view meaning;  // effect of the loss, for users
 };
-std::span<const KeyLoss> key_losses();
+std::span<const KeyLossImpact> key_losses();
 
 }  // namespace mycojobs

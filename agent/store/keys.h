@@ -12,13 +12,13 @@
 
 namespace mycojobs {
 
-struct OwnKey {
+struct InternalKey {
   std::string_view pattern;  // <...> is a placeholder
   std::string_view type;     // type of Redis: string, list, hash, set, zset, stream
   std::string_view what;     // description of the content
   std::string_view rebuilt;  // source from which the key can be restored; "journal": the key is authoritative
 };
-std::span<const OwnKey> own_keys();
+std::span<const InternalKey> own_keys();
 
 inline std::string log_key(std::string_view job_key) { return "mj:log:" + std::string(job_key); }
 inline std::string topic_key(std::string_view topic) { return "mj:topic:" + std::string(topic); }

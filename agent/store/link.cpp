@@ -74,7 +74,7 @@ class MeteredLink final : public Link {
     return timed(script.name, began_, [&] { return way_->finish(script, arguments); });
   }
   const std::string& server_run_id() const override { return way_->server_run_id(); }
-  bool has_led() const override { return way_->has_led(); }
+  bool has_been_leader() const override { return way_->has_been_leader(); }
 
  private:
   template <class Call>
@@ -89,7 +89,7 @@ class MeteredLink final : public Link {
     return counted(name, std::move(reply));
   }
   Result<Reply> counted(std::string_view name, Result<Reply> reply) {
-    if (!reply) metrics_->add(Metric::store_errors, {name, word(reply.error().code)});
+    if (!reply) metrics_->add(Metric::store_errors, {name, to_string(reply.error().code)});
     return reply;
   }
 
@@ -108,9 +108,9 @@ Result<void> check_context(Id context) {
 Result<Link*> ContextLinks::link(Id context) {
   auto found = links_.find(context);
   if (found == links_.end()) {
-    std::erase_if(links_, [](const auto& each) { return !each.second->has_led(); });
+    std::erase_if(links_, [](const auto& each) { return !each.second->has_been_leader(); });
     MJ_TRY(opened, open_(context));
-    if (observed_.metrics->wanted()) opened = std::make_unique<MeteredLink>(std::move(opened), observed_.metrics);
+    if (observed_.metrics->is_enabled()) opened = std::make_unique<MeteredLink>(std::move(opened), observed_.metrics);
     found = links_.emplace(context, std::move(opened)).first;
   }
   return found->second.get();

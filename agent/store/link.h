@@ -82,7 +82,7 @@ class Link {
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
   virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
   // Returns true if the link has state worth keeping: it was connected to a database at least once.
-  virtual bool has_led() const { return true; }
+  virtual bool has_been_leader() const { return true; }
 };
 
 // Creates a link to the database of a context. Context 0: database 0 of the default server, for records without a
@@ -97,7 +97,7 @@ struct StoreQuota {
 };
 
 // Shared by all stores of a process: metrics, traces, and the quota that the stores enforce.
-struct Observed {
+struct StoreInstrumentation {
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
   StoreQuota quota = {};
@@ -108,7 +108,7 @@ struct Observed {
 // exist do not accumulate links. The duration of each call is recorded in the metrics.
 class ContextLinks {
  protected:
-  explicit ContextLinks(OpenLink open, Observed observed = {})
+  explicit ContextLinks(OpenLink open, StoreInstrumentation observed = {})
       : observed_(std::move(observed)), open_(std::move(open)) {}
   ~ContextLinks() = default;
 
@@ -123,7 +123,7 @@ class ContextLinks {
   void add_quota(Arguments& to) const { to.add(observed_.quota.caller_bytes).add(observed_.quota.context_bytes); }
 
  private:
-  Observed observed_;
+  StoreInstrumentation observed_;
   OpenLink open_;
   std::map<Id, std::unique_ptr<Link>> links_;
 };

@@ -6,9 +6,9 @@
 
 namespace mycojobs {
 
-Result<Place> read_place(RecordStore& store, Id context, WayIn way) {
+Result<AclContext> read_acl_context(RecordStore& store, Id context, EntryPoint way) {
   constexpr std::array<std::string_view, 4> kLists{"admins", "submitters", "executors", "readers"};
-  Place place{context, {}, way};
+  AclContext place{context, {}, way};
   Context wanted;
   wanted.id = context;
   auto fields = store.load_fields(context, redis_key(wanted), kLists);

@@ -26,7 +26,7 @@ constexpr std::size_t kMaxBriefText = 256;
 void add_report(Arguments& out, const LogAppend& append) {
   out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
   out.add(std::uint64_t{append.lines.size() * 4});
-  for (const Log& line : append.lines) out.add(line.seq).add(line.ts_ms).add(word(line.stream)).add(line.text);
+  for (const Log& line : append.lines) out.add(line.seq).add(line.ts_ms).add(to_string(line.stream)).add(line.text);
 }
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
@@ -83,7 +83,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
     return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
   }
-  MJ_CHECK(give_back_unanswered(request.context));
+  MJ_CHECK(release_unanswered_claims(request.context));
   // An id and a token for each possible claim are passed as one argument, since each argument of a script costs time.
   const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
   Arguments arguments;
@@ -113,7 +113,7 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     const std::size_t index = entry.at(2).number() - 1;
     if (index >= request.max_jobs)
       return fail(Code::internal, "redis: the claim script returned a claim that was not requested");
-    Claimed& job = out.jobs.emplace_back();
+    ClaimedJob& job = out.jobs.emplace_back();
     const std::size_t at = index * (kIdDigits + kTokenDigits);
     job.ref.context = request.context;
     job.ref.job_key = entry.at(1).text();
@@ -125,8 +125,8 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
     job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
     job.record = entry.at(6).fields();
     job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
-    if (metrics().wanted() || traces().wanted()) {
-      const bool of_runner = metrics().wanted() && job.queue.starts_with("mj:");
+    if (metrics().is_enabled() || traces().wanted()) {
+      const bool of_runner = metrics().is_enabled() && job.queue.starts_with("mj:");
       job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
       job.ref.attempt = job.attempt;
       job.ref.claimed_us = answered_us;
@@ -135,23 +135,23 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
   out.more = reply.at(3).number() == 1;
-  note_heads(request.context, reply.at(4));
+  record_heads(request.context, reply.at(4));
   count_claims(metrics(), request.context, out);
   trace_claims(traces(), out, {began_us, answered_us});
   return out;
 }
 
 // heads: pairs of a queue and the latest revision that the call has written to its journal.
-void RedisStore::note_heads(Id context, const Reply& heads) {
+void RedisStore::record_heads(Id context, const Reply& heads) {
   if (!seen_) return;
   for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
-    seen_->saw(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
+    seen_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
 }
 
 // Releases claims whose reply was lost. The server may have executed the call; without the release, the jobs would wait
 // until their leases expire. A call that was not executed yet will never be: its connection was killed
-// (RedisConnection::abandon()).
-Result<void> RedisStore::give_back_unanswered(Id context) {
+// (RedisConnection::close_after_error()).
+Result<void> RedisStore::release_unanswered_claims(Id context) {
   const auto found = unanswered_.find(context);
   if (found == unanswered_.end()) return {};
   std::uint64_t jobs = 0;
@@ -167,7 +167,7 @@ Result<void> RedisStore::give_back_unanswered(Id context) {
   unanswered_.erase(found);
   if (jobs > 0) {
     log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
-        counted(jobs, "job"));
+        count_with_noun(jobs, "job"));
   }
   return {};
 }
@@ -223,7 +223,7 @@ void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) c
       add_end(*ended, call);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);
-    } else if (const auto* mark = std::get_if<Mark>(&reports[i])) {
+    } else if (const auto* mark = std::get_if<DetailUpdate>(&reports[i])) {
       out.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
       out.add("1").add(mark->detail);
     } else {
@@ -238,7 +238,7 @@ void RedisStore::read_answers(Id context, const Reply& reply, std::span<const Re
     const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
     out.push_back(answer_of(reply.at(i), claim.job_key));
   }
-  note_heads(context, reply.at(reports.size()));
+  record_heads(context, reply.at(reports.size()));
 }
 
 Result<std::vector<Result<void>>> RedisStore::reported(Id context, std::span<const Report> reports,
@@ -269,14 +269,14 @@ std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> 
   write_call(reports, *call);
   if (call->reports < reports.size()) return std::nullopt;
   const std::optional<int> fd = way->begin(scripts::report, call->arguments);
-  if (fd) begun_ = std::move(call);
+  if (fd) pending_report_ = std::move(call);
   return fd;
 }
 
 Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::span<const Report> reports) {
   Link* way = known_link(context);
-  if (begun_ == nullptr || way == nullptr) return report(context, reports);
-  const std::unique_ptr<ReportCall> call = std::move(begun_);
+  if (pending_report_ == nullptr || way == nullptr) return report(context, reports);
+  const std::unique_ptr<ReportCall> call = std::move(pending_report_);
   MJ_TRY(reply, way->finish(scripts::report, call->arguments));
   std::vector<Result<void>> out;
   read_answers(context, reply, reports, out);

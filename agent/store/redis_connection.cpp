@@ -110,7 +110,7 @@ Result<RedisEndpoint> parse_tcp(std::string_view rest) {
 
 }  // namespace
 
-std::string RedisEndpoint::shown() const {
+std::string RedisEndpoint::redacted_url() const {
   if (!unix_path.empty()) return unix_path;
   return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" + std::to_string(port);
 }
@@ -186,7 +186,7 @@ void tune_tcp(int fd) {
 }
 
 tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& why, std::string_view remedy) {
-  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.shown() + ": " + why +
+  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.redacted_url() + ": " + why +
                                      (remedy.empty() ? "" : " (" + std::string(remedy) + ")"));
 }
 
@@ -280,7 +280,7 @@ std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadlin
   }
 }
 
-struct Meaning {
+struct ServerErrorRow {
   std::string_view begin;  // start of the server's text
   Code code;
   std::string_view remedy;
@@ -291,32 +291,32 @@ constexpr std::string_view kNotThisUser =
     "coordinator or an operator must open a new Redis first";
 
 constexpr std::array kMeanings{
-    Meaning{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
-    Meaning{"NOAUTH", Code::denied, "the server requires a password: redis://:password@host"},
-    Meaning{"ERR AUTH <password> called without", Code::denied,
-            "the server has no password: remove it from the redis url"},
-    Meaning{"ERR Client sent AUTH, but no password", Code::denied,
-            "the server has no password: remove it from the redis url"},
-    Meaning{"NOPERM", Code::denied, "this Redis user has no permission: see ACL SETUSER"},
-    Meaning{"ERR The user executing the script can't", Code::denied, kNotThisUser},
-    Meaning{"ERR ACL failure in script", Code::denied, kNotThisUser},  // text of Redis 7.2 and later
-    Meaning{"DENIED", Code::denied,
-            "the server's protected mode rejects this client: set a password or a bind address"},
-    Meaning{"LOADING", Code::unavailable, "the server is still reading its data"},
-    Meaning{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
-    Meaning{"MISCONF", Code::unavailable, "the server cannot write its data: check its log and its disk"},
-    Meaning{"READONLY", Code::unavailable, "this is a replica: name the primary in the redis url"},
-    Meaning{"MASTERDOWN", Code::unavailable, "this replica has lost its primary"},
-    Meaning{"BUSY", Code::unavailable, "a script of another client runs too long: SCRIPT KILL ends it"},
-    Meaning{"NOREPLICAS", Code::unavailable, "too few replicas: see min-replicas-to-write"},
-    Meaning{"ERR max number of clients", Code::unavailable, "raise the server's maxclients"},
-    Meaning{"CLUSTERDOWN", Code::unsupported, "Redis Cluster is not supported"},
-    Meaning{"MOVED", Code::unsupported, "Redis Cluster is not supported"},
-    Meaning{"MJTYPE", Code::invalid, "another client wrote it: delete or rename it"},
-    Meaning{"WRONGTYPE", Code::invalid, "the key has another type: delete or rename it"},
-    Meaning{"MJCONFLICT", Code::conflict, ""},
-    Meaning{"MJFULL", Code::too_large, ""},
-    Meaning{"MJDENIED", Code::denied, ""},
+    ServerErrorRow{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
+    ServerErrorRow{"NOAUTH", Code::denied, "the server requires a password: redis://:password@host"},
+    ServerErrorRow{"ERR AUTH <password> called without", Code::denied,
+                   "the server has no password: remove it from the redis url"},
+    ServerErrorRow{"ERR Client sent AUTH, but no password", Code::denied,
+                   "the server has no password: remove it from the redis url"},
+    ServerErrorRow{"NOPERM", Code::denied, "this Redis user has no permission: see ACL SETUSER"},
+    ServerErrorRow{"ERR The user executing the script can't", Code::denied, kNotThisUser},
+    ServerErrorRow{"ERR ACL failure in script", Code::denied, kNotThisUser},  // text of Redis 7.2 and later
+    ServerErrorRow{"DENIED", Code::denied,
+                   "the server's protected mode rejects this client: set a password or a bind address"},
+    ServerErrorRow{"LOADING", Code::unavailable, "the server is still reading its data"},
+    ServerErrorRow{"OOM", Code::unavailable, "raise the server's maxmemory or free some"},
+    ServerErrorRow{"MISCONF", Code::unavailable, "the server cannot write its data: check its log and its disk"},
+    ServerErrorRow{"READONLY", Code::unavailable, "this is a replica: name the primary in the redis url"},
+    ServerErrorRow{"MASTERDOWN", Code::unavailable, "this replica has lost its primary"},
+    ServerErrorRow{"BUSY", Code::unavailable, "a script of another client runs too long: SCRIPT KILL ends it"},
+    ServerErrorRow{"NOREPLICAS", Code::unavailable, "too few replicas: see min-replicas-to-write"},
+    ServerErrorRow{"ERR max number of clients", Code::unavailable, "raise the server's maxclients"},
+    ServerErrorRow{"CLUSTERDOWN", Code::unsupported, "Redis Cluster is not supported"},
+    ServerErrorRow{"MOVED", Code::unsupported, "Redis Cluster is not supported"},
+    ServerErrorRow{"MJTYPE", Code::invalid, "another client wrote it: delete or rename it"},
+    ServerErrorRow{"WRONGTYPE", Code::invalid, "the key has another type: delete or rename it"},
+    ServerErrorRow{"MJCONFLICT", Code::conflict, ""},
+    ServerErrorRow{"MJFULL", Code::too_large, ""},
+    ServerErrorRow{"MJDENIED", Code::denied, ""},
 };
 
 std::string one_line(std::string_view text) {
@@ -331,7 +331,7 @@ std::string one_line(std::string_view text) {
 
 Error redis_error(std::string_view server_text) {
   const std::string shown = one_line(server_text);
-  for (const Meaning& meaning : kMeanings) {
+  for (const ServerErrorRow& meaning : kMeanings) {
     if (!server_text.starts_with(meaning.begin)) continue;
     // The errors of the project's scripts start with a word MJ..., which only selects the row of the table.
     const std::string text = shown.starts_with("MJ") ? shown.substr(shown.find(' ') + 1) : shown;
@@ -379,12 +379,12 @@ Result<void> RedisConnection::connect() {
   MJ_TRY(socket, connect_socket(options_.endpoint, deadline_in(options_.connect_timeout_ms)));
   socket_ = std::move(socket);
   reader_.reset(redisReaderCreate());
-  answered_ = strange_ = false;
+  answered_ = is_not_redis_ = false;
   auto done = handshake();
   if (done && options_.on_connect) done = options_.on_connect(*this);
   if (!done) close();
   led_ = led_ || done;
-  if (!done && !led_ && strange_) done.error().message += kNoRedis;
+  if (!done && !led_ && is_not_redis_) done.error().message += kNoRedis;
   return done;
 }
 
@@ -408,8 +408,8 @@ Result<void> RedisConnection::handshake() {
     const std::string has =
         setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
     return fail(Code::unsupported, "context " + std::to_string(options_.database) + " needs database " +
-                                       std::to_string(options_.database) + ", Redis at " + endpoint.shown() + has +
-                                       ": raise the setting `databases` in its configuration and restart it");
+                                       std::to_string(options_.database) + ", Redis at " + endpoint.redacted_url() +
+                                       has + ": raise the setting `databases` in its configuration and restart it");
   }
   if (selected.error()) return refused(selected);
   return {};
@@ -421,8 +421,8 @@ Result<void> RedisConnection::check_server() {
   run_id_ = info_field(info.text(), "run_id");
   if (abandoned_on_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
   if (std::atoi(std::string(version).c_str()) < 7) {
-    return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " + options_.endpoint.shown() +
-                                       " needs 7.0 or newer");
+    return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " +
+                                       options_.endpoint.redacted_url() + " needs 7.0 or newer");
   }
   return {};
 }
@@ -517,7 +517,7 @@ Result<void> RedisConnection::feed_reader(Deadline deadline) {
   std::size_t got = 0;
   std::string why = receive_some(socket_.get(), room, got, deadline);
   // A server that accepts only TLS closes or resets the connection at the first plain command.
-  strange_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
+  is_not_redis_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
   if (!why.empty()) return broken(why);
   if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
   if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("the answer is too long");
@@ -527,7 +527,7 @@ Result<void> RedisConnection::feed_reader(Deadline deadline) {
 Result<std::optional<Reply>> RedisConnection::received() {
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
-    strange_ = true;
+    is_not_redis_ = true;
     return broken(kOtherProtocol);
   }
   if (reply == nullptr) return std::nullopt;
@@ -538,7 +538,7 @@ Result<std::optional<Reply>> RedisConnection::received() {
 
 // A server that does not answer in time can read and execute a command long after the caller has got the error. The
 // next handshake kills the connection on the server (CLIENT KILL), after which its unread commands are never executed.
-void RedisConnection::abandon() {
+void RedisConnection::close_after_error() {
   if (client_id_ != 0) {
     abandoned_id_ = std::exchange(client_id_, 0);
     abandoned_on_ = run_id_;
@@ -547,14 +547,14 @@ void RedisConnection::abandon() {
 }
 
 tl::unexpected<Error> RedisConnection::broken(const std::string& why) {
-  abandon();
-  return fail(Code::unavailable, "Redis at " + options_.endpoint.shown() + ": " + why);
+  close_after_error();
+  return fail(Code::unavailable, "Redis at " + options_.endpoint.redacted_url() + ": " + why);
 }
 
 tl::unexpected<Error> RedisConnection::refused(const Reply& reply) const {
   Error error = redis_error(reply.text());
   if (error.code == Code::denied || error.code == Code::unavailable)
-    error.message += " at " + options_.endpoint.shown();
+    error.message += " at " + options_.endpoint.redacted_url();
   return tl::unexpected<Error>(std::move(error));
 }
 

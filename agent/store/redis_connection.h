@@ -28,7 +28,7 @@ struct RedisEndpoint {
   std::string user, password;
   std::optional<std::uint32_t> database;  // set if the URL names a database
 
-  std::string shown() const;  // address for messages and logs, without user and password
+  std::string redacted_url() const;  // address for messages and logs, without user and password
   bool operator==(const RedisEndpoint&) const = default;
 };
 
@@ -81,12 +81,12 @@ class RedisConnection final : public Link {
   Result<std::optional<Reply>> received();
 
   const std::string& server_run_id() const override { return run_id_; }
-  bool has_led() const override { return led_ || abandoned_id_ != 0; }
+  bool has_been_leader() const override { return led_ || abandoned_id_ != 0; }
   const Options& options() const { return options_; }
 
  private:
   Result<void> handshake();
-  void abandon();
+  void close_after_error();
   Result<void> connect_afresh_if_closed();
   Result<void> check_server();
   bool closed_by_server() const;
@@ -104,7 +104,7 @@ class RedisConnection final : public Link {
   std::string run_id_;
   bool led_ = false;             // a connection was established completely before
   bool answered_ = false;        // a valid reply was received on this connection
-  bool strange_ = false;         // the connection failed in a way that suggests a server that is not Redis
+  bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis
   std::uint64_t client_id_ = 0;  // the server's id of this connection; 0: unknown
   // Id of a connection that was closed after an error, and of which the server may still have unread commands. The next
   // handshake ends it on the server. 0: none.

@@ -25,24 +25,25 @@ namespace mycojobs {
 
 class RedisFlows final : public FlowStore, private ContextLinks {
  public:
-  RedisFlows(OpenLink open, Observed observed) : ContextLinks(std::move(open), std::move(observed)) {}
+  RedisFlows(OpenLink open, StoreInstrumentation observed) : ContextLinks(std::move(open), std::move(observed)) {}
 
-  Result<FlowPlace> create(const FlowDraft&) override;
+  Result<FlowIds> create(const FlowDraft&) override;
   Result<bool> adopt(Id context, Id flow, Id caller);  // implements adopt_flow_record()
   Result<void> put_jobs(Id context, Id flow, std::span<const Job>) override;
   Result<void> put_flow(const Flow&, const std::string& definition) override;
   Result<std::string> definition(Id context, const std::string& hash) override;
 
-  Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) override;
+  Result<FlowReadResult> read(Id context, Id flow, std::optional<std::uint64_t> after) override;
   Result<std::uint64_t> commit(const FlowCommit&) override;
   Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) override;
   Result<void> await_flow(Id context, Id flow, Id other) override;
 
   Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) override;
   Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) override;
-  Result<void> raise(Id context, Id flow) override;
-  Result<bool> lead(Id context, const std::string& instance, const std::string& where, std::uint32_t ttl_ms) override;
-  Result<void> stop_leading(Id context, const std::string& instance) override;
+  Result<void> mark_due(Id context, Id flow) override;
+  Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
+                                  std::uint32_t ttl_ms) override;
+  Result<void> release_leadership(Id context, const std::string& instance) override;
   Result<std::pair<std::string, std::string>> leader(Id context) override;
 
   Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
@@ -50,9 +51,9 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
   Result<void> remove(Id context, Id flow) override;
 
-  Result<FlowPlaces> places(Id context, Id flow) override;
+  Result<FlowIndexEntries> places(Id context, Id flow) override;
   Result<void> repair(Id context, Id flow, const FlowRepair&) override;
-  Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) override;
+  Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> others) override;
   Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
                                             std::uint32_t max) override;
   Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) override;
@@ -61,7 +62,7 @@ class RedisFlows final : public FlowStore, private ContextLinks {
                             std::uint64_t expected_revision) override;
   Result<std::vector<Schedule>> schedules(Id context) override;
   Result<void> remove_schedule(Id context, const std::string& name) override;
-  Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) override;
+  Result<std::vector<ScheduleIndexEntries>> schedule_states(Id context, std::span<const std::string> names) override;
   Result<void> repair_schedule(Id context, const std::string& name) override;
 
   Result<std::uint64_t> now_ms(Id context) override;
@@ -80,9 +81,9 @@ class RedisFlows final : public FlowStore, private ContextLinks {
 
 namespace {
 
-constexpr std::size_t kJobsAtOnce = 200;
-constexpr std::size_t kBytesAtOnce = 4U << 20;
-constexpr std::size_t kIdsAtOnce = 500;
+constexpr std::size_t kMaxJobsBatch = 200;
+constexpr std::size_t kMaxBytesBatch = 4U << 20;
+constexpr std::size_t kMaxIdsBatch = 500;
 
 tl::unexpected<Error> no_flow(Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
@@ -92,11 +93,11 @@ tl::unexpected<Error> no_flow(Id context, Id flow) {
 
 }  // namespace
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, Observed observed) {
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, StoreInstrumentation observed) {
   return std::make_unique<RedisFlows>(std::move(open), std::move(observed));
 }
 
-Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
+Result<FlowIds> RedisFlows::create(const FlowDraft& draft) {
   if (draft.caller == 0) return fail(Code::invalid, "caller_id: is missing: give the id of the flow's owner");
   std::string first_job = "0";
   while (true) {
@@ -105,8 +106,8 @@ Result<FlowPlace> RedisFlows::create(const FlowDraft& draft) {
     arguments.add(first_job).add(draft.idempotency_key).add(draft.fingerprint);
     MJ_TRY(reply, run(draft.context, scripts::flow_create, arguments));
     if (reply.size() > 0) {
-      return FlowPlace{static_cast<Id>(reply.at(0).number()), static_cast<Id>(reply.at(1).number()),
-                       reply.at(2).number() == 1};
+      return FlowIds{static_cast<Id>(reply.at(0).number()), static_cast<Id>(reply.at(1).number()),
+                     reply.at(2).number() == 1};
     }
     MJ_TRY(first, free_job_ids(draft.context, draft.caller, draft.jobs));
     first_job = std::move(first);
@@ -137,9 +138,9 @@ Result<std::string> RedisFlows::free_job_ids(Id context, Id caller, std::uint32_
     MJ_TRY(reply, run(context, scripts::flow_reserve, arguments));
     const std::uint64_t first = reply.number();
     bool taken = false;
-    for (std::uint64_t at = 0; at < count && !taken; at += kIdsAtOnce) {
+    for (std::uint64_t at = 0; at < count && !taken; at += kMaxIdsBatch) {
       std::vector<std::string> keys;
-      for (std::uint64_t id = first + at; id < first + std::min<std::uint64_t>(count, at + kIdsAtOnce); ++id) {
+      for (std::uint64_t id = first + at; id < first + std::min<std::uint64_t>(count, at + kMaxIdsBatch); ++id) {
         keys.push_back(job_key(caller, static_cast<Id>(id)));
         keys.push_back("mj:claim:" + keys.back());
       }
@@ -155,7 +156,7 @@ Result<std::string> RedisFlows::free_job_ids(Id context, Id caller, std::uint32_
 Result<void> RedisFlows::put_jobs(Id context, Id flow, std::span<const Job> jobs) {
   while (!jobs.empty()) {
     std::size_t count = 0;
-    for (std::size_t bytes = 0; count < std::min(jobs.size(), kJobsAtOnce) && bytes < kBytesAtOnce; ++count) {
+    for (std::size_t bytes = 0; count < std::min(jobs.size(), kMaxJobsBatch) && bytes < kMaxBytesBatch; ++count) {
       bytes += jobs[count].script.size() + 1000;
       for (const auto& [name, value] : jobs[count].env_vars) bytes += name.size() + value.size();
     }
@@ -166,12 +167,12 @@ Result<void> RedisFlows::put_jobs(Id context, Id flow, std::span<const Job> jobs
 }
 
 Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job> jobs) {
-  struct Sent {
+  struct SentJob {
     std::string key, queue;
     Fields fields;
     bool accepted = false;
   };
-  std::vector<Sent> all;
+  std::vector<SentJob> all;
   for (const Job& job : jobs) {
     Job own = job;
     own.context_id = context;
@@ -184,7 +185,7 @@ Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job>
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{all.size()});
     add_quota(arguments);
-    for (const Sent& each : all)
+    for (const SentJob& each : all)
       arguments.add(each.key).add(each.queue).add(each.accepted ? "1" : "0").add_list(each.fields);
     MJ_TRY(reply, run(context, scripts::flow_put_jobs, arguments));
     if (reply.text() == "missing") return no_flow(context, flow);
@@ -246,17 +247,18 @@ Result<std::vector<Id>> RedisFlows::active(Id context, Id after, std::uint32_t m
   return flows;
 }
 
-Result<void> RedisFlows::raise(Id context, Id flow) {
+Result<void> RedisFlows::mark_due(Id context, Id flow) {
   MJ_CHECK(run(context, scripts::flow_raise, Arguments{}.add(std::uint64_t{context}).add(std::uint64_t{flow})));
   return {};
 }
 
-Result<bool> RedisFlows::lead(Id context, const std::string& instance, const std::string& where, std::uint32_t ttl_ms) {
+Result<bool> RedisFlows::acquire_leadership(Id context, const std::string& instance, const std::string& where,
+                                            std::uint32_t ttl_ms) {
   MJ_TRY(reply, run(context, scripts::flow_lead, Arguments{instance, where}.add(std::uint64_t{ttl_ms})));
   return reply.number() == 1;
 }
 
-Result<void> RedisFlows::stop_leading(Id context, const std::string& instance) {
+Result<void> RedisFlows::release_leadership(Id context, const std::string& instance) {
   MJ_CHECK(run(context, scripts::flow_stop_leading, Arguments{instance}));
   return {};
 }
@@ -452,8 +454,8 @@ Result<void> RedisFlows::remove_schedule(Id context, const std::string& name) {
 
 namespace {
 
-constexpr std::uint32_t kFactsAtOnce = 1000;
-constexpr std::size_t kReadAtOnce = 200;
+constexpr std::uint32_t kMaxFactsBatch = 1000;
+constexpr std::size_t kMaxReadBatch = 200;
 constexpr std::size_t kMaxOfCommit = 2000;
 constexpr std::size_t kMaxRemembered = 100000;
 
@@ -479,7 +481,7 @@ bool read_fact(const Reply& entry, RunFact& fact) {
   return !fact.kind.empty() && has_moment && has_node;
 }
 
-void read_entries(const Reply& entries, std::uint64_t after, RunRead& run) {
+void read_entries(const Reply& entries, std::uint64_t after, FlowReadResult& run) {
   std::uint64_t last = after;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     RunFact fact;
@@ -505,7 +507,7 @@ std::uint64_t last_revision(const Reply& entries) {
 
 // Replaces the identifying fields of the record by the values from the creation of the flow, since any client may
 // change the record.
-void set_identity(const Fields& identity, RunRead& run) {
+void set_identity(const Fields& identity, FlowReadResult& run) {
   for (const auto& [name, value] : identity) {
     const auto found = std::find_if(run.record.begin(), run.record.end(),
                                     [&, &key = name](const auto& each) { return each.first == key; });
@@ -563,15 +565,15 @@ Result<void> check_commit(const FlowCommit& commit) {
 
 }  // namespace
 
-Result<RunRead> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_t> after) {
-  RunRead run;
+Result<FlowReadResult> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_t> after) {
+  FlowReadResult run;
   std::optional<std::uint64_t> from = after;
   bool first = true;
   do {
     Arguments arguments;
     arguments.add(std::uint64_t{flow});
     from ? arguments.add(*from) : arguments.add("");
-    arguments.add(std::uint64_t{kFactsAtOnce});
+    arguments.add(std::uint64_t{kMaxFactsBatch});
     MJ_TRY(reply, this->run(context, scripts::flow_read, arguments));
     run.record = reply.at(0).fields();
     set_identity(reply.at(10).fields(), run);
@@ -685,7 +687,7 @@ Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
 Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const std::string> job_keys) {
   std::vector<FlowJobView> out;
   while (out.size() < job_keys.size()) {
-    const auto some = job_keys.subspan(out.size(), std::min(kReadAtOnce, job_keys.size() - out.size()));
+    const auto some = job_keys.subspan(out.size(), std::min(kMaxReadBatch, job_keys.size() - out.size()));
     Arguments arguments;
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);
@@ -698,9 +700,9 @@ Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const st
   return out;
 }
 
-Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
+Result<FlowIndexEntries> RedisFlows::places(Id context, Id flow) {
   MJ_TRY(reply, run(context, scripts::flow_places, Arguments{}.add(std::uint64_t{flow})));
-  FlowPlaces out;
+  FlowIndexEntries out;
   out.state = reply.at(0).text();
   out.active = reply.at(1).number() == 1;
   if (!reply.at(2).text().empty()) out.due_ms = reply.at(2).number();
@@ -720,7 +722,7 @@ Result<FlowPlaces> RedisFlows::places(Id context, Id flow) {
   return out;
 }
 
-Result<std::vector<FlowWait>> RedisFlows::waits(Id context, Id flow, std::span<const Id> others) {
+Result<std::vector<FlowWait>> RedisFlows::flow_waits(Id context, Id flow, std::span<const Id> others) {
   Arguments arguments;
   arguments.add(std::uint64_t{flow}).add(std::uint64_t{others.size()});
   for (const Id other : others) arguments.add(std::uint64_t{other});
@@ -754,11 +756,11 @@ Result<void> RedisFlows::drop_entry(Id context, const std::string& name, const C
   return {};
 }
 
-Result<std::vector<SchedulePlaces>> RedisFlows::schedule_places(Id context, std::span<const std::string> names) {
+Result<std::vector<ScheduleIndexEntries>> RedisFlows::schedule_states(Id context, std::span<const std::string> names) {
   std::set<std::string> all(names.begin(), names.end());
   MJ_TRY(listed, command(context, {"SMEMBERS", "mj:schedules"}));
   for (std::size_t i = 0; i < listed.size(); ++i) all.emplace(listed.at(i).text());
-  std::vector<SchedulePlaces> out;
+  std::vector<ScheduleIndexEntries> out;
   for (const std::string& name : all) {
     MJ_TRY(reply, run(context, scripts::flow_schedule_places, Arguments{name}));
     out.push_back({name, reply.at(0).number() == 1, reply.at(1).number() == 1, reply.at(2).number() == 1,
@@ -775,12 +777,12 @@ Result<void> RedisFlows::repair_schedule(Id context, const std::string& name) {
 Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
   // Names in scripts/flow_repair.lua, in the order of the enums.
   static constexpr std::string_view kKinds[] = {"set_mark", "set_record", "enter", "leave", "dispatch", "await"};
-  static constexpr std::string_view kPlaces[] = {"",       "active",     "ended", "due",   "catalog",
-                                                 "events", "checkpoint", "index", "users", "keys"};
+  static constexpr std::string_view kIndexes[] = {"",       "active",     "ended", "due",   "catalog",
+                                                  "events", "checkpoint", "index", "users", "keys"};
   Arguments arguments;
   arguments.add(std::uint64_t{flow}).add(repair.revision).add(repair.state).add(std::uint64_t{repair.fixes.size()});
   for (const FlowFix& fix : repair.fixes) {
-    arguments.add(kKinds[static_cast<std::size_t>(fix.kind)]).add(kPlaces[static_cast<std::size_t>(fix.place)]);
+    arguments.add(kKinds[static_cast<std::size_t>(fix.kind)]).add(kIndexes[static_cast<std::size_t>(fix.place)]);
     arguments.add_list(fix.words);
   }
   MJ_TRY(reply, run(context, scripts::flow_repair, arguments));

@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink, Observed = {});
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink, StoreInstrumentation = {});
 
 // Starts the creation of a flow from the record flow:<id>, which another client has written. The caller continues with
 // put_jobs() and put_flow(). Idempotent until put_flow(). Returns false if the flow exists already, by create() or as a

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kJobsOfStep = 256, kBytesOfStep = 4U << 20, kTextsOfStep = 32768;
 
 // A job that is being submitted.
-struct ComingJob {
+struct JobToWrite {
   Fields fields;
   std::string queue, accepted;    // accepted: key of an existing job with the same content; empty: none is known
   Job stored;                     // the existing job, if `accepted` is set
@@ -29,8 +29,8 @@ struct ComingJob {
 };
 
 struct Step {
-  std::vector<ComingJob> jobs;
-  std::optional<NewJobs::Refused> refused;
+  std::vector<JobToWrite> jobs;
+  std::optional<NewJobs::RejectedJob> refused;
 };
 
 // Selects as many jobs, from the first, as one step can contain: all have the same caller and context, all or none of
@@ -49,7 +49,7 @@ Step next_step(std::span<const Job> jobs) {
     if (!job.idempotency_key.empty() && !names.insert(job.idempotency_key).second) break;
     auto fields = new_job_fields(job);
     if (!fields) {
-      step.refused = NewJobs::Refused{step.jobs.size(), std::move(fields).error()};
+      step.refused = NewJobs::RejectedJob{step.jobs.size(), std::move(fields).error()};
       break;
     }
     for (const auto& [name, value] : *fields) bytes += name.size() + value.size();
@@ -60,11 +60,11 @@ Step next_step(std::span<const Job> jobs) {
 }
 
 // Returns the job as the script has stored it, from its reply.
-Job written(ComingJob&& coming, const Reply& id_and_detail, const Reply& answer) {
+Job written(JobToWrite&& coming, const Reply& id_and_detail, const Reply& answer) {
   Fields& record = coming.fields;
   const std::string detail(id_and_detail.at(1).text());
   record.emplace_back("id", id_and_detail.at(0).text());
-  record.emplace_back("status", word(JobStatus::dispatched));
+  record.emplace_back("status", to_string(JobStatus::dispatched));
   record.emplace_back("created_at", answer.at(1).text());
   record.emplace_back("updated_at", answer.at(1).text());
   if (detail != "created") record.emplace_back("queued_ms", answer.at(2).text());
@@ -73,14 +73,14 @@ Job written(ComingJob&& coming, const Reply& id_and_detail, const Reply& answer)
 }
 
 // Marks the jobs that exist already as accepted. Returns an error if one of them has other content than the request.
-std::optional<NewJobs::Refused> accept_those(const Reply& there, std::span<const Job> wanted, Step& step) {
+std::optional<NewJobs::RejectedJob> accept_those(const Reply& there, std::span<const Job> wanted, Step& step) {
   for (std::size_t i = 0; i < there.size(); ++i) {
     const Reply row = there.at(i);
     const std::size_t index = row.at(0).number() - 1;
-    if (index >= step.jobs.size()) return NewJobs::Refused{0, {Code::internal, "redis: submit names no job of it"}};
+    if (index >= step.jobs.size()) return NewJobs::RejectedJob{0, {Code::internal, "redis: submit names no job of it"}};
     const std::string key(row.at(2).text());
-    auto stored = accepted(row.at(1).text(), key, row.at(3).fields(), wanted[index]);
-    if (!stored) return NewJobs::Refused{index, std::move(stored).error()};
+    auto stored = accepted_record(row.at(1).text(), key, row.at(3).fields(), wanted[index]);
+    if (!stored) return NewJobs::RejectedJob{index, std::move(stored).error()};
     step.jobs[index].accepted = key;
     step.jobs[index].stored = std::move(*stored);
   }
@@ -101,20 +101,20 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
   const Id context = jobs[0].context_id;
   Step step = next_step(jobs);
   made.refused = std::move(step.refused);
-  for (ComingJob& each : step.jobs) each.span = begin_submission(traces(), each.fields);
+  for (JobToWrite& each : step.jobs) each.span = begin_submission(traces(), each.fields);
   while (!made.refused) {
     Arguments arguments;
     arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
     add_quota(arguments);
     for (std::size_t i = 0; i < step.jobs.size(); ++i) {
-      const ComingJob& each = step.jobs[i];
+      const JobToWrite& each = step.jobs[i];
       arguments.add(std::uint64_t{jobs[i].id}).add(each.queue).add(each.accepted).add(jobs[i].idempotency_key);
       arguments.add_list(each.fields);
     }
     MJ_TRY(reply, run(context, scripts::submit, arguments));
     const std::string_view found = reply.at(0).text();
     if (found == "wrong") {
-      made.refused = NewJobs::Refused{reply.at(1).number() - 1, redis_error(reply.at(2).text())};
+      made.refused = NewJobs::RejectedJob{reply.at(1).number() - 1, redis_error(reply.at(2).text())};
     } else if (found == "there") {
       made.refused = accept_those(reply.at(1), jobs, step);
     } else {
@@ -132,7 +132,7 @@ Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) 
   if (!made.refused) MJ_CHECK(await_replicas(context));
   const bool all_known = std::all_of(jobs.begin(), jobs.end(),
                                      [](const Job& job) { return types_of_this_build().contains(job.script_type); });
-  count_submitted(metrics(), jobs, made, all_known || !metrics().wanted() ? kNoTypes : served_types(context));
+  count_submitted(metrics(), jobs, made, all_known || !metrics().is_enabled() ? kNoTypes : served_types(context));
   return made;
 }
 
@@ -157,7 +157,7 @@ Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wan
   MJ_TRY(redis, link(context));
   MJ_TRY(reply, redis->run(scripts::create_record, arguments));
   CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
-  if (reply.at(0).text() == "taken") return key_is_anothers();
+  if (reply.at(0).text() == "taken") return key_conflict_error();
   if (reply.at(0).text() == "used")
     return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
   if (context != 0) MJ_CHECK(await_replicas(context));
@@ -179,7 +179,7 @@ Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {
 
 namespace {
 
-constexpr std::uint32_t kMostLooks = 1000;  // scanned jobs in one step of the server
+constexpr std::uint32_t kMaxChecks = 1000;  // scanned jobs in one step of the server
 
 // Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
 constexpr std::array<std::string_view, 6> kQueues = {"queue:python", "queue:osis",   "queue:sal",
@@ -197,7 +197,7 @@ std::vector<ListedJob> listed(const Reply& rows) {
 
 }  // namespace
 
-Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
+Result<JobsPage> RedisStore::jobs(Id context, const JobFilter& wanted) {
   std::string score;
   std::uint64_t skip = 0;
   if (!wanted.after.empty()) {
@@ -208,12 +208,12 @@ Result<JobsPage> RedisStore::jobs(Id context, const JobsWanted& wanted) {
       return fail(Code::invalid, "after: is not a value that a page of jobs returned");
   }
   Arguments arguments;
-  arguments.add(std::uint64_t{std::clamp(wanted.max_looks, 1U, kMostLooks)})
+  arguments.add(std::uint64_t{std::clamp(wanted.max_scanned, 1U, kMaxChecks)})
       .add(std::uint64_t{std::max(wanted.max_jobs, 1U)})
       .add(score)
       .add(skip);
   arguments.add(std::min<std::uint64_t>(wanted.since_ms, UINT32_MAX * 1000ULL) * 1000);
-  arguments.add(wanted.status ? word(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
+  arguments.add(wanted.status ? to_string(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
   arguments.add(wanted.script_type).add(wanted.caller ? std::to_string(*wanted.caller) : std::string());
   arguments.add(std::uint64_t{kQueues.size()});
   for (const std::string_view queue : kQueues) arguments.add(queue);
@@ -280,7 +280,7 @@ Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t
 
 namespace {
 
-constexpr std::size_t kPlacesAtOnce = 64, kRevisionsAtOnce = 256;
+constexpr std::size_t kMaxJobStatesBatch = 64, kMaxRevisionsBatch = 256;
 
 std::uint32_t small_number_of(const std::string& text) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
@@ -345,12 +345,12 @@ ClaimView claim_view(const Fields& fields) {
 
 void read_end(EndedJob& job, const ClaimView& claim, bool system_holds) {
   if (claim.state.empty()) {
-    const Job says = decode<Job>(job.fields).record;
-    job.ended = says.status == JobStatus::finished || says.status == JobStatus::error;
-    job.status = word(says.status);
-    job.detail = says.detail;
-    job.idempotency_key = says.idempotency_key;
-    job.runner = says.runner_id;
+    const Job written = decode<Job>(job.fields).record;
+    job.ended = written.status == JobStatus::finished || written.status == JobStatus::error;
+    job.status = to_string(written.status);
+    job.detail = written.detail;
+    job.idempotency_key = written.idempotency_key;
+    job.runner = written.runner_id;
     return;
   }
   job.ended = claim.state == "ended";
@@ -374,8 +374,8 @@ constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_cla
 constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
                                             "overdue", "queue", "priority", "slots",   "held",          "waits"};
 
-JobPlaces job_places(const std::string& job_key, const Reply& reply) {
-  JobPlaces job;
+JobStoreState job_states(const std::string& job_key, const Reply& reply) {
+  JobStoreState job;
   job.job_key = job_key;
   job.record_type = reply.at(0).text();
   job.record = reply.at(1).fields();
@@ -434,12 +434,12 @@ Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
   return out;
 }
 
-Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id context, std::uint32_t max,
-                                                                        std::uint32_t again_ms, Looker looker) {
+Result<std::vector<AwaitedPrerequisites>> RedisStore::due_prerequisites(Id context, std::uint32_t max,
+                                                                        std::uint32_t again_ms, CheckerRole looker) {
   Arguments arguments;
   arguments.add(std::uint64_t{max}).add(std::uint64_t{again_ms});
   MJ_TRY(reply, run(context, scripts::prerequisites_due,
-                    arguments.add(looker == Looker::coordinator ? "coordinator" : "agent")));
+                    arguments.add(looker == CheckerRole::coordinator ? "coordinator" : "agent")));
   std::vector<AwaitedPrerequisites> out;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     const Reply entry = reply.at(i);
@@ -458,13 +458,13 @@ Result<std::vector<AwaitedPrerequisites>> RedisStore::prerequisites_due(Id conte
       }
       return false;
     });
-    awaited.left = looker == Looker::agent && entry.at(5).text() == "1";
+    awaited.left = looker == CheckerRole::agent && entry.at(5).text() == "1";
     out.push_back(std::move(awaited));
   }
   return out;
 }
 
-Result<void> RedisStore::prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) {
+Result<void> RedisStore::complete_prerequisites(Id context, const std::string& job_key, const std::string& impossible) {
   MJ_CHECK(run(context, scripts::prerequisites_settled, Arguments{job_key, impossible}));
   return {};
 }
@@ -507,8 +507,8 @@ Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& que
 Result<std::vector<Fact>> RedisStore::journal_at(Id context, const std::string& queue,
                                                  std::span<const std::uint64_t> revisions) {
   std::vector<Fact> facts;
-  for (std::size_t at = 0; at < revisions.size(); at += kRevisionsAtOnce) {
-    const auto some = revisions.subspan(at, std::min(kRevisionsAtOnce, revisions.size() - at));
+  for (std::size_t at = 0; at < revisions.size(); at += kMaxRevisionsBatch) {
+    const auto some = revisions.subspan(at, std::min(kMaxRevisionsBatch, revisions.size() - at));
     Arguments arguments{queue};
     arguments.add(std::uint64_t{some.size()});
     for (const std::uint64_t revision : some) arguments.add(revision);
@@ -519,24 +519,25 @@ Result<std::vector<Fact>> RedisStore::journal_at(Id context, const std::string& 
 }
 
 Result<EndedJob> RedisStore::ended_job(Id context, const std::string& job_key) {
-  auto reply = run(context, scripts::ended_job, Arguments{job_key}.add(kMostLoadBytes));
+  auto reply = run(context, scripts::ended_job, Arguments{job_key}.add(kMaxLoadBytes));
   if (!reply) return fail(std::move(reply).error(), job_key);
-  MJ_CHECK(why_not_loaded(*reply, context, job_key));
+  MJ_CHECK(load_error(*reply, context, job_key));
   EndedJob job;
   job.fields = reply->at(1).fields();
   read_end(job, claim_view(reply->at(2).fields()), reply->at(3).number() == 1);
   return job;
 }
 
-Result<std::vector<JobPlaces>> RedisStore::places(Id context, std::span<const std::string> job_keys, bool positions) {
-  std::vector<JobPlaces> out;
+Result<std::vector<JobStoreState>> RedisStore::job_states(Id context, std::span<const std::string> job_keys,
+                                                          bool positions) {
+  std::vector<JobStoreState> out;
   while (out.size() < job_keys.size()) {
-    const auto some = job_keys.subspan(out.size(), std::min(kPlacesAtOnce, job_keys.size() - out.size()));
+    const auto some = job_keys.subspan(out.size(), std::min(kMaxJobStatesBatch, job_keys.size() - out.size()));
     Arguments arguments{positions ? "1" : "0"};
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);
     MJ_TRY(reply, run(context, scripts::places, arguments));
-    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_places(some[i], reply.at(i)));
+    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_states(some[i], reply.at(i)));
   }
   return out;
 }
@@ -609,7 +610,7 @@ std::optional<Notice> read_entry(std::string_view entry) {
   const bool known = is_job_key(notice.of) || is_flow_key(notice.of);
   if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
     return std::nullopt;
-  notice.finished = parts[2] == word(JobStatus::finished);
+  notice.finished = parts[2] == to_string(JobStatus::finished);
   notice.tries = static_cast<std::uint32_t>(tries);
   if (parts.size() == 5) {
     for (const auto each : parts_of(parts[4], ',')) notice.reached.emplace_back(each);
@@ -617,7 +618,7 @@ std::optional<Notice> read_entry(std::string_view entry) {
   return notice;
 }
 
-std::string entry_of(const Notice& notice, const NoticeAfter::Again& again) {
+std::string entry_of(const Notice& notice, const NoticeResult::Retry& again) {
   const auto& reached = again.reached;
   std::string entry = notice.of + " " + std::to_string(notice.ended_us) + " " +
                       (notice.finished ? "finished " : "error ") +
@@ -628,7 +629,7 @@ std::string entry_of(const Notice& notice, const NoticeAfter::Again& again) {
 
 }  // namespace
 
-Result<DueNotices> RedisStore::notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) {
+Result<DueNotices> RedisStore::due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) {
   Arguments arguments;
   MJ_TRY(reply, run(context, scripts::notices_due, arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
   DueNotices due;
@@ -641,14 +642,14 @@ Result<DueNotices> RedisStore::notices_due(Id context, std::uint32_t max, std::u
     } else {
       Notice strange;
       strange.entry = entry;
-      MJ_CHECK(settle_notice(context, strange,
-                             {std::nullopt, "mj:notices: " + shown(entry) + " is not a notice; it was dropped"}));
+      MJ_CHECK(complete_notice(context, strange,
+                               {std::nullopt, "mj:notices: " + excerpt(entry) + " is not a notice; it was dropped"}));
     }
   }
   return due;
 }
 
-Result<void> RedisStore::settle_notice(Id context, const Notice& notice, const NoticeAfter& after) {
+Result<void> RedisStore::complete_notice(Id context, const Notice& notice, const NoticeResult& after) {
   Arguments arguments;
   arguments.add(notice.entry).add(after.again ? entry_of(notice, *after.again) : std::string());
   arguments.add(after.again ? after.again->after_ms : 0).add(after.given_up).add(notice.of);

@@ -17,7 +17,7 @@ constexpr std::uint64_t kMaxPending =
 constexpr std::uint64_t kMissingRecordMs = 2000;   // maximum wait of a message for its record
 constexpr std::uint64_t kMaxArrived = 100000;      // maximum number of messages in mj:inbox
 constexpr std::uint64_t kMaxArrivedOfOne = 10000;  // per sender; a large message counts as several (arrive_message)
-constexpr std::size_t kMessagePlacesAtOnce = 64;
+constexpr std::size_t kMaxMessageStatesBatch = 64;
 constexpr const char *kOut = "msg_out", *kRouting = "msg_out_coordinator";
 
 tl::unexpected<Error> no_message(const std::string& key, Id context) {
@@ -51,7 +51,7 @@ Result<std::vector<std::string>> RedisStore::outgoing(Id context) {
   return pending_messages(context, lists);
 }
 
-Result<void> RedisStore::put_out(Id context, const std::string& message_key) {
+Result<void> RedisStore::enqueue_outbox(Id context, const std::string& message_key) {
   MJ_CHECK(command(context, {"LPUSH", kOut, message_key}));
   return {};
 }
@@ -66,9 +66,9 @@ Result<void> RedisStore::topic_send(Id context, const std::string& topic, const 
 
 // Runs a script that creates the jobs of a message. head: adds the arguments of the script that precede the jobs. A job
 // whose record exists is accepted if it has the same content.
-Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
-                                            const std::function<void(Arguments&)>& head, const std::string& message_key,
-                                            const std::vector<MessageJob>& jobs) {
+Result<AcceptedMessage> RedisStore::hand_over(Id context, const Script& script,
+                                              const std::function<void(Arguments&)>& head,
+                                              const std::string& message_key, const std::vector<MessageJob>& jobs) {
   struct Entry {
     std::string key;
     Fields fields;
@@ -93,7 +93,7 @@ Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
     const std::string_view word = reply.at(0).text();
     if (word == "missing") return no_message(message_key, context);
     if (word != "exists") {
-      MessageIntake out;
+      AcceptedMessage out;
       out.repeated = word == "repeated";
       for (std::size_t i = 1; i < reply.size(); ++i) out.job_keys.emplace_back(reply.at(i).text());
       return out;
@@ -107,7 +107,7 @@ Result<MessageIntake> RedisStore::hand_over(Id context, const Script& script,
   return fail(Code::internal, message_key + ": its jobs change while they are read");
 }
 
-Result<MessageIntake> RedisStore::take_message(Id context, const TakeMessage& wanted) {
+Result<AcceptedMessage> RedisStore::accept_message(Id context, const AcceptMessage& wanted) {
   const std::string flow = wanted.flow == 0 ? "" : std::to_string(wanted.flow);
   const std::string origins = joined(wanted.origins);
   const auto head = [&](Arguments& arguments) {
@@ -118,13 +118,13 @@ Result<MessageIntake> RedisStore::take_message(Id context, const TakeMessage& wa
 
 Result<void> RedisStore::close_message(Id context, const std::string& list, const std::string& message_key,
                                        const std::string& reason) {
-  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, cut(reason, kMostReasonBytes)}));
+  MJ_TRY(reply, run(context, scripts::close_message, Arguments{list, message_key, cut(reason, kMaxReasonBytes)}));
   if (reply.text() == "missing") return no_message(message_key, context);
   if (!reason.empty()) metrics().add(Metric::messages, {context, "refused"});
   return {};
 }
 
-Result<MessageIntake> RedisStore::route_message(Id context, const RouteMessage& wanted) {
+Result<AcceptedMessage> RedisStore::route_message(Id context, const RouteMessage& wanted) {
   const auto head = [&](Arguments& arguments) {
     arguments.add(wanted.message_key).add(wanted.mark.content).add(wanted.deliver_ms).add(wanted.result_ms);
     arguments.add_list(wanted.mark.more);
@@ -134,8 +134,8 @@ Result<MessageIntake> RedisStore::route_message(Id context, const RouteMessage& 
   return routed;
 }
 
-Result<Arrival> RedisStore::arrive_message(Id context, const std::string& message_key, const MessageMark& mark,
-                                           const Fields& fields) {
+Result<Arrival> RedisStore::receive_message(Id context, const std::string& message_key, const MessageState& mark,
+                                            const Fields& fields) {
   Arguments arguments;
   arguments.add(message_key).add(mark.content).add(fields.empty() ? "1" : "0");
   arguments.add(kMaxArrived).add(kMaxArrivedOfOne);
@@ -150,7 +150,7 @@ Result<Arrival> RedisStore::arrive_message(Id context, const std::string& messag
   return reply.text() == "full" ? Arrival::full : Arrival::other;
 }
 
-Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) {
+Result<DueMail> RedisStore::due_mail(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) {
   Arguments arguments;
   arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms}).add(clock_went_back ? "1" : "0");
   MJ_TRY(reply, run(context, scripts::mail_due, arguments));
@@ -169,13 +169,13 @@ Result<DueMail> RedisStore::mail_due(Id context, std::uint32_t max, std::uint32_
   return due;
 }
 
-Result<void> RedisStore::settle_mail(Id context, const OutboxEntry& entry, const MailAfter& after) {
+Result<void> RedisStore::complete_delivery(Id context, const OutboxEntry& entry, const MailResult& after) {
   static constexpr std::array kWords = std::to_array<const char*>({"delivered", "later", "failed", "over"});
   Arguments arguments;
   arguments.add(entry.entry).add(kWords.at(static_cast<std::size_t>(after.what))).add(after.pause_ms);
   MJ_CHECK(run(context, scripts::settle_mail,
-               arguments.add(after.detail).add(cut(after.why, kMostReasonBytes)).add_list(after.more)));
-  if (after.what == MailAfter::What::failed) metrics().add(Metric::messages, {context, "failed"});
+               arguments.add(after.detail).add(cut(after.why, kMaxReasonBytes)).add_list(after.more)));
+  if (after.what == MailResult::Kind::failed) metrics().add(Metric::messages, {context, "failed"});
   return {};
 }
 
@@ -183,11 +183,11 @@ Result<bool> RedisStore::answer_message(Id context, const AnswerMessage& answer)
   std::vector<Fields> ends;
   ends.reserve(answer.jobs.size());
   Arguments arguments;
-  arguments.add(answer.message_key).add(answer.content).add(cut(answer.reason, kMostReasonBytes));
+  arguments.add(answer.message_key).add(answer.content).add(cut(answer.reason, kMaxReasonBytes));
   arguments.add_list(answer.fields).add(answer.carried);
   arguments.add(answer.is_last ? "1" : "0").add(std::uint64_t{answer.jobs.size()});
   add_quota(arguments);
-  for (const AnsweredJob& each : answer.jobs) {
+  for (const RemoteJobEnd& each : answer.jobs) {
     ends.push_back(end_fields(each.end));
     arguments.add(each.job_key).add_list(each.more).add_list(ends.back());
   }
@@ -203,11 +203,12 @@ Result<void> RedisStore::cancel_message(Id context, const std::string& message_k
   return {};
 }
 
-Result<std::uint64_t> RedisStore::follow_log(Id context, const std::string& message_key, const std::string& content,
-                                             const std::string& job_key, const std::vector<Log>& lines) {
+Result<std::uint64_t> RedisStore::append_remote_log(Id context, const std::string& message_key,
+                                                    const std::string& content, const std::string& job_key,
+                                                    const std::vector<Log>& lines) {
   Arguments arguments{message_key, content, job_key};
   arguments.add(std::uint64_t{4 * lines.size()});
-  for (const Log& line : lines) arguments.add(line.seq).add(word(line.stream)).add(line.text).add(line.ts_ms);
+  for (const Log& line : lines) arguments.add(line.seq).add(to_string(line.stream)).add(line.text).add(line.ts_ms);
   add_quota(arguments);
   MJ_TRY(reply, run(context, scripts::follow_log, arguments));
   return reply.number();
@@ -219,18 +220,19 @@ Result<Id> RedisStore::reserve_jobs(Id context, Id caller, std::uint32_t count) 
   return static_cast<Id>(reply.number());
 }
 
-Result<std::vector<MessagePlaces>> RedisStore::message_places(Id context, std::span<const std::string> message_keys) {
-  std::vector<MessagePlaces> out;
+Result<std::vector<MessageStoreState>> RedisStore::message_states(Id context,
+                                                                  std::span<const std::string> message_keys) {
+  std::vector<MessageStoreState> out;
   while (out.size() < message_keys.size()) {
     const auto some =
-        message_keys.subspan(out.size(), std::min(kMessagePlacesAtOnce, message_keys.size() - out.size()));
+        message_keys.subspan(out.size(), std::min(kMaxMessageStatesBatch, message_keys.size() - out.size()));
     Arguments arguments;
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);
     MJ_TRY(reply, run(context, scripts::message_places, arguments));
     for (std::size_t i = 0; i < some.size(); ++i) {
       const Reply each = reply.at(i);
-      MessagePlaces places{some[i], std::string(each.at(0).text()), each.at(1).fields(), {}, false, ""};
+      MessageStoreState places{some[i], std::string(each.at(0).text()), each.at(1).fields(), {}, false, ""};
       for (std::size_t k = 0; k < each.at(2).size(); ++k) {
         const std::string kind(each.at(2).at(k).text());
         if (kind == "inbox") {

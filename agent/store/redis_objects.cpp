@@ -21,12 +21,12 @@ constexpr std::uint64_t kIndexBytes = 512U << 10;
 constexpr int kSchemaTries = 5;
 constexpr std::size_t kMaxSchemas = 1000;
 
-std::string_view word(ObjectOp::Verb verb) {
+std::string_view to_string(ObjectOp::Verb verb) {
   if (verb == ObjectOp::Verb::put) return "put";
   return verb == ObjectOp::Verb::remove ? "remove" : "check";
 }
 
-std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + shown(op.id, 80); }
+std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + excerpt(op.id, 80); }
 
 // Returns the prefix of an error message: "operations[2]: " if there are several operations.
 std::string place(std::span<const ObjectOp> ops, std::size_t index) {
@@ -92,11 +92,11 @@ tl::unexpected<Error> refusal(const Reply& reply, std::span<const ObjectOp> ops,
                                      " kinds already: use fewer kinds and distinguish objects by a field");
   }
   const std::size_t index = reply.at(1).number() - 1;
-  if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + shown(why));
+  if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + excerpt(why));
   const ObjectOp& op = ops[index];
   const std::string what = place(ops, index) + shown_object(op);
   if (why == "missing") return fail(Code::not_found, what + " does not exist");
-  if (why != "conflict") return fail(Code::internal, "redis: a write was answered " + shown(why));
+  if (why != "conflict") return fail(Code::internal, "redis: a write was answered " + excerpt(why));
   const std::uint64_t version = reply.at(2).number();
   if (version == 0) {
     return fail(Code::conflict, what + " does not exist, and version " + std::to_string(*op.version) + " was expected");
@@ -173,7 +173,7 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
   Arguments arguments{claim.job_key, claim.claim_id, claim.token, call};
   arguments.add(std::uint64_t{ops.size()});
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    arguments.add(word(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
+    arguments.add(to_string(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
     arguments.add(bodies[i].json).add(bodies[i].entries);
   }
   return run(claim.context, scripts::object_write, arguments);
@@ -293,7 +293,7 @@ Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Rep
   object.created_ms = fields.at(first + 2).number();
   object.updated_ms = fields.at(first + 3).number();
   if (is_object_json(object.json)) return object;
-  return fail(Code::invalid, of.kind + " " + shown(object.id, 80) +
+  return fail(Code::invalid, of.kind + " " + excerpt(object.id, 80) +
                                  " is not a JSON object: another client wrote it; put it again or delete it");
 }
 
@@ -333,18 +333,18 @@ Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& of, const s
   MJ_CHECK(check_object_id("id", id));
   MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "created_ms", "updated_ms"}));
   if (reply.at(0).nil()) {
-    return fail(Code::not_found, of.kind + " " + shown(id, 80) + " of namespace " + of.space + " does not exist");
+    return fail(Code::not_found, of.kind + " " + excerpt(id, 80) + " of namespace " + of.space + " does not exist");
   }
   return read_object(of, id, reply, 0);
 }
 
-Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& of, const PageOf& asked, std::size_t limit,
+Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& of, const PageRequest& asked, std::size_t limit,
                                       std::string& last) {
   const std::string name = joined(of);
   Arguments arguments{name, asked.field, asked.key, asked.low, asked.high};
   MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kPageBytes)));
   ObjectPage out;
-  if (reply.at(0).text() == "undeclared") return undeclared(of, "field: no " + shown(asked.field.substr(2), 80));
+  if (reply.at(0).text() == "undeclared") return undeclared(of, "field: no " + excerpt(asked.field.substr(2), 80));
   out.indexing = reply.at(0).text() == "indexing";
   const Reply found = reply.at(1);
   last = found.at(0).text();
@@ -453,13 +453,13 @@ namespace {
 constexpr std::string_view kBatch = "1000";
 
 // The parts of a key "mj:osis:<word>:...".
-struct Named {
+struct ParsedObjectKey {
   std::string word;
   ObjectKind of;
   std::string rest;  // id of an object, or field of an index
 };
 // Returns nullopt if the key does not belong to a kind.
-std::optional<Named> parse_key(std::string_view key) {
+std::optional<ParsedObjectKey> parse_key(std::string_view key) {
   std::vector<std::string> parts;
   for (int i = 0; i < 4; ++i) {
     const auto colon = key.find(':');
@@ -471,9 +471,9 @@ std::optional<Named> parse_key(std::string_view key) {
   const auto colon = key.find(':');
   const bool has_rest = parts[2] == "object" || parts[2] == "index";
   if (has_rest && colon == std::string_view::npos) return std::nullopt;
-  return Named{parts[2],
-               {parts[3], std::string(has_rest ? key.substr(0, colon) : key)},
-               has_rest ? std::string(key.substr(colon + 1)) : ""};
+  return ParsedObjectKey{parts[2],
+                         {parts[3], std::string(has_rest ? key.substr(0, colon) : key)},
+                         has_rest ? std::string(key.substr(colon + 1)) : ""};
 }
 
 struct KindKeys {
@@ -529,10 +529,10 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
     }
     MJ_TRY(ids, members(context, object_ids_key(of)));
     for (const std::string& id : ids) {
-      if (!kind.ids.contains(id)) wrong("the list of objects has " + shown(id) + ", which is not there");
+      if (!kind.ids.contains(id)) wrong("the list of objects has " + excerpt(id) + ", which is not there");
     }
     for (const std::string& id : kind.ids) {
-      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(shown(id) + " is in no list of objects");
+      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(excerpt(id) + " is in no list of objects");
     }
     MJ_TRY(known, load_schema(context, of));
     std::map<std::string, std::unordered_set<std::string>> expected;  // index entries by field; "": words
@@ -542,10 +542,10 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       const std::string entries(reply.at(2).text());
       auto should = index_entries(reply.at(0).text(), known.fields);
       if (!should || reply.at(1).number() == 0) {
-        wrong(shown(id) + " is not an object");
+        wrong(excerpt(id) + " is not an object");
         continue;
       }
-      if (!known.indexing && entries != *should) wrong(shown(id) + " has entries of other fields or values");
+      if (!known.indexing && entries != *should) wrong(excerpt(id) + " has entries of other fields or values");
       for (std::size_t at = 0; at < entries.size();) {
         const auto middle = entries.find('\2', at), end = entries.find('\3', at);
         if (middle == std::string::npos || end == std::string::npos || middle > end) break;
@@ -560,12 +560,12 @@ Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems
       const auto& wanted = expected[field];
       verdict.entries += there.size();
       for (const std::string& member : there) {
-        if (!wanted.contains(member)) wrong("index " + shown(field) + " has " + shown(member) + " of no object");
+        if (!wanted.contains(member)) wrong("index " + excerpt(field) + " has " + excerpt(member) + " of no object");
       }
       if (known.indexing) continue;
       const std::unordered_set<std::string> has(there.begin(), there.end());
       for (const std::string& member : wanted) {
-        if (!has.contains(member)) wrong("index " + shown(field) + " lacks " + shown(member));
+        if (!has.contains(member)) wrong("index " + excerpt(field) + " lacks " + excerpt(member));
       }
     }
   }

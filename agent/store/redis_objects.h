@@ -18,7 +18,8 @@ namespace mycojobs {
 
 class RedisObjects final : public ObjectStore, private ContextLinks {
  public:
-  explicit RedisObjects(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
+  explicit RedisObjects(OpenLink open, StoreInstrumentation observed = {})
+      : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
   Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
@@ -47,14 +48,14 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
     bool indexing = false;
     std::string indexed;  // if indexing: id of the last indexed object
   };
-  struct PageOf {  // arguments of the script object_page: a sorted set and two bounds
+  struct PageRequest {  // arguments of the script object_page: a sorted set and two bounds
     std::string field, key, low, high;
   };
 
   Result<Schema> load_schema(Id context, const ObjectKind&);
   Result<Schema> schema(Id context, const ObjectKind&);  // from the cache, so it may be outdated
   Result<Reply> write_once(const ClaimRef&, const std::string& call, std::span<const ObjectOp>);
-  Result<ObjectPage> page(Id context, const ObjectKind&, const PageOf&, std::size_t limit, std::string& last);
+  Result<ObjectPage> page(Id context, const ObjectKind&, const PageRequest&, std::size_t limit, std::string& last);
   Result<std::vector<std::string>> all_keys(Id context);
   Result<std::vector<std::string>> members(Id context, const std::string& key);
 

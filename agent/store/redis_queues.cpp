@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxNames = 100000;
-constexpr std::uint64_t kLookThroughMs = 600000;  // interval between two scans of all keys for records of runners
+constexpr std::uint64_t kRecordScanMs = 600000;  // interval between two scans of all keys for records of runners
 
 Result<void> refused(const Reply& reply, const std::string& name) {
   if (reply.text() == "missing") return fail(Code::not_found, name + " does not exist");
@@ -106,8 +106,8 @@ Result<std::vector<std::string>> RedisStore::queue_entries(Id context, const std
 }
 
 Result<KnownQueues> RedisStore::known_queues(Id context) {
-  constexpr std::uint64_t kMostQueues = 10000, kMostRunners = 1000;
-  MJ_TRY(reply, run(context, scripts::known_queues, Arguments{}.add(kMostQueues).add(kMostRunners)));
+  constexpr std::uint64_t kMaxQueues = 10000, kMaxRunners = 1000;
+  MJ_TRY(reply, run(context, scripts::known_queues, Arguments{}.add(kMaxQueues).add(kMaxRunners)));
   KnownQueues out;
   for (std::size_t i = 0; i < reply.at(0).size(); ++i) out.journals.emplace_back(reply.at(0).at(i).text());
   for (std::size_t i = 0; i < reply.at(1).size(); ++i) {
@@ -119,7 +119,7 @@ Result<KnownQueues> RedisStore::known_queues(Id context) {
 
 const TypeNames& RedisStore::served_types(Id context) {
   constexpr std::chrono::seconds kEvery{10};
-  Served& served = served_[context];
+  ServedTypes& served = served_[context];
   const auto now = std::chrono::steady_clock::now();
   if (now < served.read_again) return served.types;
   served.read_again = now + kEvery;
@@ -129,7 +129,7 @@ const TypeNames& RedisStore::served_types(Id context) {
 }
 
 Result<Survey> RedisStore::survey(Id context, std::span<const std::string> queues) {
-  queues = queues.first(std::min(queues.size(), kMostSurveyed));
+  queues = queues.first(std::min(queues.size(), kMaxSurveyed));
   Arguments arguments;
   arguments.add(std::uint64_t{queues.size()});
   for (const std::string& queue : queues) arguments.add(queue);
@@ -176,7 +176,7 @@ Result<std::vector<std::string>> RedisStore::anomalies(Id context, std::size_t m
   return out;
 }
 
-Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, bool requeue) {
+Result<void> RedisStore::resolve_dead_letter(Id context, const std::string& id, bool requeue) {
   const auto dash = id.find('-');
   std::uint64_t number = 0;
   if (dash == std::string::npos || !parse_u64(id.substr(0, dash), number) || !parse_u64(id.substr(dash + 1), number)) {
@@ -187,8 +187,8 @@ Result<void> RedisStore::settle_dead_letter(Id context, const std::string& id, b
 }
 
 // Returns runner ids from the index mj:runners. The index contains each runner that was ever held. Records of other
-// clients are added by a scan of all keys, which the first caller makes after kLookThroughMs for all clients.
-Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bool look_through) {
+// clients are added by a scan of all keys, which the first caller makes after kRecordScanMs for all clients.
+Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bool scan_records) {
   std::set<Id> ids;
   const auto add = [&ids](std::string_view text) {
     std::uint64_t id = 0;
@@ -198,11 +198,11 @@ Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bo
   };
   MJ_TRY(known, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
   for (std::size_t i = 0; i < known.size(); ++i) add(known.at(i).text());
-  if (!look_through) return ids;
+  if (!scan_records) return ids;
   MJ_TRY(looked, command(context, {"ZSCORE", "mj:runners", "*"}));
-  std::uint64_t looked_ms = 0;
-  parse_u64(looked.text(), looked_ms);
-  if (looked_ms <= now_ms && now_ms - looked_ms < kLookThroughMs) return ids;
+  std::uint64_t checked_ms = 0;
+  parse_u64(looked.text(), checked_ms);
+  if (checked_ms <= now_ms && now_ms - checked_ms < kRecordScanMs) return ids;
   Arguments index{"ZADD", "mj:runners"};
   index.add(now_ms).add("*");
   MJ_TRY(names, scan(context, {"MATCH", "runner:*"}, kMaxNames));
@@ -222,10 +222,10 @@ Result<std::vector<RunnerInfo>> RedisStore::held_runners(Id context) {
   return infos;
 }
 
-Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_through) {
+Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool scan_records) {
   MJ_TRY(time, command(context, {"TIME"}));
   const std::uint64_t now = time.at(0).number() * 1000 + time.at(1).number() / 1000;
-  MJ_TRY(ids, runner_ids(context, now, look_through));
+  MJ_TRY(ids, runner_ids(context, now, scan_records));
   MJ_TRY(live, leases(context));
   std::map<std::string, std::uint32_t> claims;
   for (const Lease& lease : live) {
@@ -267,8 +267,8 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool look_t
   return out;
 }
 
-Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const RunnerHold& self, std::uint32_t ttl_ms,
-                                     const std::string& replaces, RunnerHold& held_by) {
+Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const RunnerHolder& self, std::uint32_t ttl_ms,
+                                     const std::string& replaces, RunnerHolder& held_by) {
   Fields fields = runner_fields(runner);
   std::erase_if(fields, [](const auto& field) { return field.first == "topic" || field.first == "local"; });
   const Fields once{{"topic", runner.topic}, {"local", runner.local ? "true" : "false"}};
@@ -301,7 +301,7 @@ Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const Run
                                   "; choose another runner id or end that agent");
 }
 
-Result<void> RedisStore::release_runner(Id context, Id runner, const RunnerHold& self) {
+Result<void> RedisStore::release_runner(Id context, Id runner, const RunnerHolder& self) {
   MJ_CHECK(run(context, scripts::release_runner, Arguments{}.add(std::uint64_t{runner}).add(self.instance)));
   return {};
 }

@@ -17,17 +17,17 @@ Result<void> check_place(Id context, const std::string& key) {
 
 }  // namespace
 
-tl::unexpected<Error> key_is_anothers() {
+tl::unexpected<Error> key_conflict_error() {
   return fail(Code::conflict,
               "pubkey: another actor has this key, and a key is of one: make a new one with "
               "`mycojobs key new`");
 }
 
 Result<void> RedisStore::index_actors(const std::string& due) {
-  constexpr int kMostPages = 10000;
+  constexpr int kMaxPages = 10000;
   MJ_TRY(redis, link(0));
   std::string cursor = "0";
-  for (int page = 0; page < kMostPages; ++page) {
+  for (int page = 0; page < kMaxPages; ++page) {
     MJ_TRY(next, redis->run(scripts::index_actors, Arguments{cursor, due}));
     cursor = next.text();
     if (cursor == "0") return {};
@@ -42,12 +42,12 @@ Result<KeyOwner> RedisStore::owner_of_key(const std::string& pubkey) {
     MJ_TRY(reply, redis->run(scripts::actor_of_key, Arguments{pubkey}));
     owner.actors = static_cast<std::uint32_t>(reply.at(0).number());
     owner.id = static_cast<Id>(reply.at(1).number());
-    owner.looked_ms = reply.at(2).number();
+    owner.checked_ms = reply.at(2).number();
     owner.record = reply.at(4).fields();
     const std::string due(reply.at(3).text());
-    if (due.empty() || owner.looked_now) return owner;
+    if (due.empty() || owner.checked_now) return owner;
     MJ_CHECK(index_actors(due));
-    owner.looked_now = true;
+    owner.checked_now = true;
   }
 }
 
@@ -63,7 +63,7 @@ Result<Fields> RedisStore::change_record_if(Id context, const std::string& key, 
   auto reply = redis->run(scripts::change_record, Arguments{key}.add_list(fields).add_list(expected));
   if (!reply) return fail(std::move(reply).error(), key);
   if (reply->at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
-  if (reply->at(0).number() == 2) return key_is_anothers();
+  if (reply->at(0).number() == 2) return key_conflict_error();
   if (reply->at(0).number() == 3)
     return fail(Code::conflict,
                 key + ": " + std::string(reply->at(1).text()) +
@@ -154,9 +154,9 @@ Result<void> RedisStore::delete_record(Id context, const std::string& key) {
   return fail(Code::conflict, key + " is not deleted: " + std::string(answer));
 }
 
-Result<void> RedisStore::note_refusal(Id context, const RefusalNote& note) {
+Result<void> RedisStore::record_refusal(Id context, const RefusalNote& note) {
   Arguments arguments;
-  arguments.add(std::uint64_t{note.actor}).add(note.action).add(cut(note.thing, kMostReasonBytes)).add(note.list);
+  arguments.add(std::uint64_t{note.actor}).add(note.action).add(cut(note.thing, kMaxReasonBytes)).add(note.list);
   MJ_CHECK(run(context, scripts::note_refusal, arguments));
   metrics().add(Metric::refusals, {context, note.action});
   if (note.action == "deliver") metrics().add(Metric::messages, {context, "refused"});

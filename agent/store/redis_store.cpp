@@ -49,21 +49,21 @@ void seal_append_only_file(RedisConnection& link) {
   if (!info) return;
   const auto has = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
   if (!has("aof_enabled:1") || !has("aof_rewrites:0\r") || has("aof_rewrite_in_progress:1")) return;
-  if (auto begun = link.command({"BGREWRITEAOF"}); !begun)
-    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", begun.error().message);
+  if (auto start_result = link.command({"BGREWRITEAOF"}); !start_result)
+    log(LogLevel::debug, "store", "BGREWRITEAOF: {}", start_result.error().message);
 }
 
 // Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
 // server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
-Result<void> meet_server(Id context, SeenHeads& seen, LogLevel news, RedisConnection& link) {
+Result<void> meet_server(Id context, JournalHeads& seen, LogLevel news, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
   MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
   if (met.at(0).number() > 0) {
     log(news, "store", "context {}: Redis was restarted; {} received a new lease", context,
-        counted(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
+        count_with_noun(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
   }
   if (met.at(1).number() == 1) seal_append_only_file(link);
-  const std::string lost = seen.lost(context, link.server_run_id(), met.at(2).fields());
+  const std::string lost = seen.find_lost_queues(context, link.server_run_id(), met.at(2).fields());
   if (lost.empty()) return {};
   const std::string text = "Redis was started without the end of its data: " + lost +
                            "; the latest acknowledged writes are lost, and their jobs may run again: after their ends, "
@@ -127,7 +127,7 @@ OpenLink link_opener(const RedisStoreConfig& config) {
   return [config](Id context) -> Result<std::unique_ptr<Link>> {
     MJ_TRY(options, connection_options(config, context));
     if (context != 0) {
-      const LogLevel news = config.comes_and_goes ? LogLevel::info : LogLevel::warn;
+      const LogLevel news = config.is_intermittent ? LogLevel::info : LogLevel::warn;
       options.on_connect = [context, news, seen = config.seen](RedisConnection& link) {
         return meet_server(context, *seen, news, link);
       };
@@ -152,15 +152,15 @@ RedisStore::RedisStore(const RedisStoreConfig& config)
   };
 }
 
-void SeenHeads::saw(Id context, const std::string& queue, std::uint64_t head) {
+void JournalHeads::observe_head(Id context, const std::string& queue, std::uint64_t head) {
   const std::lock_guard lock(mutex_);
   std::uint64_t& last = seen_[context].heads[queue];
   last = std::max(last, head);
 }
 
-std::string SeenHeads::lost(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
+std::string JournalHeads::find_lost_queues(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
   const std::lock_guard lock(mutex_);
-  Seen& seen = seen_[context];
+  ObservedHeads& seen = seen_[context];
   if (seen.server_run_id == server_run_id) return {};
   seen.server_run_id = server_run_id;
   std::string lost;
@@ -201,7 +201,7 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   return {};
 }
 
-Result<void> why_not_loaded(const Reply& reply, Id context, const std::string& key) {
+Result<void> load_error(const Reply& reply, Id context, const std::string& key) {
   if (reply.at(0).number() == 0) return {};
   if (reply.at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
   return fail(Code::too_large, key + ": " + std::string(reply.at(1).text()) + ": " + std::string(reply.at(2).text()) +
@@ -214,11 +214,11 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
   // that a client has written to the wrong database.
   const bool global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
   Arguments arguments{key};
-  arguments.add(kMostLoadBytes).add(std::uint64_t{names.size()});
+  arguments.add(kMaxLoadBytes).add(std::uint64_t{names.size()});
   for (std::string_view name : names) arguments.add(name);
   auto reply = global ? redis->run(scripts::load, arguments) : run(context, scripts::load, arguments);
   if (!reply) return fail(std::move(reply).error(), key);
-  MJ_CHECK(why_not_loaded(*reply, context, key));
+  MJ_CHECK(load_error(*reply, context, key));
   return reply->at(1).fields();
 }
 

@@ -24,20 +24,20 @@ namespace mycojobs {
 
 // The latest journal revisions that the stores of one process have seen. They reveal a server that was restarted
 // without its latest data. Thread-safe.
-class SeenHeads {
+class JournalHeads {
  public:
-  void saw(Id context, const std::string& queue, std::uint64_t head);
+  void observe_head(Id context, const std::string& queue, std::uint64_t head);
   // Compares the revisions with those that the journals of a context had when its server was started. Returns a text
   // for users that names the journals with lost facts, or an empty text. A loss is reported once for each start.
-  std::string lost(Id context, const std::string& server_run_id, const Fields& heads_at_start);
+  std::string find_lost_queues(Id context, const std::string& server_run_id, const Fields& heads_at_start);
 
  private:
-  struct Seen {
+  struct ObservedHeads {
     std::string server_run_id;
     std::map<std::string, std::uint64_t> heads;  // by queue
   };
   std::mutex mutex_;
-  std::map<Id, Seen> seen_;
+  std::map<Id, ObservedHeads> seen_;
 };
 
 struct RedisStoreConfig {
@@ -48,11 +48,11 @@ struct RedisStoreConfig {
   std::string client_name = "mycojobs";  // as shown by CLIENT LIST; must not contain blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()
-  std::shared_ptr<SeenHeads> seen = std::make_shared<SeenHeads>();  // shared by all stores of this configuration
-  Observed observed;
+  std::shared_ptr<JournalHeads> seen = std::make_shared<JournalHeads>();  // shared by all stores of this configuration
+  StoreInstrumentation observed;
   // True for the server of a state folder, which commands start and stop: a restart is then normal and is logged at the
   // level `info`.
-  bool comes_and_goes = false;
+  bool is_intermittent = false;
   // Number of replicas that must have received a submission or an end before the call succeeds.
   std::uint32_t wait_replicas = 0;
 };
@@ -73,7 +73,8 @@ struct PrerequisiteAnswer {
 class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open, Observed observed = {}) : ContextLinks(std::move(open), std::move(observed)) {}
+  explicit RedisStore(OpenLink open, StoreInstrumentation observed = {})
+      : ContextLinks(std::move(open), std::move(observed)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
@@ -84,11 +85,11 @@ class RedisStore final : public Store, private ContextLinks {
   Result<bool> expire(Id context, const Lease&) override;
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) override;
   Result<TickReply> tick(Id context, const TickRequest&) override;
-  Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max, std::uint32_t again_ms,
-                                                              Looker) override;
-  Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) override;
-  Result<DueNotices> notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
-  Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) override;
+  Result<std::vector<AwaitedPrerequisites>> due_prerequisites(Id context, std::uint32_t max, std::uint32_t again_ms,
+                                                              CheckerRole) override;
+  Result<void> complete_prerequisites(Id context, const std::string& job_key, const std::string& impossible) override;
+  Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<void> complete_notice(Id context, const Notice&, const NoticeResult&) override;
   Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
   Result<NewJobs> submit_some(std::span<const Job>, bool queued) override;
@@ -113,7 +114,7 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::uint32_t> purge_queue(Id context, const std::string& queue, std::uint32_t max) override;
   Result<std::vector<std::string>> queue_entries(Id context, const std::string& queue, std::uint64_t from,
                                                  std::uint32_t max) override;
-  Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) override;
+  Result<void> resolve_dead_letter(Id context, const std::string& id, bool requeue) override;
   Result<std::vector<RunnerInfo>> runners(Id context) override;
   Result<std::vector<RunnerInfo>> held_runners(Id context) override;
 
@@ -121,10 +122,11 @@ class RedisStore final : public Store, private ContextLinks {
                                     std::uint32_t max) override;
   Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
                                        std::span<const std::uint64_t> revisions) override;
-  Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) override;
-  Result<JobsPage> jobs(Id context, const JobsWanted&) override;
+  Result<std::vector<JobStoreState>> job_states(Id context, std::span<const std::string> job_keys,
+                                                bool positions) override;
+  Result<JobsPage> jobs(Id context, const JobFilter&) override;
   Result<bool> repair(Id context, const std::string& job_key, const Repair&) override;
-  Result<std::vector<MessagePlaces>> message_places(Id context, std::span<const std::string> message_keys) override;
+  Result<std::vector<MessageStoreState>> message_states(Id context, std::span<const std::string> message_keys) override;
   Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
                               const std::vector<std::string>& kinds) override;
 
@@ -142,31 +144,31 @@ class RedisStore final : public Store, private ContextLinks {
   Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) override;
   Result<std::vector<std::string>> anomalies(Id context, std::size_t max) override;
   Result<KeyOwner> owner_of_key(const std::string& pubkey) override;
-  Result<void> note_refusal(Id context, const RefusalNote&) override;
+  Result<void> record_refusal(Id context, const RefusalNote&) override;
   Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) override;
   Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                        std::uint32_t wait_ms) override;
 
-  Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
-                           const std::string& replaces, RunnerHold& held_by) override;
-  Result<void> release_runner(Id context, Id runner, const RunnerHold& self) override;
+  Result<void> hold_runner(Id context, const Runner&, const RunnerHolder& self, std::uint32_t ttl_ms,
+                           const std::string& replaces, RunnerHolder& held_by) override;
+  Result<void> release_runner(Id context, Id runner, const RunnerHolder& self) override;
   Result<std::vector<std::string>> topic_pending(Id context, const std::string& topic) override;
   Result<std::vector<std::string>> outgoing(Id context) override;
-  Result<void> put_out(Id context, const std::string& message_key) override;
+  Result<void> enqueue_outbox(Id context, const std::string& message_key) override;
   Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
                           const Fields& message) override;
-  Result<MessageIntake> take_message(Id context, const TakeMessage&) override;
+  Result<AcceptedMessage> accept_message(Id context, const AcceptMessage&) override;
   Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
                              const std::string& reason) override;
-  Result<MessageIntake> route_message(Id context, const RouteMessage&) override;
-  Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
-                                 const Fields& fields) override;
-  Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) override;
-  Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) override;
+  Result<AcceptedMessage> route_message(Id context, const RouteMessage&) override;
+  Result<Arrival> receive_message(Id context, const std::string& message_key, const MessageState&,
+                                  const Fields& fields) override;
+  Result<DueMail> due_mail(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) override;
+  Result<void> complete_delivery(Id context, const OutboxEntry&, const MailResult&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
   Result<void> cancel_message(Id context, const std::string& message_key) override;
-  Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
-                                   const std::string& job_key, const std::vector<Log>&) override;
+  Result<std::uint64_t> append_remote_log(Id context, const std::string& message_key, const std::string& content,
+                                          const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
   Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) override;
   Result<ServerFacts> facts(Id context) override;
@@ -174,20 +176,20 @@ class RedisStore final : public Store, private ContextLinks {
 
  private:
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
-  Result<MessageIntake> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
-                                  const std::string& message_key, const std::vector<MessageJob>&);
+  Result<AcceptedMessage> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
+                                    const std::string& message_key, const std::vector<MessageJob>&);
   // Scans all records of actors and indexes their public keys. due: the start time of a scan that the script
   // actor_of_key has requested, which is recorded as complete at the end; empty: the scan is not recorded.
   Result<void> index_actors(const std::string& due);
-  Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool look_through);
-  Result<std::vector<RunnerInfo>> list_runners(Id context, bool look_through);
+  Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool scan_records);
+  Result<std::vector<RunnerInfo>> list_runners(Id context, bool scan_records);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
   Result<LogPage> read_log(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                            std::uint32_t wait_ms);
-  void note_heads(Id context, const Reply& heads);
+  void record_heads(Id context, const Reply& heads);
   // Returns the script types that runners of the context serve, at most 10 s old; empty if they could not be read yet.
   const TypeNames& served_types(Id context);
-  Result<void> give_back_unanswered(Id context);
+  Result<void> release_unanswered_claims(Id context);
   // Waits until wait_replicas_ replicas have received all previous writes. Error unavailable: time-out.
   Result<void> await_replicas(Id context);
 
@@ -205,13 +207,13 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,
                                              std::uint64_t began_us);
 
-  std::unique_ptr<ReportCall> begun_;  // call of begin_report() until finish_report()
-  std::shared_ptr<SeenHeads> seen_;    // null: revisions are not recorded
-  struct Served {
+  std::unique_ptr<ReportCall> pending_report_;  // call of begin_report() until finish_report()
+  std::shared_ptr<JournalHeads> seen_;          // null: revisions are not recorded
+  struct ServedTypes {
     TypeNames types;
     std::chrono::steady_clock::time_point read_again{};
   };
-  std::map<Id, Served> served_;
+  std::map<Id, ServedTypes> served_;
   std::uint32_t wait_replicas_ = 0;
   // Returns whether the ACL of the server permits this database. Null: the URL names no user, so no check is needed.
   std::function<Result<bool>(std::uint32_t database)> may_enter_;
@@ -220,12 +222,12 @@ class RedisStore final : public Store, private ContextLinks {
 };
 
 // Maximum memory of a record in Redis that is read. Reading needs a multiple of it in this process.
-inline constexpr std::uint64_t kMostLoadBytes = 64ULL << 20;
+inline constexpr std::uint64_t kMaxLoadBytes = 64ULL << 20;
 // Returns the error that a script reports when it cannot read a record: not_found; too_large, which names the longest
 // field.
-Result<void> why_not_loaded(const Reply&, Id context, const std::string& key);
+Result<void> load_error(const Reply&, Id context, const std::string& key);
 
-tl::unexpected<Error> key_is_anothers();  // conflict: another actor has the public key
+tl::unexpected<Error> key_conflict_error();  // conflict: another actor has the public key
 
 // Stores the answer to an approval. An approved job continues when its other prerequisites are met; a rejected job ends
 // as error with the detail `prerequisite`. Returns false if the approval was given before. The caller checks the right

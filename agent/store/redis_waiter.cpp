@@ -22,7 +22,7 @@ constexpr milliseconds kAnswerWithin{8000};
 constexpr milliseconds kPingEvery{5000};
 constexpr milliseconds kAfterRefusal{2000};  // pause after an error of a queue key that is not a list
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
-constexpr std::size_t kMostReplyBytes =
+constexpr std::size_t kMaxReplyBytes =
     1U << 20;  // a longer reply was pushed by another client, since keys and hints are short
 
 milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
@@ -40,7 +40,7 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
   for (const auto& [context, queue] : queues) {
     MJ_TRY(options, connection_options(config, context));
     options.connect_timeout_ms = std::min(options.connect_timeout_ms, kConnectTimeoutMs);
-    options.max_reply_bytes = kMostReplyBytes;
+    options.max_reply_bytes = kMaxReplyBytes;
     auto server = std::find_if(waiter->servers_.begin(), waiter->servers_.end(),
                                [&](const Server& s) { return s.endpoint == options.endpoint; });
     if (server == waiter->servers_.end()) {
@@ -60,22 +60,22 @@ void RedisWaiter::wake() {
 
 void RedisWaiter::set_paused(Id context, const std::vector<std::string>& queues) {
   for (Server& server : servers_) {
-    for (Line& line : server.lines) {
+    for (WaitConnection& line : server.lines) {
       if (line.context != context || line.queue.empty()) continue;
       line.paused = std::find(queues.begin(), queues.end(), line.queue) != queues.end();
     }
   }
 }
 
-Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
+Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
-  Woken woken;
+  WaitResult woken;
   errors_.clear();
   const auto something = [&] { return woken.work || woken.reconnected || !woken.hints.empty(); };
   for (bool done = false; !done;) {
     connect_due(woken);
     for (Server& server : servers_) {
-      for (std::size_t i = 0; server.up && i < server.lines.size(); ++i) ask(server.lines[i], server, for_work);
+      for (std::size_t i = 0; server.up && i < server.lines.size(); ++i) send_wait(server.lines[i], server, for_work);
     }
     const bool ready = something() || !errors_.empty();
     const bool called = poll_once(ready ? steady_clock::now() : until, for_work, woken);
@@ -86,11 +86,11 @@ Result<Woken> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   return tl::unexpected<Error>(std::move(errors_.front()));
 }
 
-void RedisWaiter::connect_due(Woken& woken) {
+void RedisWaiter::connect_due(WaitResult& woken) {
   for (Server& server : servers_) {
     if (server.up || steady_clock::now() < server.retry_at) continue;
     if (auto done = connect(server, woken); !done) {
-      lose(server, std::move(done).error());
+      drop_connection(server, std::move(done).error());
       continue;
     }
     server.up = true;
@@ -100,8 +100,8 @@ void RedisWaiter::connect_due(Woken& woken) {
   }
 }
 
-Result<void> RedisWaiter::connect(Server& server, Woken& woken) {
-  for (Line& line : server.lines) {
+Result<void> RedisWaiter::connect(Server& server, WaitResult& woken) {
+  for (WaitConnection& line : server.lines) {
     line.asked = false;
     line.ask_again = {};
     MJ_CHECK(line.connection->connect());
@@ -115,30 +115,30 @@ Result<void> RedisWaiter::connect(Server& server, Woken& woken) {
   return {};
 }
 
-void RedisWaiter::ask(Line& line, Server& server, bool for_work) {
+void RedisWaiter::send_wait(WaitConnection& line, Server& server, bool for_work) {
   const bool subscribed = line.queue.empty();
   if (line.asked || (!subscribed && (!for_work || line.paused)) || steady_clock::now() < line.ask_again) return;
   auto sent = subscribed ? line.connection->send({"PING"})
                          : line.connection->send({"BLMOVE", line.queue, line.queue, "RIGHT", "RIGHT", kBlockSeconds});
-  if (!sent) return lose(server, std::move(sent).error());
+  if (!sent) return drop_connection(server, std::move(sent).error());
   line.asked = true;
   line.answer_by = steady_clock::now() + kAnswerWithin;
 }
 
-void RedisWaiter::lose(Server& server, Error error) {
-  for (Line& line : server.lines) line.connection->close();
+void RedisWaiter::drop_connection(Server& server, Error error) {
+  for (WaitConnection& line : server.lines) line.connection->close();
   server.up = false;
   ++server.failures;
   server.retry_at = steady_clock::now() + pause_before_try(server.failures);
   errors_.push_back(std::move(error));
 }
 
-bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
+bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& woken) {
   std::vector<pollfd> fds{{event_.get(), POLLIN, 0}};
-  std::vector<std::pair<Server*, Line*>> owners;
+  std::vector<std::pair<Server*, WaitConnection*>> owners;
   for (Server& server : servers_) {
     if (!server.up) continue;
-    for (Line& line : server.lines) {
+    for (WaitConnection& line : server.lines) {
       fds.push_back({line.connection->fd(), POLLIN, 0});
       owners.emplace_back(&server, &line);
     }
@@ -151,9 +151,10 @@ bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
     if (fds[i + 1].revents != 0) {
       auto done = line->connection->read_some();
       if (done) done = take_received(*line, for_work, woken);
-      if (!done) lose(*server, std::move(done).error());
+      if (!done) drop_connection(*server, std::move(done).error());
     } else if (line->asked && steady_clock::now() >= line->answer_by) {
-      lose(*server, {Code::unavailable, "Redis at " + server->endpoint.shown() + ": no answer in time"});
+      drop_connection(*server,
+                      {Code::unavailable, "Redis at " + server->endpoint.redacted_url() + ": no answer in time"});
     }
   }
   std::uint64_t count = 0;
@@ -163,7 +164,7 @@ bool RedisWaiter::poll_once(Time until, bool for_work, Woken& woken) {
 RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
   for (const Server& server : servers_) {
     if (!server.up) until = std::min(until, server.retry_at);
-    for (const Line& line : server.lines) {
+    for (const WaitConnection& line : server.lines) {
       if (!server.up) break;
       if (line.asked)
         until = std::min(until, line.answer_by);
@@ -174,7 +175,7 @@ RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
   return until;
 }
 
-Result<void> RedisWaiter::take_received(Line& line, bool for_work, Woken& woken) {
+Result<void> RedisWaiter::take_received(WaitConnection& line, bool for_work, WaitResult& woken) {
   for (;;) {
     MJ_TRY(reply, line.connection->received());
     if (!reply) return {};

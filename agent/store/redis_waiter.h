@@ -26,14 +26,14 @@ class RedisWaiter final : public Waiter {
   static Result<std::unique_ptr<Waiter>> open(const RedisStoreConfig&,
                                               const std::vector<std::pair<Id, std::string>>& queues,
                                               const std::string& topic);
-  Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override;
+  Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) override;
   void wake() override;
   void set_paused(Id context, const std::vector<std::string>& queues) override;
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  struct Line {
-    Line(RedisConnection::Options options, Id c, std::string q)
+  struct WaitConnection {
+    WaitConnection(RedisConnection::Options options, Id c, std::string q)
         : connection(std::make_unique<RedisConnection>(std::move(options))), context(c), queue(std::move(q)) {}
     std::unique_ptr<RedisConnection> connection;
     Id context;
@@ -46,19 +46,19 @@ class RedisWaiter final : public Waiter {
   struct Server {
     explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}
     RedisEndpoint endpoint;
-    std::vector<Line> lines;
+    std::vector<WaitConnection> lines;
     bool up = false, was_up = false;
     unsigned failures = 0;
     Time retry_at;
   };
   RedisWaiter(std::string topic, Fd event);
 
-  void connect_due(Woken&);
-  Result<void> connect(Server&, Woken&);
-  void ask(Line&, Server&, bool for_work);
-  void lose(Server&, Error);
-  Result<void> take_received(Line&, bool for_work, Woken&);
-  bool poll_once(Time until, bool for_work, Woken&);  // returns true if wake() was called
+  void connect_due(WaitResult&);
+  Result<void> connect(Server&, WaitResult&);
+  void send_wait(WaitConnection&, Server&, bool for_work);
+  void drop_connection(Server&, Error);
+  Result<void> take_received(WaitConnection&, bool for_work, WaitResult&);
+  bool poll_once(Time until, bool for_work, WaitResult&);  // returns true if wake() was called
   Time next_moment(Time until) const;
 
   std::string topic_;

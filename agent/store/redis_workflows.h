@@ -11,8 +11,8 @@ namespace mycojobs {
 // WorkflowStore::commit() of a manifest, on the condition that no other manifest of the context was applied after the
 // caller read `applies`: the field `count` of mj:world-applies, or empty. Errors: conflict: another manifest was
 // applied, and nothing was changed; unsupported: the store was not created by make_redis_workflows().
-Result<void> commit_manifest(WorkflowStore&, const WorldCommit&, const std::string& applies);
+Result<void> commit_manifest(WorkflowStore&, const DeploymentCommit&, const std::string& applies);
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, Observed = {});
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, StoreInstrumentation = {});
 
 }  // namespace mycojobs

@@ -52,7 +52,7 @@ void end_submission(Traces& traces, std::optional<Span>& span, const std::string
 // The span `claim` has the time of this host. The span `wait` has the times of the record, which are those of Redis.
 void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
   if (!traces.wanted()) return;
-  for (const Claimed& job : reply.jobs) {
+  for (const ClaimedJob& job : reply.jobs) {
     const ClaimRef& claim = job.ref;
     const std::string attempt = std::to_string(job.attempt);
     Span span{"",
@@ -93,7 +93,7 @@ void trace_reports(Traces& traces, std::span<const Report> reports, std::span<co
               call.end_us,
               {{"mycojobs.job", ended->claim.job_key},
                {"mycojobs.attempt", std::to_string(ended->claim.attempt)},
-               {"mycojobs.status", std::string(word(ended->end.status))},
+               {"mycojobs.status", std::string(to_string(ended->end.status))},
                {"mycojobs.detail", ended->end.detail}}};
     if (ended->end.status == JobStatus::error) span.error = ended->end.detail;
     if (!answers[i]) span.error = answers[i].error().message;
@@ -138,7 +138,7 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
              {{"mycojobs.flow", flow},
               {"mycojobs.status", std::string(field_of(commit.record, "status"))},
               {"mycojobs.detail", std::string(field_of(commit.record, "detail"))}}};
-  if (const std::string_view status = field_of(commit.record, "status"); status != word(FlowStatus::finished)) {
+  if (const std::string_view status = field_of(commit.record, "status"); status != to_string(FlowStatus::finished)) {
     const std::string_view error = field_of(commit.record, "error");
     whole.error = error.empty() ? status : error;  // an empty error would mean success
   }

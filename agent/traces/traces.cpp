@@ -48,7 +48,7 @@ class SendingTraces final : public Traces {
   bool wanted() const override { return true; }
   void add(Span span) override {
     std::unique_lock lock(mutex_);
-    if (waiting_.size() >= kMostWaiting) {
+    if (waiting_.size() >= kMaxWaiting) {
       lock.unlock();
       return count("dropped", 1);
     }
@@ -106,8 +106,8 @@ std::shared_ptr<Traces> no_traces() { return std::make_shared<NoTraces>(); }
 
 std::shared_ptr<Traces> start_traces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics) {
   auto traces = std::make_shared<SendingTraces>(std::move(source), std::move(send), std::move(metrics));
-  if (const auto begun = traces->begin(); !begun) {
-    log(LogLevel::error, "traces", "no spans are sent: {}", begun.error().message);
+  if (const auto start_result = traces->begin(); !start_result) {
+    log(LogLevel::error, "traces", "no spans are sent: {}", start_result.error().message);
     return no_traces();
   }
   return traces;

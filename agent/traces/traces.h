@@ -1,6 +1,6 @@
 // Sends the spans of this process to a collector (OTLP/HTTP JSON): docs/tracing.md.
 //
-//   any thread --add()--> at most kMostWaiting spans --one thread, in batches--> send
+//   any thread --add()--> at most kMaxWaiting spans --one thread, in batches--> send
 //
 // No caller waits for the collector. While the collector is slow or unavailable, spans over the limit and spans that
 // could not be sent are dropped: mycojobs_spans_total counts both. A process has one object, which is created with its
@@ -42,7 +42,7 @@ std::string otlp_json(const TraceSource&, const std::vector<Span>&);
 
 class Traces {
  public:
-  static constexpr std::size_t kMostWaiting = 4096;
+  static constexpr std::size_t kMaxWaiting = 4096;
   // Sends waiting spans for at most half a second; a call under way ends within one more second.
   virtual ~Traces() = default;
   virtual bool wanted() const = 0;  // spans are sent

@@ -68,25 +68,25 @@ namespace {
 
 constexpr long kConnectMs = 5000;
 
-struct Taken {
+struct ResponseBody {
   std::string body;
-  std::size_t most = 0;
+  std::size_t max = 0;
 };
 std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
-  auto& taken = *static_cast<Taken*>(into);
-  if (taken.most == 0) return size * count;
-  if (taken.body.size() + size * count > taken.most) return 0;
+  auto& taken = *static_cast<ResponseBody*>(into);
+  if (taken.max == 0) return size * count;
+  if (taken.body.size() + size * count > taken.max) return 0;
   taken.body.append(data, size * count);
   return size * count;
 }
 
 // Checks the addresses that curl has resolved, before it connects.
-struct Gate {
+struct AddressFilter {
   const Networks* networks = nullptr;
   std::string refused;  // last refused address
 };
 curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
-  auto& gate = *static_cast<Gate*>(into);
+  auto& gate = *static_cast<AddressFilter*>(into);
   const auto address = ip_of(to->family, &to->addr);
   if (gate.networks != nullptr && !(address && gate.networks->contains(*address))) {
     gate.refused = address ? to_text(*address) : "an address of another family";
@@ -127,7 +127,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   const Curl& curl = *handle_->curl;
   CURL* const easy = handle_->easy;
   curl.easy_reset(easy);  // keeps its connections
-  Taken taken{{}, call.max_bytes};
+  ResponseBody taken{{}, call.max_bytes};
   curl_slist* headers = curl.slist_append(nullptr, "Content-Type: application/json");
   headers = curl.slist_append(headers, "Expect:");
   if (!call.bearer.empty()) headers = curl.slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
@@ -148,7 +148,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   set = set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
-  Gate gate{call.networks, {}};
+  AddressFilter gate{call.networks, {}};
   set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
   if (call.stop != nullptr) {

@@ -9,7 +9,7 @@ namespace mycojobs {
 
 class LocalTransport final : public Transport {
  public:
-  explicit LocalTransport(Answerer answerer) : answerer_(std::move(answerer)) {}
+  explicit LocalTransport(RequestHandler answerer) : answerer_(std::move(answerer)) {}
 
   std::string_view name() const override { return "local"; }
   bool is_address(const std::string& address) const override { return address.empty(); }
@@ -21,7 +21,7 @@ class LocalTransport final : public Transport {
   }
 
  private:
-  Answerer answerer_;
+  RequestHandler answerer_;
 };
 
 }  // namespace mycojobs

@@ -19,10 +19,10 @@ using nlohmann::json;
 using MyceliumClock = std::chrono::steady_clock;
 
 constexpr std::string_view kAnswerTopic = "supervisor.answer.";
-constexpr std::size_t kIdRoom = 4096;    // maximum number of bytes that the replaced id adds to a request or an answer
+constexpr std::size_t kIdBytes = 4096;   // maximum number of bytes that the replaced id adds to a request or an answer
 constexpr std::uint32_t kNodeMs = 5000;  // time limit of a call to the node, which is on this host
-constexpr std::uint32_t kShortestMs = 10, kLongestMs = 100;  // interval between polls for an answer
-constexpr std::uint32_t kIdleMs = 250, kAwayMs = 1000;       // intervals between polls of a listener
+constexpr std::uint32_t kShortestMs = 10, kMaxDurationMs = 100;  // interval between polls for an answer
+constexpr std::uint32_t kIdleMs = 250, kUnavailableMs = 1000;    // intervals between polls of a listener
 constexpr std::uint32_t kInMs = 250;      // maximum time for receiving requests, and for answering them
 constexpr std::uint32_t kStateMs = 1000;  // interval between checks that the node still has a request
 constexpr std::uint64_t kStuckMs = 2000;  // time without a new chunk: 20 times the time that a node waits for one
@@ -85,7 +85,7 @@ Result<std::string> MyceliumTransport::exchange(const std::string& address, cons
   is_peer_there_ = false;
   MJ_CHECK(check_request_size(request.size()));
   const auto to = parse_mycelium(address);
-  if (!to) return fail(Code::invalid, "address: " + shown(address, 80) + " is not a Mycelium address");
+  if (!to) return fail(Code::invalid, "address: " + excerpt(address, 80) + " is not a Mycelium address");
   auto parsed = parse_json(request);
   if (!parsed || !parsed->is_object()) return fail(Code::invalid, "the request is not JSON-RPC");
   Call call;
@@ -97,14 +97,14 @@ Result<std::string> MyceliumTransport::exchange(const std::string& address, cons
   call.id = topic_ + ":" + std::to_string(++number_);
   (*parsed)["id"] = call.id;
   call.text = dump_json(*parsed);
-  if (call.text.size() > kMaxRequestBytes + kIdRoom)
+  if (call.text.size() > kMaxRequestBytes + kIdBytes)
     return fail(check_request_size(call.text.size()).error(), "as JSON");
-  MJ_CHECK(wait_for_room(call));
+  MJ_CHECK(wait_for_send_capacity(call));
   MJ_TRY(sent, send(call));
   return await(call, std::move(sent));
 }
 
-Result<bool> MyceliumTransport::has_room(const Call& call, std::vector<Undelivered>& all) {
+Result<bool> MyceliumTransport::has_send_capacity(const Call& call, std::vector<UndeliveredRequest>& all) {
   using State = MyceliumNode::State;
   std::size_t stuck = 0, underway = 0;
   for (auto each = all.begin(); each != all.end();) {
@@ -123,16 +123,16 @@ Result<bool> MyceliumTransport::has_room(const Call& call, std::vector<Undeliver
   return underway == 0 && stuck < kMaxStuck;
 }
 
-Result<void> MyceliumTransport::wait_for_room(const Call& call) {
+Result<void> MyceliumTransport::wait_for_send_capacity(const Call& call) {
   const auto found = undelivered_.find(call.place);
   if (found == undelivered_.end()) return {};
   while (true) {
-    MJ_TRY(room, has_room(call, found->second));
+    MJ_TRY(room, has_send_capacity(call, found->second));
     if (room) break;
     if (call.left_ms() == 0)
       return fail(Code::unavailable, call.address + ": the Mycelium node still tries to deliver an earlier request; " +
                                          "no further request is sent to it until then");
-    sleep_ms(std::min<std::uint64_t>(call.left_ms(), kLongestMs));
+    sleep_ms(std::min<std::uint64_t>(call.left_ms(), kMaxDurationMs));
   }
   if (found->second.empty()) undelivered_.erase(found);
   return {};
@@ -148,9 +148,9 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
   using State = MyceliumNode::State;
   std::optional<Error> trouble;
   std::uint32_t pause = kShortestMs;
-  auto next_look = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
+  auto next_check = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
   for (; call.left_ms() > 0; sleep_ms(std::min<std::uint64_t>(call.left_ms(), pause))) {
-    pause = std::min(pause * 2, kLongestMs);
+    pause = std::min(pause * 2, kMaxDurationMs);
     auto message = node_.pop(topic_, call.node_ms());
     while (message && *message) {
       if (auto answer = answer_to(call, **message)) {
@@ -160,17 +160,17 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
       ++ignored_;
       message = node_.pop(topic_, call.node_ms());
     }
-    if (message && MyceliumClock::now() >= next_look) {
+    if (message && MyceliumClock::now() >= next_check) {
       const auto delivery = node_.delivery(sent, call.node_ms());
       if (delivery && delivery->state == State::unknown) {
         if (auto again = send(call)) sent = std::move(*again);
       }
-      next_look = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
+      next_check = MyceliumClock::now() + std::chrono::milliseconds(kStateMs);
     }
     trouble = message ? std::nullopt : std::optional<Error>(message.error());
   }
   if (trouble) return fail(Code::unavailable, call.address + ": " + trouble->message);
-  const auto delivery = node_.delivery(sent, kLongestMs);
+  const auto delivery = node_.delivery(sent, kMaxDurationMs);
   const State state = delivery ? delivery->state : State::unknown;
   if (state == State::pending || state == State::sending)
     undelivered_[call.place].push_back({sent, delivery->acked, now_ms()});
@@ -185,7 +185,7 @@ Result<std::string> MyceliumTransport::await(const Call& call, std::string sent)
 
 std::optional<std::string> MyceliumTransport::answer_to(const Call& call, const MyceliumMessage& message) {
   if (!is_of(call.to, message.from)) return std::nullopt;
-  if (message.payload.size() > kMaxRequestBytes + kIdRoom) return std::nullopt;
+  if (message.payload.size() > kMaxRequestBytes + kIdBytes) return std::nullopt;
   auto answer = parse_json(message.payload);
   if (!answer || !answer->is_object() || !answer->contains("id") || (*answer)["id"] != call.id) return std::nullopt;
   if (answer->contains("result") == answer->contains("error")) return std::nullopt;
@@ -193,13 +193,13 @@ std::optional<std::string> MyceliumTransport::answer_to(const Call& call, const 
   return dump_json(*answer);
 }
 
-MyceliumListener::MyceliumListener(const std::string& node_url, Answerer answerer)
-    : MyceliumListener(node_url,
-                       FromNode([answers = std::move(answerer)](std::string_view request, const std::string&) {
-                         return answers(request);
-                       })) {}
+MyceliumListener::MyceliumListener(const std::string& node_url, RequestHandler answerer)
+    : MyceliumListener(
+          node_url, NodeRequestHandler([answers = std::move(answerer)](std::string_view request, const std::string&) {
+            return answers(request);
+          })) {}
 
-MyceliumListener::MyceliumListener(const std::string& node_url, FromNode answerer)
+MyceliumListener::MyceliumListener(const std::string& node_url, NodeRequestHandler answerer)
     : url_(node_url), answerer_(std::move(answerer)), node_(node_url, &stop_) {
   auto thread = start_thread([this] { run(); });
   if (thread) {
@@ -224,7 +224,7 @@ void MyceliumListener::run() {
       pause_ms = kShortestMs;
       continue;
     }
-    pause(done ? pause_ms : kAwayMs);
+    pause(done ? pause_ms : kUnavailableMs);
     pause_ms = std::min(pause_ms * 2, kIdleMs);
   }
 }
@@ -235,7 +235,7 @@ Result<bool> MyceliumListener::turn() {
     own_key_ = std::move(key);
     log(LogLevel::info, "mycelium", "accepts requests at the node {}: its public address is {}", url_, own_key_);
   }
-  MJ_TRY(any, take_in());
+  MJ_TRY(any, enqueue_request());
   const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
   while (const auto message = turns_.next()) {
     any = true;
@@ -247,7 +247,7 @@ Result<bool> MyceliumListener::turn() {
 
 // Receives all messages, so that the messages of a busy peer do not delay others. The time is limited, so that received
 // requests are answered soon. If a message is lost from here on, its sender repeats the request.
-Result<bool> MyceliumListener::take_in() {
+Result<bool> MyceliumListener::enqueue_request() {
   const auto until = MyceliumClock::now() + std::chrono::milliseconds(kInMs);
   bool any = false;
   while (MyceliumClock::now() < until && !stop_) {
@@ -275,11 +275,11 @@ Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
   }
   const json id = is_object && request->contains("id") ? (*request)["id"] : json();
   std::string text;
-  if (message.payload.size() > kMaxRequestBytes + kIdRoom) {
+  if (message.payload.size() > kMaxRequestBytes + kIdBytes) {
     text = rpc_error(id, check_request_size(message.payload.size()).error(), "too_large");
   } else {
     text = answerer_(message.payload, message.from.key);
-    if (text.size() > kMaxRequestBytes + kIdRoom) {
+    if (text.size() > kMaxRequestBytes + kIdBytes) {
       text = rpc_error(id, check_request_size(text.size(), "answer").error(), "too_large");
     } else if (!is_answer(text, id)) {
       text = rpc_error(id, {Code::internal, "the supervisor answers no JSON-RPC"}, "internal");
@@ -296,13 +296,13 @@ Result<void> MyceliumListener::answer(const MyceliumMessage& message) {
 void MyceliumListener::note(const Error* error) {
   connected_ = error == nullptr;
   if (error == nullptr) {
-    if (is_away_) log(LogLevel::info, "mycelium", "the node {} is available again", url_);
-    is_away_ = false;
+    if (is_unavailable_) log(LogLevel::info, "mycelium", "the node {} is available again", url_);
+    is_unavailable_ = false;
     return;
   }
   own_key_.clear();  // another node may run at the address later
-  if (!is_away_) log(LogLevel::warn, "mycelium", "{}", error->message);
-  is_away_ = true;
+  if (!is_unavailable_) log(LogLevel::warn, "mycelium", "{}", error->message);
+  is_unavailable_ = true;
 }
 
 void MyceliumListener::pause(std::uint32_t ms) {

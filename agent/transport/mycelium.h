@@ -42,7 +42,7 @@ class MyceliumTransport final : public Transport {
   // The instance keeps this state, so it must live as long as requests are sent.
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
-  bool is_peer_there() const override { return is_peer_there_; }
+  bool is_peer_reachable() const override { return is_peer_there_; }
   // Number of messages on the topic that were not accepted as answers: from another node, late, or invalid.
   // Thread-safe.
   std::uint64_t ignored() const { return ignored_; }
@@ -50,7 +50,7 @@ class MyceliumTransport final : public Transport {
  private:
   struct Call;
   // A request that the node had not delivered within its time.
-  struct Undelivered {
+  struct UndeliveredRequest {
     std::string id;
     std::uint64_t acked = 0;     // acknowledged chunks at the last check
     std::uint64_t since_ms = 0;  // time since which this number is unchanged
@@ -58,8 +58,8 @@ class MyceliumTransport final : public Transport {
   static constexpr std::size_t kMaxStuck = 4;
   // Removes the requests that the node has delivered or given up. Returns true if no remaining request blocks a new
   // one.
-  Result<bool> has_room(const Call&, std::vector<Undelivered>&);
-  Result<void> wait_for_room(const Call&);
+  Result<bool> has_send_capacity(const Call&, std::vector<UndeliveredRequest>&);
+  Result<void> wait_for_send_capacity(const Call&);
   Result<std::string> send(const Call&);
   Result<std::string> await(const Call&, std::string sent);
   // Returns no value if the message is not the answer to this call.
@@ -68,7 +68,7 @@ class MyceliumTransport final : public Transport {
   MyceliumNode node_;
   std::string topic_;
   std::uint64_t number_ = 0;
-  std::map<std::string, std::vector<Undelivered>> undelivered_;  // by peer
+  std::map<std::string, std::vector<UndeliveredRequest>> undelivered_;  // by peer
   bool is_peer_there_ = false;
   std::atomic<std::uint64_t> ignored_ = 0;
 };
@@ -79,9 +79,9 @@ class MyceliumTransport final : public Transport {
 class MyceliumListener {
  public:
   // Returns the answer to a request, given the public key of the sending node.
-  using FromNode = std::function<std::string(std::string_view request, const std::string& node)>;
-  MyceliumListener(const std::string& node_url, FromNode);  // called from the thread
-  MyceliumListener(const std::string& node_url, Answerer);  // same, for any node
+  using NodeRequestHandler = std::function<std::string(std::string_view request, const std::string& node)>;
+  MyceliumListener(const std::string& node_url, NodeRequestHandler);  // called from the thread
+  MyceliumListener(const std::string& node_url, RequestHandler);      // same, for any node
   ~MyceliumListener();  // Stops the thread, after at most one answer and one call to the node.
   MyceliumListener(const MyceliumListener&) = delete;
   MyceliumListener& operator=(const MyceliumListener&) = delete;
@@ -95,19 +95,19 @@ class MyceliumListener {
 
  private:
   void run();
-  Result<bool> turn();     // false: there was nothing to do
-  Result<bool> take_in();  // same
+  Result<bool> turn();             // false: there was nothing to do
+  Result<bool> enqueue_request();  // same
   Result<void> answer(const MyceliumMessage&);
   void note(const Error*);  // null: the node answers
   void pause(std::uint32_t ms);
 
   const std::string url_;
-  const FromNode answerer_;
+  const NodeRequestHandler answerer_;
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
-  MyceliumTurns turns_{{}};
-  bool is_away_ = false;  // the node is unreachable, and the log says so
-  std::string own_key_;   // key of the node; empty: not read since the node was unreachable
+  MyceliumFairQueue turns_{{}};
+  bool is_unavailable_ = false;  // the node is unreachable, and the log says so
+  std::string own_key_;          // key of the node; empty: not read since the node was unreachable
   MyceliumNode node_;
   std::thread thread_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostOfNode = 4U << 20;  // limit for an answer of the node: a message of 2 MiB and its envelope
+constexpr std::size_t kMaxNodeShare = 4U << 20;  // limit for an answer of the node: a message of 2 MiB and its envelope
 
 std::string member(const json& object, const char* name) {
   const auto found = object.find(name);
@@ -97,7 +97,7 @@ Result<HttpAnswer> MyceliumNode::call(const std::string& url, const std::string*
   HttpPost post;
   post.url = url;
   post.timeout_ms = timeout_ms;
-  post.max_bytes = kMostOfNode;
+  post.max_bytes = kMaxNodeShare;
   post.stop = stop_;
   if (body != nullptr) post.body = *body;
   auto answer = body != nullptr ? http_.post(post) : http_.get(post);
@@ -117,7 +117,7 @@ Result<json> MyceliumNode::rpc(std::string_view method, const json& params, std:
   const std::string text = dump_json({{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}});
   MJ_TRY(answer, call(url_, &text, timeout_ms));
   if (answer.status != 200) return odd(url_, answer.status);
-  auto reply = parse_json(answer.body, kMostOfNode);
+  auto reply = parse_json(answer.body, kMaxNodeShare);
   if (!reply || !reply->is_object() || reply->contains("result") == reply->contains("error"))
     return fail(Code::internal, "the Mycelium node at " + url_ + " answers no JSON-RPC");
   if (reply->contains("result")) return std::move((*reply)["result"]);

@@ -11,7 +11,7 @@ std::size_t size_of(const MyceliumMessage& message) { return sizeof message + me
 
 }  // namespace
 
-bool MyceliumTurns::put(MyceliumMessage message) {
+bool MyceliumFairQueue::put(MyceliumMessage message) {
   const std::size_t size = size_of(message);
   Peer& peer = peers_[message.from.key];
   if (peer.waiting.size() >= limits_.of_peer || (!peer.waiting.empty() && peer.bytes + size > limits_.bytes_of_peer))
@@ -24,13 +24,13 @@ bool MyceliumTurns::put(MyceliumMessage message) {
   return false;
 }
 
-void MyceliumTurns::drop_latest() {
+void MyceliumFairQueue::drop_latest() {
   take(std::max_element(peers_.begin(), peers_.end(),
                         [](const auto& one, const auto& other) { return one.second.bytes < other.second.bytes; }),
        true);
 }
 
-std::optional<MyceliumMessage> MyceliumTurns::next() {
+std::optional<MyceliumMessage> MyceliumFairQueue::next() {
   if (peers_.empty()) return std::nullopt;
   auto peer = peers_.upper_bound(last_);
   if (peer == peers_.end()) peer = peers_.begin();
@@ -38,7 +38,7 @@ std::optional<MyceliumMessage> MyceliumTurns::next() {
   return take(peer, false);
 }
 
-MyceliumMessage MyceliumTurns::take(Peers::iterator peer, bool latest) {
+MyceliumMessage MyceliumFairQueue::take(Peers::iterator peer, bool latest) {
   std::deque<MyceliumMessage>& waiting = peer->second.waiting;
   const auto at = latest ? std::prev(waiting.end()) : waiting.begin();
   MyceliumMessage message = std::move(*at);

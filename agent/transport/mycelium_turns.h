@@ -12,12 +12,12 @@
 
 namespace mycojobs {
 
-class MyceliumTurns {
+class MyceliumFairQueue {
  public:
   struct Limits {
     std::size_t of_peer = 64, bytes_of_peer = 8U << 20, bytes = 64U << 20;
   };
-  explicit MyceliumTurns(const Limits& limits) : limits_(limits) {}
+  explicit MyceliumFairQueue(const Limits& limits) : limits_(limits) {}
 
   // Returns false if a message was dropped: the new message if its peer has too many, or, if the total size is too
   // large, the latest message of the peer with the most bytes.

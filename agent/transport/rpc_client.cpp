@@ -75,7 +75,8 @@ std::string answer_rpc(std::string_view request, std::size_t max_bytes,
     answer["result"] = *done;
   } else {
     const Error& error = done.error();
-    answer["error"] = {{"code", -32000}, {"message", to_utf8(error.message)}, {"data", {{"word", word(error.code)}}}};
+    answer["error"] = {
+        {"code", -32000}, {"message", to_utf8(error.message)}, {"data", {{"word", to_string(error.code)}}}};
   }
   return dump_json(answer);
 }

@@ -10,10 +10,10 @@ Result<Transport*> Transports::of(const std::string& address) {
   if (mycelium_ && mycelium_->is_address(address)) return &*mycelium_;
   if (parse_mycelium(address))
     return fail(Code::unsupported,
-                "address: " + shown(address, 80) +
+                "address: " + excerpt(address, 80) +
                     " is reached over Mycelium, but no node is configured: set mycelium.url to its API");
   return fail(Code::invalid,
-              "address: " + shown(address, 80) +
+              "address: " + excerpt(address, 80) +
                   " is not an address of a supervisor: use http://HOST:PORT, https://..., 64 hex characters (a key of "
                   "Mycelium) or an IP address in 400::/7, with or without mycelium://");
 }

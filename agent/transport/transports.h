@@ -16,7 +16,7 @@ class Transports {
  public:
   // local: answers for the contexts of this process. http: networks that may be called. mycelium_url: URL of the node's
   // API (mycelium.url); empty: no Mycelium node is used.
-  Transports(Answerer local, Networks http, const std::string& mycelium_url)
+  Transports(RequestHandler local, Networks http, const std::string& mycelium_url)
       : local_(std::move(local)), http_(std::move(http)) {
     if (!mycelium_url.empty()) mycelium_.emplace(mycelium_url);
   }

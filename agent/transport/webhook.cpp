@@ -11,7 +11,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint32_t kTimeoutMs = 10000;
-constexpr std::size_t kLeastSecret = 16, kMostSecret = 1024;
+constexpr std::size_t kMinSecret = 16, kMaxSecret = 1024;
 constexpr std::string_view kMarked = "whsec_";
 
 // Returns an empty text if the line is not a secret.
@@ -36,7 +36,7 @@ Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (line.empty() || line[0] == '#') continue;
     std::string secret = secret_of(line);
-    if (secret.size() < kLeastSecret || secret.size() > kMostSecret) {
+    if (secret.size() < kMinSecret || secret.size() > kMaxSecret) {
       return fail(Code::invalid, path + ": line " + std::to_string(number) +
                                      " is not a secret: use whsec_ and base64 of 16 to 1024 bytes, for example "
                                      "whsec_$(openssl rand -base64 32)");

@@ -47,12 +47,12 @@ namespace mycojobs {
 
 class Agent {
  public:
-  struct Parts {
+  struct Dependencies {
     StoreFactory& stores;
     std::unique_ptr<Sandbox> sandbox;
     std::vector<std::unique_ptr<Executor>> executors;  // executors that passed their probe on this host
     const Clock& clock;
-    RunnerHold self = describe_self();
+    RunnerHolder self = current_instance();
     InstanceLock alive = {};  // lock of self.instance, inherited by the processes of the sandbox
     // Called when no server answers the registration. Returns true, after a pause, to try again.
     std::function<bool(const Error&)> try_again = [](const Error&) { return false; };
@@ -60,7 +60,7 @@ class Agent {
   // Registers the runner and starts to claim jobs. Errors: conflict (the runner id is in use), denied and others, from
   // one of the servers; unavailable (no server answers). On a server that does not answer, the runner is registered
   // later.
-  static Result<std::unique_ptr<Agent>> start(Parts, WorkerSettings);
+  static Result<std::unique_ptr<Agent>> start(Dependencies, WorkerSettings);
   ~Agent();
 
   void drain();
@@ -75,14 +75,14 @@ class Agent {
   // thread only.
   bool is_healthy();
   // Returns why no new job would be claimed, or an empty text. Busy slots do not count. Thread-safe.
-  std::string why_not_ready();
+  std::string unready_reason();
   // Refreshes the metrics. Thread-safe.
   void measure();
 
  private:
-  Agent(Parts&, WorkerSettings);
+  Agent(Dependencies&, WorkerSettings);
   // Everything that exists once for each Redis server. Each part has a store connection of its own.
-  struct Side {
+  struct ServerShard {
     Id server_of = 0;         // the only context of the server; 0 for the shared server
     WorkerSettings settings;  // restricted to the contexts of the server
     std::unique_ptr<Registrar> registrar;
@@ -91,49 +91,49 @@ class Agent {
     std::unique_ptr<Housekeeper> housekeeper;
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<Intake> intake;
-    std::optional<TurnThread<Reporter>> reporter_thread;
-    std::optional<TurnThread<Registrar>>
+    std::optional<LoopThread<Reporter>> reporter_thread;
+    std::optional<LoopThread<Registrar>>
         registrar_thread;  // for a server that was unavailable; starts the next threads
-    std::optional<TurnThread<LeaseKeeper>> leases_thread;
-    std::optional<TurnThread<Housekeeper>> housekeeper_thread;
-    std::optional<TurnThread<PrerequisiteChecker>> prerequisites_thread;
-    std::optional<TurnThread<Intake>> intake_thread;
+    std::optional<LoopThread<LeaseKeeper>> leases_thread;
+    std::optional<LoopThread<Housekeeper>> housekeeper_thread;
+    std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
+    std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> serves{false};        // the threads are starting or running
     std::array<std::uint64_t, 2> rounds{};  // iterations of intake and housekeeper at the last call of is_healthy()
   };
-  Result<void> open(Parts&);
+  Result<void> open(Dependencies&);
   Result<void> make_sides(StoreFactory&);
-  std::vector<Result<void>> at_the_same_time(const std::function<Result<void>(Side&)>&);
-  Result<void> register_everywhere(Parts&);
-  Result<void> open(Side&, StoreFactory&);
-  Result<void> open_intake(Side&, StoreFactory&);
-  void make_run_loop(Parts&);
+  std::vector<Result<void>> run_on_all_shards(const std::function<Result<void>(ServerShard&)>&);
+  Result<void> register_runner_everywhere(Dependencies&);
+  Result<void> open(ServerShard&, StoreFactory&);
+  Result<void> open_intake(ServerShard&, StoreFactory&);
+  void make_run_loop(Dependencies&);
   Result<void> start_threads();
-  Result<void> begin_to_serve(Side&);
-  void lose_runner(const std::string& why);
-  Side& side_of(Id context) { return *side_of_.at(context); }
-  void settled(Side&, std::span<const RunNumber>);
-  void has_room();
-  std::uint32_t jobs_of_others(const Side&) const;
+  Result<void> start_serving(ServerShard&);
+  void on_runner_lost(const std::string& why);
+  ServerShard& shard_of(Id context) { return *side_of_.at(context); }
+  void on_jobs_settled(ServerShard&, std::span<const RunNumber>);
+  void on_capacity();
+  std::uint32_t jobs_of_other_shards(const ServerShard&) const;
   Result<Store*> connect(StoreFactory&);
   std::uint32_t slots_of_endings() const;
 
   WorkerSettings settings_;
   const Clock& clock_;
-  RunnerHold self_;
+  RunnerHolder self_;
   InstanceLock alive_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
-  FormerInstances former_;
-  std::vector<std::unique_ptr<Store>> connections_;  // one for each thread; declared before the threads that use them
-  Pace pace_;                                        // declared before the threads that use it
-  std::vector<std::unique_ptr<Side>> sides_;         // at least one
-  std::map<Id, Side*> side_of_;                      // by context
+  PreviousInstances former_;
+  std::vector<std::unique_ptr<Store>> connections_;   // one for each thread; declared before the threads that use them
+  RunRate pace_;                                      // declared before the threads that use it
+  std::vector<std::unique_ptr<ServerShard>> shards_;  // at least one
+  std::map<Id, ServerShard*> side_of_;                // by context
   std::unique_ptr<Broker> broker_;
   std::unique_ptr<SecretsWatch> secrets_;  // declared before the parts that use it
   std::unique_ptr<RunLoop> run_loop_;
   std::unique_ptr<Sweeper> sweeper_;
-  std::optional<TurnThread<Sweeper>> sweeper_thread_;
+  std::optional<LoopThread<Sweeper>> sweeper_thread_;
   std::atomic<bool> runner_lost_{false};
   std::uint64_t rounds_ = 0;  // iterations of the run loop at the last call of is_healthy()
 };

@@ -21,7 +21,7 @@ bool is_zero_block(std::string_view bytes) {
 
 }  // namespace
 
-bool TextWatch::feed(std::string_view bytes) {
+bool TextDetector::feed(std::string_view bytes) {
   if (!text_) return false;
   std::string joined;
   if (!cut_.empty()) {

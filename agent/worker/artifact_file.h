@@ -14,7 +14,7 @@
 namespace mycojobs {
 
 // Checks whether the bytes so far are text: UTF-8 without NUL.
-class TextWatch {
+class TextDetector {
  public:
   bool feed(std::string_view bytes);  // Returns false from the first invalid byte on.
   bool finish() const { return text_ && cut_.empty(); }
@@ -64,7 +64,7 @@ class ArtifactFile {
  private:
   ArtifactFile() = default;
 
-  TextWatch watch_;
+  TextDetector watch_;
   HashedFile raw_;
   std::unique_ptr<Redaction> redaction_;  // null for binary files and without secrets
   std::unique_ptr<HashedFile> clean_;

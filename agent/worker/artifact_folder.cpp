@@ -32,8 +32,8 @@ bool has_name(int fd) {
 }
 
 void remove_spool(const std::string& path) {
-  std::error_code left_to_the_next_look;
-  std::filesystem::remove_all(path, left_to_the_next_look);
+  std::error_code deferred_to_next_check;
+  std::filesystem::remove_all(path, deferred_to_next_check);
   (void)::unlink((path + std::string(kLockEnding)).c_str());
 }
 

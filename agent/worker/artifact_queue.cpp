@@ -50,25 +50,25 @@ void ArtifactQueue::take(const std::vector<Step>& steps, RunArtifacts& disk) {
   }
 }
 
-std::optional<std::function<ArtifactQueue::Written()>> ArtifactQueue::next() {
+std::optional<std::function<ArtifactQueue::WriteResult()>> ArtifactQueue::next() {
   if (steps_.empty() || writing_) return std::nullopt;
   writing_ = true;
   return [disk = disk_, steps = std::exchange(steps_, {}), bytes = std::exchange(step_bytes_, 0)] {
     take(steps, *disk);
-    return Written{bytes, disk->take_notes()};
+    return WriteResult{bytes, disk->take_notes()};
   };
 }
 
-void ArtifactQueue::done(const Written& written) {
+void ArtifactQueue::done(const WriteResult& written) {
   writing_ = false;
   waiting_bytes_ -= written.bytes;
 }
 
-std::function<ArtifactQueue::Kept()> ArtifactQueue::finish() {
+std::function<ArtifactQueue::StoreResult()> ArtifactQueue::finish() {
   return [disk = disk_, steps = std::exchange(steps_, {})] {
     take(steps, *disk);
     std::string artifacts = disk->finish();
-    return Kept{std::move(artifacts), disk->take_notes(), disk->dropped()};
+    return StoreResult{std::move(artifacts), disk->take_notes(), disk->dropped()};
   };
 }
 

@@ -25,13 +25,13 @@ namespace mycojobs {
 
 class ArtifactQueue final : public ArtifactSink {
  public:
-  static constexpr std::size_t kMostBytes = 256U << 10;  // queued bytes of a run; a single larger piece is accepted
+  static constexpr std::size_t kMaxBytes = 256U << 10;  // queued bytes of a run; a single larger piece is accepted
 
-  struct Written {
+  struct WriteResult {
     std::size_t bytes = 0;           // number of bytes that left the queue
     std::vector<std::string> notes;  // lines for the log of the job
   };
-  struct Kept {
+  struct StoreResult {
     std::string artifacts;  // RunArtifacts::finish()
     std::vector<std::string> notes = {};
     std::vector<DroppedArtifact> dropped = {};
@@ -40,23 +40,23 @@ class ArtifactQueue final : public ArtifactSink {
   // From the first next() on, only the returned functions use `disk`.
   explicit ArtifactQueue(std::unique_ptr<RunArtifacts> disk) : disk_(std::move(disk)) {}
 
-  void keep_out(std::shared_ptr<const Redactor> redactor) { disk_->keep_out(std::move(redactor)); }
+  void set_redactor(std::shared_ptr<const Redactor> redactor) { disk_->keep_out(std::move(redactor)); }
   // Accepts every artifact. A refusal is found when the artifact is written, and results in a note.
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   void report_dropped(const DroppedArtifact&) override;
 
-  bool is_untouched() const { return untouched_; }               // No artifact was received, so finish() is not needed.
-  bool is_full() const { return waiting_bytes_ >= kMostBytes; }  // The caller should pause until done().
+  bool is_untouched() const { return untouched_; }              // No artifact was received, so finish() is not needed.
+  bool is_full() const { return waiting_bytes_ >= kMaxBytes; }  // The caller should pause until done().
   // Returns a function that writes the queued pieces. Returns no value if nothing is queued, or the previous function
   // has not been reported by done().
-  std::optional<std::function<Written()>> next();
-  void done(const Written&);
+  std::optional<std::function<WriteResult()>> next();
+  void done(const WriteResult&);
   // Returns a function that writes the rest and stores the complete artifacts. REQUIRES: called once, as the last call.
-  std::function<Kept()> finish();
+  std::function<StoreResult()> finish();
   // Replaces finish(): the temporary files are deleted when the returned pointer is released.
-  std::shared_ptr<void> give_up() { return std::move(disk_); }
+  std::shared_ptr<void> abort_write() { return std::move(disk_); }
 
  private:
   struct Step {

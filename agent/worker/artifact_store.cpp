@@ -76,10 +76,10 @@ Result<std::string> hash_of(int fd, const std::string& path) {
 
 // Keeps the folder locked and updates the time stamps of the job folders at the end: a process that wants to delete
 // files waits for the lock, and then notices that the folders have changed.
-class HeldFolders final : public ArtifactStore::HandedOver {
+class RetainedFolders final : public ArtifactStore::RetainedFiles {
  public:
-  explicit HeldFolders(Fd lock) : lock_(std::move(lock)) {}
-  ~HeldFolders() override {
+  explicit RetainedFolders(Fd lock) : lock_(std::move(lock)) {}
+  ~RetainedFolders() override {
     for (const std::string& each : jobs_) (void)touch(each);
   }
   Result<void> add(const std::string& path) {
@@ -103,7 +103,7 @@ class HostArtifacts final : public ArtifactStore {
       : clock_(clock),
         state_dir_(std::move(state_dir)),
         sweep_every_ms_(sweep_every_ms),
-        room_(state_dir_, max_incoming) {}
+        quota_(state_dir_, max_incoming) {}
 
   Result<std::string> read(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
                            std::uint64_t offset, std::size_t max) override {
@@ -129,39 +129,40 @@ class HostArtifacts final : public ArtifactStore {
                        [&](const FileContent& each) { return open_of(store_names, context, job_key, each); });
   }
 
-  std::optional<std::uint64_t> have(Id context, const ParcelName& parcel, const FileContent& file) const override {
-    if (size_of(path_of(context, parcel, file)) == file.bytes) return file.bytes;
+  std::optional<std::uint64_t> is_complete(Id context, const InboundBundleId& bundle,
+                                           const FileContent& file) const override {
+    if (size_of(path_of(context, bundle, file)) == file.bytes) return file.bytes;
     if (file.bytes == 0) return std::nullopt;  // an empty file is complete as soon as its space is reserved
-    return size_of(part_of(context, parcel, file));
+    return size_of(part_of(context, bundle, file));
   }
 
-  Result<void> expect(RecordStore& store, Id context, const ParcelName& parcel,
+  Result<void> expect(RecordStore& store, Id context, const InboundBundleId& bundle,
                       const std::vector<FileContent>& files) override {
     MJ_TRY(store_name, artifact_store_name(store, context));
     if (auto made = ArtifactFolder(state_dir_, context).make(store_name); !made)
       return fail(Code::unavailable, made.error().message);
     std::vector<FileContent> without;
     for (const FileContent& file : files)
-      if (!have(context, parcel, file)) without.push_back(file);
-    const auto lock = room_.let_in(context, parcel, without);
+      if (!is_complete(context, bundle, file)) without.push_back(file);
+    const auto lock = quota_.reserve_space(context, bundle, without);
     if (!lock) return tl::unexpected<Error>(lock.error());
-    for (const std::string& folder : {incoming(context), folder_of(context, parcel)})
+    for (const std::string& folder : {incoming(context), folder_of(context, bundle)})
       if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return cannot(folder);
     // The first file is created last: callers check it first, so after a crash in this loop they reserve the space
     // again.
     for (auto file = without.rbegin(); file != without.rend(); ++file) {
-      const std::string path = part_of(context, parcel, *file);
+      const std::string path = part_of(context, bundle, *file);
       if (!Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600))) return cannot(path);
-      if (file->bytes == 0) MJ_CHECK(add(context, parcel, *file, 0, ""));
+      if (file->bytes == 0) MJ_CHECK(add(context, bundle, *file, 0, ""));
     }
     return {};
   }
 
-  std::uint64_t share() const override { return room_.share(); }
+  std::uint64_t share() const override { return quota_.sender_limit(); }
 
-  Result<std::uint64_t> add(Id context, const ParcelName& parcel, const FileContent& file, std::uint64_t offset,
+  Result<std::uint64_t> add(Id context, const InboundBundleId& bundle, const FileContent& file, std::uint64_t offset,
                             std::string_view piece) override {
-    const std::string path = path_of(context, parcel, file), part = part_of(context, parcel, file);
+    const std::string path = path_of(context, bundle, file), part = part_of(context, bundle, file);
     if (const auto whole = size_of(path); whole == file.bytes) return file.bytes;
     const Fd fd(::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return fail(Code::not_found, "no job waits for this file");
@@ -182,59 +183,59 @@ class HostArtifacts final : public ArtifactStore {
     return now;
   }
 
-  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const ParcelName& parcel,
-                                                const std::vector<ForJob>& to) override {
+  Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore& store, Id context, const InboundBundleId& bundle,
+                                                      const std::vector<ForJob>& to) override {
     const ArtifactFolder folder(state_dir_, context);
     MJ_TRY(store_name, artifact_store_name(store, context));
     auto lock = folder.lock(false, kFolderWaitMs);
     if (!lock) return fail(Code::unavailable, folder.path() + "/lock is held by another process");
-    auto held = std::make_unique<HeldFolders>(std::move(*lock));
+    auto held = std::make_unique<RetainedFolders>(std::move(*lock));
     for (const ForJob& each : to) {
       if (each.files.empty()) continue;
       const std::string job = folder.job(store_name, each.job_key);
       // Before add(): a caller with missing files repeats the call with other jobs, and must not leave folders of
       // the first ones behind.
-      MJ_TRY(files, whole_files(context, parcel, each, job));
+      MJ_TRY(files, whole_files(context, bundle, each, job));
       MJ_CHECK(held->add(job));
       const ArtifactUsage usage(folder, store_name);
       if (auto linked = link_files(files, folder, job, usage, caller_of_job(each.job_key)); !linked)
         return fail(Code::unavailable, "an artifact for " + each.job_key + ": " + linked.error().message);
     }
-    return std::unique_ptr<HandedOver>(std::move(held));
+    return std::unique_ptr<RetainedFiles>(std::move(held));
   }
 
-  void drop(Id context, const ParcelName& parcel) override {
+  void drop(Id context, const InboundBundleId& bundle) override {
     std::error_code left_to_tidy;
-    fs::remove_all(folder_of(context, parcel), left_to_tidy);
+    fs::remove_all(folder_of(context, bundle), left_to_tidy);
   }
 
-  Result<std::uint64_t> tidy(RecordStore& store, Id context) override {
+  Result<std::uint64_t> sweep(RecordStore& store, Id context) override {
     forget_old();
     const auto own = sweep_of(context);
     const std::lock_guard lock(own->mutex);
-    MJ_TRY(next_ms, own->sweep.look_after(store, context));
+    MJ_TRY(next_ms, own->sweep.sweep_some(store, context));
     return std::min(next_ms, kForgetEveryMs);
   }
 
  private:
   std::string incoming(Id context) const { return ArtifactFolder(state_dir_, context).path() + "/incoming"; }
-  std::string folder_of(Id context, const ParcelName& parcel) const {
-    return incoming(context) + '/' + IncomingRoom::folder_name(parcel);
+  std::string folder_of(Id context, const InboundBundleId& bundle) const {
+    return incoming(context) + '/' + InboundQuota::folder_name(bundle);
   }
-  std::string path_of(Id context, const ParcelName& parcel, const FileContent& file) const {
-    return folder_of(context, parcel) + '/' + IncomingRoom::file_name(file);
+  std::string path_of(Id context, const InboundBundleId& bundle, const FileContent& file) const {
+    return folder_of(context, bundle) + '/' + InboundQuota::file_name(file);
   }
-  std::string part_of(Id context, const ParcelName& parcel, const FileContent& file) const {
-    return path_of(context, parcel, file) + ".part";
+  std::string part_of(Id context, const InboundBundleId& bundle, const FileContent& file) const {
+    return path_of(context, bundle, file) + ".part";
   }
   // Returns the files of a job that are to be linked into its folder, each content once. Error not_found: a file has
   // not been received completely.
-  Result<std::vector<WholeFile>> whole_files(Id context, const ParcelName& parcel, const ForJob& to,
+  Result<std::vector<WholeFile>> whole_files(Id context, const InboundBundleId& bundle, const ForJob& to,
                                              const std::string& job) const {
     std::map<std::string_view, WholeFile> files;
     for (const FileContent& file : to.files) {
       WholeFile whole;
-      whole.path = path_of(context, parcel, file);
+      whole.path = path_of(context, bundle, file);
       whole.sha256 = file.sha256;
       whole.bytes = file.bytes;
       if (size_of(whole.path) == file.bytes) {
@@ -255,15 +256,15 @@ class HostArtifacts final : public ArtifactStore {
     for (const WholeFile& file : files) {
       if (!size_of(job + '/' + file.sha256)) sizes.push_back(file.bytes);
     }
-    MJ_CHECK(usage.take(caller, sizes, {}));
+    MJ_CHECK(usage.reserve(caller, sizes, {}));
     for (const WholeFile& file : files) {
       auto kept = keep_artifact(file, folder.objects() + '/' + file.sha256, job + '/' + file.sha256);
       if (kept) continue;
       std::uint64_t room = 0;
       for (const WholeFile& each : files) {
-        if (!size_of(job + '/' + each.sha256)) room += room_of_artifact(each.bytes);
+        if (!size_of(job + '/' + each.sha256)) room += accounted_artifact_bytes(each.bytes);
       }
-      (void)usage.give_back(caller, room);  // after an error ArtifactSweep corrects the count
+      (void)usage.release_bytes(caller, room);  // after an error ArtifactSweep corrects the count
       return kept;
     }
     return {};
@@ -290,28 +291,28 @@ class HostArtifacts final : public ArtifactStore {
     const std::uint64_t now = clock_.boot_ms();
     if (!lock || now < next_forget_ms_) return;
     next_forget_ms_ = now + kForgetEveryMs;
-    room_.forget_old();
+    quota_.delete_expired();
   }
-  struct OwnSweep {
+  struct ContextSweep {
     std::mutex mutex;
     ArtifactSweep sweep;
   };
-  std::shared_ptr<OwnSweep> sweep_of(Id context) {
+  std::shared_ptr<ContextSweep> sweep_of(Id context) {
     const std::lock_guard lock(finding_);
     auto& own = sweeps_[context];
-    if (!own) own.reset(new OwnSweep{{}, ArtifactSweep(clock_, state_dir_, sweep_every_ms_)});
+    if (!own) own.reset(new ContextSweep{{}, ArtifactSweep(clock_, state_dir_, sweep_every_ms_)});
     return own;
   }
 
   const Clock& clock_;
   const std::string state_dir_;
   const std::uint64_t sweep_every_ms_;
-  const IncomingRoom room_;
+  const InboundQuota quota_;
   std::mutex forgetting_;
   std::uint64_t next_forget_ms_ = 0;  // once for all contexts
   std::mutex finding_;
   // One for each context, so that a disk that hangs does not affect other contexts.
-  std::map<Id, std::shared_ptr<OwnSweep>> sweeps_;
+  std::map<Id, std::shared_ptr<ContextSweep>> sweeps_;
 };
 
 }  // namespace

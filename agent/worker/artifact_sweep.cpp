@@ -22,11 +22,11 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kJobsAtOnce = 20;      // each requires a call of the store
-constexpr std::size_t kObjectsAtOnce = 200;  // checked under the lock, for which runs that keep artifacts wait
-constexpr int kCountLockWaitMs = 500;        // on a busy context the lock is free only for short times
-constexpr std::uint64_t kMoreMs = 50;        // between two portions of a round
-constexpr std::uint64_t kRestTimes = 9;      // minimum pause after a round, as a multiple of its duration
+constexpr std::size_t kMaxJobsBatch = 20;      // each requires a call of the store
+constexpr std::size_t kMaxObjectsBatch = 200;  // checked under the lock, for which runs that keep artifacts wait
+constexpr int kCountLockWaitMs = 500;          // on a busy context the lock is free only for short times
+constexpr std::uint64_t kMoreMs = 50;          // between two portions of a round
+constexpr std::uint64_t kRestTimes = 9;        // minimum pause after a round, as a multiple of its duration
 
 using Stamp = std::pair<std::int64_t, std::int64_t>;
 
@@ -72,7 +72,7 @@ Result<std::optional<Verdict>> judge(RecordStore& store, Id context, const std::
 
 // The recount has not counted the deleted files, so this change does not make it outdated.
 void give_back_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t room, ArtifactUsage::Recount* recount) {
-  const auto change = usage.give_back(caller, room);
+  const auto change = usage.release_bytes(caller, room);
   if (!change) return log(LogLevel::debug, "worker", "{}", change.error().message);  // the next round corrects it
   if (recount == nullptr) return;
   const auto own = recount->own_changes.find(caller);
@@ -82,7 +82,7 @@ void give_back_deleted(const ArtifactUsage& usage, Id caller, std::uint64_t room
 
 // Returns the space of the deleted files.
 std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std::string& objects) {
-  const std::uint64_t before = room_of_folder(folder);
+  const std::uint64_t before = space_of_folder(folder);
   for (const std::string& name : names_in(folder)) {
     const std::string path = folder + '/' + name;
     const std::string object = objects + '/' + name;
@@ -94,7 +94,7 @@ std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std
       (void)!::link(path.c_str(), object.c_str());
     }
   }
-  const std::uint64_t after = room_of_folder(folder);
+  const std::uint64_t after = space_of_folder(folder);
   if (verdict.gone) (void)::rmdir(folder.c_str());
   return before - std::min(before, after);
 }
@@ -104,13 +104,13 @@ std::uint64_t apply(const Verdict& verdict, const std::string& folder, const std
 ArtifactSweep::ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms)
     : clock_(clock), state_dir_(std::move(state_dir)), every_ms_(every_ms) {}
 
-Result<std::uint64_t> ArtifactSweep::look_after(RecordStore& store, Id context) {
+Result<std::uint64_t> ArtifactSweep::sweep_some(RecordStore& store, Id context) {
   constexpr std::uint64_t kNever = 3'600'000;
   if (state_dir_.empty()) return kNever;
-  Turn& turn = turns_[context];
+  StepResult& turn = turns_[context];
   const std::uint64_t now = clock_.boot_ms();
   if (now < turn.next_ms) return turn.next_ms - now;
-  auto went = go_on(store, context, turn, now);
+  auto went = continue_sweep(store, context, turn, now);
   if (!went) {
     turn.next_ms = now + every_ms_;
     return tl::unexpected<Error>(std::move(went).error());
@@ -118,7 +118,7 @@ Result<std::uint64_t> ArtifactSweep::look_after(RecordStore& store, Id context) 
   return turn.next_ms > now ? turn.next_ms - now : 0;
 }
 
-Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, std::uint64_t now) const {
+Result<void> ArtifactSweep::continue_sweep(RecordStore& store, Id context, StepResult& turn, std::uint64_t now) const {
   turn.next_ms = now + kMoreMs;
   const ArtifactFolder folder(state_dir_, context);
   switch (turn.phase) {
@@ -134,7 +134,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
       break;
     case Phase::jobs:
       if (!turn.jobs.empty()) {
-        MJ_CHECK(look_at_jobs(store, context, turn));
+        MJ_CHECK(check_jobs(store, context, turn));
         break;
       }
       finish_counts(folder, turn);
@@ -145,7 +145,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
       turn.phase = Phase::objects;
       break;
     case Phase::objects:
-      look_at_objects(context, turn);
+      check_objects(context, turn);
       if (turn.objects) break;
       turn.next_ms = std::max(turn.began_ms + every_ms_, now + (now - turn.began_ms) * kRestTimes);
       turn.phase = Phase::spools;
@@ -154,7 +154,7 @@ Result<void> ArtifactSweep::go_on(RecordStore& store, Id context, Turn& turn, st
 }
 
 // Lists the job folders of this store. Folders of other stores are ignored.
-Result<void> ArtifactSweep::list_jobs(RecordStore& store, Id context, Turn& turn) const {
+Result<void> ArtifactSweep::list_jobs(RecordStore& store, Id context, StepResult& turn) const {
   MJ_TRY(store_names, artifact_store_names(store, context));
   // A store that was emptied has lost its names, and the records of all jobs in the folders with these names. The names
   // are saved again, so that the sweep deletes these folders.
@@ -174,9 +174,9 @@ Result<void> ArtifactSweep::list_jobs(RecordStore& store, Id context, Turn& turn
   return {};
 }
 
-Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& turn) const {
+Result<void> ArtifactSweep::check_jobs(RecordStore& store, Id context, StepResult& turn) const {
   const ArtifactFolder folder(state_dir_, context);
-  for (std::size_t i = 0; i < kJobsAtOnce && !turn.jobs.empty(); ++i) {
+  for (std::size_t i = 0; i < kMaxJobsBatch && !turn.jobs.empty(); ++i) {
     const auto& [store_name, name] = turn.jobs.back();
     const std::string path = folder.store_folder(store_name) + '/' + name;
     const std::string job_key = job_key_of_folder(name);
@@ -191,7 +191,7 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
       const auto counted = turn.counts.find(store_name);
       ArtifactUsage::Recount* const recount = counted == turn.counts.end() ? nullptr : &counted->second;
       if (gone > 0) give_back_deleted(ArtifactUsage(folder, store_name), caller, gone, recount);
-      if (const std::uint64_t room = recount == nullptr ? 0 : room_of_folder(path); room > 0)
+      if (const std::uint64_t room = recount == nullptr ? 0 : space_of_folder(path); room > 0)
         recount->bytes[caller] += room;
     }
     turn.jobs.pop_back();
@@ -201,7 +201,7 @@ Result<void> ArtifactSweep::look_at_jobs(RecordStore& store, Id context, Turn& t
 
 // While the folder is locked, no process is between taking space and making the links. The count of a caller that no
 // process changed until the end of the round, and that differs from the folders, is therefore wrong.
-void ArtifactSweep::begin_counts(const ArtifactFolder& folder, Turn& turn) const {
+void ArtifactSweep::begin_counts(const ArtifactFolder& folder, StepResult& turn) const {
   turn.counts.clear();
   const auto lock = folder.lock(true, kCountLockWaitMs);
   if (!lock) return;
@@ -210,7 +210,7 @@ void ArtifactSweep::begin_counts(const ArtifactFolder& folder, Turn& turn) const
   }
 }
 
-void ArtifactSweep::finish_counts(const ArtifactFolder& folder, Turn& turn) const {
+void ArtifactSweep::finish_counts(const ArtifactFolder& folder, StepResult& turn) const {
   for (const auto& [store_name, count] : turn.counts) {
     if (auto done = ArtifactUsage(folder, store_name).correct(count); !done)
       log(LogLevel::debug, "worker", "{}", done.error().message);
@@ -218,12 +218,12 @@ void ArtifactSweep::finish_counts(const ArtifactFolder& folder, Turn& turn) cons
   turn.counts.clear();
 }
 
-void ArtifactSweep::look_at_objects(Id context, Turn& turn) const {
+void ArtifactSweep::check_objects(Id context, StepResult& turn) const {
   const ArtifactFolder folder(state_dir_, context);
   const auto lock = turn.objects ? folder.lock(true, 0) : std::nullopt;
   if (turn.objects && !lock) return;  // another process is keeping artifacts
   std::size_t gone = 0;
-  for (std::size_t i = 0; turn.objects && i < kObjectsAtOnce; ++i) {
+  for (std::size_t i = 0; turn.objects && i < kMaxObjectsBatch; ++i) {
     const dirent* entry = ::readdir(turn.objects.get());
     if (entry == nullptr) {
       turn.objects.reset();

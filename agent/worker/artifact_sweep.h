@@ -29,11 +29,11 @@ class ArtifactSweep {
   ArtifactSweep(const Clock& clock, std::string state_dir, std::uint64_t every_ms);
   // Does a small part of the due work in the context. Returns the time in ms until more work is due; an earlier call is
   // cheap. After an error of the store, no file with an unread record was deleted.
-  Result<std::uint64_t> look_after(RecordStore&, Id context);
+  Result<std::uint64_t> sweep_some(RecordStore&, Id context);
 
  private:
   enum class Phase { spools, jobs, objects };
-  struct Turn {
+  struct StepResult {
     Phase phase = Phase::spools;
     std::uint64_t began_ms = 0, next_ms = 0;                // on CLOCK_BOOTTIME
     std::vector<std::pair<std::string, std::string>> jobs;  // store_name and folder name; not processed yet
@@ -41,17 +41,17 @@ class ArtifactSweep {
     std::map<std::string, ArtifactUsage::Recount> counts;   // by store_name: sums of this round
     std::shared_ptr<DIR> objects;                           // current position
   };
-  Result<void> go_on(RecordStore&, Id context, Turn&, std::uint64_t now_ms) const;
-  Result<void> list_jobs(RecordStore&, Id context, Turn&) const;
-  Result<void> look_at_jobs(RecordStore&, Id context, Turn&) const;
-  void look_at_objects(Id context, Turn&) const;
-  void begin_counts(const ArtifactFolder&, Turn&) const;
-  void finish_counts(const ArtifactFolder&, Turn&) const;
+  Result<void> continue_sweep(RecordStore&, Id context, StepResult&, std::uint64_t now_ms) const;
+  Result<void> list_jobs(RecordStore&, Id context, StepResult&) const;
+  Result<void> check_jobs(RecordStore&, Id context, StepResult&) const;
+  void check_objects(Id context, StepResult&) const;
+  void begin_counts(const ArtifactFolder&, StepResult&) const;
+  void finish_counts(const ArtifactFolder&, StepResult&) const;
 
   const Clock& clock_;
   std::string state_dir_;
   std::uint64_t every_ms_;
-  std::map<Id, Turn> turns_;
+  std::map<Id, StepResult> turns_;
 };
 
 }  // namespace mycojobs

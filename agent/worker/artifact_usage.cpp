@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kUsageLockWaitMs = 2000;
-constexpr std::uint64_t kRoomBlock = 4096;
+constexpr std::uint64_t kAccountedBlock = 4096;
 constexpr std::string_view kCountPrefix = "usage-";
 
 std::optional<std::string> read_usage_file(const std::string& path) {
@@ -74,8 +74,8 @@ std::uint64_t sum_of(const ArtifactUsage::Count& count) {
 
 }  // namespace
 
-std::uint64_t room_of_artifact(std::uint64_t bytes) {
-  return (std::max<std::uint64_t>(bytes, 1) + kRoomBlock - 1) / kRoomBlock * kRoomBlock;
+std::uint64_t accounted_artifact_bytes(std::uint64_t bytes) {
+  return (std::max<std::uint64_t>(bytes, 1) + kAccountedBlock - 1) / kAccountedBlock * kAccountedBlock;
 }
 
 Id caller_of_folder(const std::string& name) {
@@ -83,13 +83,13 @@ Id caller_of_folder(const std::string& name) {
   return job_key.empty() ? 0 : caller_of_job(job_key);
 }
 
-std::uint64_t room_of_folder(const std::string& path) {
+std::uint64_t space_of_folder(const std::string& path) {
   std::uint64_t room = 0;
   std::error_code gone;
   for (fs::directory_iterator entry(path, gone), end; !gone && entry != end; entry.increment(gone)) {
     struct stat info {};
     if (::lstat(entry->path().c_str(), &info) == 0 && S_ISREG(info.st_mode))
-      room += room_of_artifact(static_cast<std::uint64_t>(info.st_size));
+      room += accounted_artifact_bytes(static_cast<std::uint64_t>(info.st_size));
   }
   return room;
 }
@@ -124,7 +124,7 @@ ArtifactUsage::Count ArtifactUsage::count_folders() const {
        entry.increment(gone)) {
     const Id caller = caller_of_folder(entry->path().filename().string());
     if (caller == 0) continue;
-    if (const std::uint64_t room = room_of_folder(entry->path().string()); room > 0) {
+    if (const std::uint64_t room = space_of_folder(entry->path().string()); room > 0) {
       count.callers[caller].bytes += room;
       count.callers[caller].change = count.changes;
     }
@@ -148,8 +148,8 @@ Result<void> ArtifactUsage::save(const Count& count) const {
   return {};
 }
 
-Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std::vector<std::uint64_t>& sizes,
-                                                            const ArtifactQuota& quota) const {
+Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::reserve(Id caller, const std::vector<std::uint64_t>& sizes,
+                                                               const ArtifactQuota& quota) const {
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());
   MJ_TRY(count, load());
@@ -160,7 +160,7 @@ Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std
   std::vector<Fit> fits;
   bool changed = false;
   for (const std::uint64_t size : sizes) {
-    const std::uint64_t room = room_of_artifact(size);
+    const std::uint64_t room = accounted_artifact_bytes(size);
     // In a full context a caller with few artifacts is still accepted, so that other callers cannot lock it out.
     const bool is_small = own + room <= share / 16;
     if (quota.caller_bytes > 0 && own + room > quota.caller_bytes) {
@@ -181,7 +181,7 @@ Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::take(Id caller, const std
   return fits;
 }
 
-Result<ArtifactUsage::Change> ArtifactUsage::give_back(Id caller, std::uint64_t room) const {
+Result<ArtifactUsage::Change> ArtifactUsage::release_bytes(Id caller, std::uint64_t room) const {
   if (room == 0) return Change{};
   const auto locked = lock();
   if (!locked) return tl::unexpected<Error>(locked.error());

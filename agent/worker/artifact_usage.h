@@ -35,11 +35,11 @@ struct ArtifactQuota {
 using BytesByCaller = std::map<Id, std::uint64_t>;
 
 // Returns the size in whole blocks of 4 KiB, at least one block, as files take on the disk.
-std::uint64_t room_of_artifact(std::uint64_t bytes);
+std::uint64_t accounted_artifact_bytes(std::uint64_t bytes);
 // Returns the caller of the job with this folder ("12.2001"), or 0 if it is not the folder of a job.
 Id caller_of_folder(const std::string& name);
 // Returns the space of the links in the folder of a job.
-std::uint64_t room_of_folder(const std::string& path);
+std::uint64_t space_of_folder(const std::string& path);
 
 class ArtifactUsage {
  public:
@@ -48,12 +48,12 @@ class ArtifactUsage {
   enum class Fit { fits, caller_full, context_full };
   // Takes space for the files, in order, as far as the quota allows. Returns one result for each file. Error io: the
   // count cannot be written, or another process holds its lock for too long; no space was taken then.
-  Result<std::vector<Fit>> take(Id caller, const std::vector<std::uint64_t>& sizes, const ArtifactQuota&) const;
+  Result<std::vector<Fit>> reserve(Id caller, const std::vector<std::uint64_t>& sizes, const ArtifactQuota&) const;
   // Numbers of a change of a caller's count, and of the change before.
   struct Change {
     std::uint64_t before = 0, now = 0;
   };
-  Result<Change> give_back(Id caller, std::uint64_t room) const;
+  Result<Change> release_bytes(Id caller, std::uint64_t room) const;
 
   struct CallerCount {
     std::uint64_t bytes = 0;

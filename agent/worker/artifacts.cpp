@@ -54,10 +54,10 @@ Result<void> keep_artifact(const WholeFile& file, const std::string& object, con
 
 namespace {
 
-class KeptArtifacts final : public RunArtifacts {
+class RunArtifactsImpl final : public RunArtifacts {
  public:
-  KeptArtifacts(const std::string& state_dir, Id context, std::string store_name, std::string job_key,
-                std::uint64_t max_bytes, ArtifactQuota quota)
+  RunArtifactsImpl(const std::string& state_dir, Id context, std::string store_name, std::string job_key,
+                   std::uint64_t max_bytes, ArtifactQuota quota)
       : folder_(state_dir, context),
         store_name_(std::move(store_name)),
         job_key_(std::move(job_key)),
@@ -98,7 +98,7 @@ class KeptArtifacts final : public RunArtifacts {
                   limit);
   }
   Result<void> begin_file();
-  Result<void> take_room(const ArtifactUsage&, const std::string& folder_of_job);
+  Result<void> reserve_space_for(const ArtifactUsage&, const std::string& folder_of_job);
   void give_back_lost(const ArtifactUsage&, const std::string& folder_of_job) const;
 
   ArtifactFolder folder_;
@@ -117,16 +117,16 @@ class KeptArtifacts final : public RunArtifacts {
   DroppedArtifacts dropped_;
 };
 
-bool KeptArtifacts::refuse(DropReason reason, const std::string& why, std::uint64_t limit) {
-  constexpr std::size_t kMostNotes = 20;
+bool RunArtifactsImpl::refuse(DropReason reason, const std::string& why, std::uint64_t limit) {
+  constexpr std::size_t kMaxNotes = 20;
   file_.reset();
   dropped_.add({name_, reason, limit});
-  if (++refused_ <= kMostNotes) notes_.push_back("artifact " + shown(name_, 200) + ": not kept: " + why);
-  if (refused_ == kMostNotes + 1) notes_.emplace_back("further artifacts were not stored; their reasons are omitted");
+  if (++refused_ <= kMaxNotes) notes_.push_back("artifact " + excerpt(name_, 200) + ": not kept: " + why);
+  if (refused_ == kMaxNotes + 1) notes_.emplace_back("further artifacts were not stored; their reasons are omitted");
   return false;
 }
 
-std::string KeptArtifacts::problem_with(const std::string& name) const {
+std::string RunArtifactsImpl::problem_with(const std::string& name) const {
   if (const std::string problem = problem_with_artifact_name(name); !problem.empty()) return problem;
   if (whole_.contains(name)) return "another one has its name";
   if (folders_.contains(name)) return "its name is the name of a folder with other artifacts";
@@ -136,7 +136,7 @@ std::string KeptArtifacts::problem_with(const std::string& name) const {
   return {};
 }
 
-Result<void> KeptArtifacts::begin_file() {
+Result<void> RunArtifactsImpl::begin_file() {
   if (store_name_.empty())
     return fail(Code::io, "the name of the store is unknown; the log of the agent has the reason");
   if (!spool_) {
@@ -150,27 +150,27 @@ Result<void> KeptArtifacts::begin_file() {
 }
 
 // The name of an artifact can contain a secret too.
-bool KeptArtifacts::open(const std::string& sent, bool executable) {
+bool RunArtifactsImpl::open(const std::string& sent, bool executable) {
   if (file_) refuse_incomplete();
   name_ = redactor_ ? redactor_->redact(sent) : sent;
   if (const std::string problem = problem_with(name_); !problem.empty()) return refuse(DropReason::name, problem);
-  if (opened_ >= kMostArtifacts) {
-    return refuse(DropReason::files, "a job may leave " + std::to_string(kMostArtifacts) + " files: pack them",
-                  kMostArtifacts);
+  if (opened_ >= kMaxArtifacts) {
+    return refuse(DropReason::files, "a job may leave " + std::to_string(kMaxArtifacts) + " files: pack them",
+                  kMaxArtifacts);
   }
   ++opened_;
   executable_ = executable;
-  if (auto begun = begin_file(); !begun) return refuse_for_disk("write", begun.error());
+  if (auto start_result = begin_file(); !start_result) return refuse_for_disk("write", start_result.error());
   return true;
 }
 
-void KeptArtifacts::report_dropped(const DroppedArtifact& sent) {
+void RunArtifactsImpl::report_dropped(const DroppedArtifact& sent) {
   DroppedArtifact dropped = sent;
   if (redactor_) dropped.name = redactor_->redact(dropped.name);
   dropped_.add(std::move(dropped));
 }
 
-void KeptArtifacts::write(std::string_view bytes) {
+void RunArtifactsImpl::write(std::string_view bytes) {
   if (!file_) return;
   if (bytes.size() > left_) {
     refuse_over_limit();
@@ -184,7 +184,7 @@ void KeptArtifacts::write(std::string_view bytes) {
   }
 }
 
-void KeptArtifacts::close() {
+void RunArtifactsImpl::close() {
   if (!file_) return;
   left_ -= std::min(left_, file_->grown());
   auto whole = file_->finish();
@@ -201,7 +201,7 @@ void KeptArtifacts::close() {
 
 // Reserves space for the new files, and drops files that exceed the quota. Content that the job has here already, from
 // an earlier attempt or under another name, needs no space.
-Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::string& folder_of_job) {
+Result<void> RunArtifactsImpl::reserve_space_for(const ArtifactUsage& usage, const std::string& folder_of_job) {
   std::vector<std::string> hashes;
   std::vector<std::uint64_t> sizes;
   for (const auto& [name, file] : whole_) {
@@ -211,7 +211,7 @@ Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::str
     sizes.push_back(file.bytes);
   }
   if (sizes.empty()) return {};
-  MJ_TRY(fits, usage.take(caller_of_job(job_key_), sizes, quota_));
+  MJ_TRY(fits, usage.reserve(caller_of_job(job_key_), sizes, quota_));
   std::map<std::string, ArtifactUsage::Fit, std::less<>> refused;
   for (std::size_t i = 0; i < fits.size(); ++i) {
     if (fits[i] != ArtifactUsage::Fit::fits) refused[hashes[i]] = fits[i];
@@ -230,18 +230,18 @@ Result<void> KeptArtifacts::take_room(const ArtifactUsage& usage, const std::str
 }
 
 // Space was reserved once for each hash, so it is released once for each hash without a link.
-void KeptArtifacts::give_back_lost(const ArtifactUsage& usage, const std::string& folder_of_job) const {
+void RunArtifactsImpl::give_back_lost(const ArtifactUsage& usage, const std::string& folder_of_job) const {
   std::map<std::string_view, std::uint64_t> lost;
   for (const auto& [name, file] : whole_) {
     if (::access((folder_of_job + '/' + file.sha256).c_str(), F_OK) != 0)
-      lost[file.sha256] = room_of_artifact(file.bytes);
+      lost[file.sha256] = accounted_artifact_bytes(file.bytes);
   }
   std::uint64_t room = 0;
   for (const auto& [sha256, bytes] : lost) room += bytes;
-  (void)usage.give_back(caller_of_job(job_key_), room);  // after an error ArtifactSweep corrects the count
+  (void)usage.release_bytes(caller_of_job(job_key_), room);  // after an error ArtifactSweep corrects the count
 }
 
-std::string KeptArtifacts::finish() {
+std::string RunArtifactsImpl::finish() {
   if (file_) refuse_incomplete();
   if (whole_.empty()) {
     spool_.reset();
@@ -257,7 +257,7 @@ std::string KeptArtifacts::finish() {
     problem = mine + ": " + errno_text(errno);
   const ArtifactUsage usage(folder_, store_name_);
   if (problem.empty()) {
-    if (auto taken = take_room(usage, mine); !taken) problem = taken.error().message;
+    if (auto taken = reserve_space_for(usage, mine); !taken) problem = taken.error().message;
   }
   std::map<std::string_view, Result<void>> kept;  // by hash, since files with the same content share one link
   nlohmann::json all = nlohmann::json::object();
@@ -337,7 +337,7 @@ std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, I
                                                  const std::string& store_name, const std::string& job_key,
                                                  std::uint64_t max_bytes, ArtifactQuota quota) {
   if (state_dir.empty()) return nullptr;
-  return std::make_unique<KeptArtifacts>(state_dir, context, store_name, job_key, max_bytes, quota);
+  return std::make_unique<RunArtifactsImpl>(state_dir, context, store_name, job_key, max_bytes, quota);
 }
 
 }  // namespace mycojobs

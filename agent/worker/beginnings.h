@@ -11,23 +11,24 @@
 
 namespace mycojobs {
 
-class Beginnings {
+class HangDetector {
  public:
   // Longer than the time limit for loading a plugin and preparing a job, and longer than a disk needs for artifacts.
-  static constexpr std::uint64_t kPatienceMs = 10000;
+  static constexpr std::uint64_t kTimeoutMs = 10000;
 
-  bool empty() const { return lanes_.empty(); }
-  void asked_for(const std::string& lane, std::uint64_t now_boot_ms);
-  void answered(const std::string& lane, std::uint64_t now_boot_ms);  // REQUIRES: one call for each asked_for().
-  // Returns whether requests are waiting and none was answered for kPatienceMs.
-  bool hangs(std::string_view lane, std::uint64_t now_boot_ms) const;
+  bool empty() const { return strands_.empty(); }
+  void request_sent(const std::string& strand, std::uint64_t now_boot_ms);
+  void request_answered(const std::string& strand,
+                        std::uint64_t now_boot_ms);  // REQUIRES: one call for each request_sent().
+  // Returns whether requests are waiting and none was answered for kTimeoutMs.
+  bool hangs(std::string_view strand, std::uint64_t now_boot_ms) const;
 
  private:
-  struct Lane {
+  struct StrandState {
     std::size_t waiting = 0;
     std::uint64_t since_boot_ms = 0;  // time of the last answer, or of the first request
   };
-  std::map<std::string, Lane, std::less<>> lanes_;  // threads with waiting requests
+  std::map<std::string, StrandState, std::less<>> strands_;  // threads with waiting requests
 };
 
 }  // namespace mycojobs

@@ -21,23 +21,23 @@
 namespace mycojobs {
 namespace {
 
-using Moment = std::chrono::steady_clock::time_point;
+using SteadyTime = std::chrono::steady_clock::time_point;
 using std::chrono::milliseconds;
 
 std::uint64_t thread_cpu_ns() { return cpu_time_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
 
-class Broker::Lane {
+class Broker::ContextStrand {
  public:
-  Lane(StoreFactory& stores, const Answer& answer, const BrokerLimits& limits)
+  ContextStrand(StoreFactory& stores, const Answer& answer, const BrokerLimits& limits)
       : stores_(stores), answer_(answer), limits_(limits) {}
   Result<void> begin() {
     MJ_TRY(thread, start_thread([this] { serve(); }));
     thread_ = std::move(thread);
     return {};
   }
-  ~Lane() {
+  ~ContextStrand() {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -80,19 +80,19 @@ class Broker::Lane {
     std::deque<ObjectTask> tasks;
     std::string name = random_hex(8);  // prefix of the names of its writes; a number is appended
     std::uint64_t asked = 0;
-    bool wrote = false;   // may hold the write lock, or wait for it
-    Moment due{};         // time of the next step of the first task
-    Moment rest_until{};  // no step before this time, since the share of CPU time is used up
+    bool wrote = false;       // may hold the write lock, or wait for it
+    SteadyTime due{};         // time of the next step of the first task
+    SteadyTime rest_until{};  // no step before this time, since the share of CPU time is used up
     std::uint32_t pause_ms = 0;
     TokenBucket cpu;
 
-    Moment next_step() const { return std::max(due, rest_until); }
+    SteadyTime next_step() const { return std::max(due, rest_until); }
   };
 
   // Charges the run for CPU time of this thread since `since_ns`.
   static void charge(Run& run, std::uint64_t since_ns) {
     const std::uint64_t now_ms = steady_us() / 1000;
-    run.cpu.take(thread_cpu_ns() - since_ns, now_ms);
+    run.cpu.consume(thread_cpu_ns() - since_ns, now_ms);
     if (const std::uint64_t ms = run.cpu.empty_ms(now_ms); ms > 0)
       run.rest_until = std::chrono::steady_clock::now() + milliseconds(ms);
   }
@@ -135,8 +135,8 @@ class Broker::Lane {
     return true;
   }
 
-  std::optional<Moment> next_due() const {
-    std::optional<Moment> first;
+  std::optional<SteadyTime> next_due() const {
+    std::optional<SteadyTime> first;
     for (const auto& [number, run] : runs_) {
       if (!run.tasks.empty()) first = std::min(first.value_or(run.next_step()), run.next_step());
     }
@@ -155,7 +155,7 @@ class Broker::Lane {
     const Error why = store ? objects.error() : store.error();
     for (auto& [number, run] : runs_) {
       while (!run.tasks.empty()) {
-        run.tasks.front().give_up(why);
+        run.tasks.front().cancel_task(why);
         settle(number, run);
       }
     }
@@ -167,10 +167,10 @@ class Broker::Lane {
     if (!task.refusal() || !task.refusal()->recorded) return;
     RefusalNote note;
     note.actor = who.caller;
-    note.action = word(task.refusal()->action);
+    note.action = to_string(task.refusal()->action);
     note.thing = task.refusal()->thing;
     note.list = task.refusal()->list;
-    if (auto noted = records_->note_refusal(who.context, note); !noted)
+    if (auto noted = records_->record_refusal(who.context, note); !noted)
       log(LogLevel::warn, "worker", "context {}: a refusal was not recorded: {}", who.context, noted.error().message);
   }
 
@@ -195,7 +195,7 @@ class Broker::Lane {
       case ObjectTask::State::busy:
         return pause(run, limits_.busy_ms, limits_.busy_ms * 8);
       case ObjectTask::State::away:
-        return pause(run, limits_.away_ms, limits_.away_ms * 32);
+        return pause(run, limits_.unavailable_ms, limits_.unavailable_ms * 32);
     }
   }
 
@@ -264,12 +264,12 @@ Broker::Broker(StoreFactory& stores, Answer answer, BrokerLimits limits)
     : stores_(stores), answer_(std::move(answer)), limits_(limits) {}
 Broker::~Broker() = default;
 
-Result<Broker::Lane*> Broker::lane_of(Id context) {
-  auto found = lanes_.find(context);
-  if (found == lanes_.end()) {
-    auto lane = std::make_unique<Lane>(stores_, answer_, limits_);
-    MJ_CHECK(lane->begin());
-    found = lanes_.emplace(context, std::move(lane)).first;
+Result<Broker::ContextStrand*> Broker::strand_of(Id context) {
+  auto found = strands_.find(context);
+  if (found == strands_.end()) {
+    auto strand = std::make_unique<ContextStrand>(stores_, answer_, limits_);
+    MJ_CHECK(strand->begin());
+    found = strands_.emplace(context, std::move(strand)).first;
   }
   return found->second.get();
 }
@@ -280,10 +280,10 @@ void Broker::ask(BrokerCall call) {
             "for their answers: await some before the next"};
   {
     std::lock_guard lock(mutex_);
-    auto lane = lane_of(call.context);
-    if (lane) contexts_[call.run] = call.context;
-    if (lane && (*lane)->add(call)) return;
-    if (!lane) why = std::move(lane).error();
+    auto strand = strand_of(call.context);
+    if (strand) contexts_[call.run] = call.context;
+    if (strand && (*strand)->add(call)) return;
+    if (!strand) why = std::move(strand).error();
   }
   answer_(call.run, error_answer(read_object_call(call.json).id, why));
 }
@@ -292,7 +292,7 @@ void Broker::forget(RunNumber run) {
   std::lock_guard lock(mutex_);
   const auto found = contexts_.find(run);
   if (found == contexts_.end()) return;
-  lanes_.at(found->second)->forget(run);
+  strands_.at(found->second)->forget(run);
   contexts_.erase(found);
 }
 

@@ -28,7 +28,7 @@ struct BrokerLimits {
   std::size_t calls = 4096;            // pending calls of all runs of a context
   std::size_t bytes = 64U << 20;       // total size of the pending calls of a context
   std::uint32_t busy_ms = 20;          // first pause of a writer before it tries again; doubles up to 8 times the value
-  std::uint32_t away_ms = 100;         // same while the store is unavailable; up to 32 times the value
+  std::uint32_t unavailable_ms = 100;  // same while the store is unavailable; up to 32 times the value
   std::uint64_t cpu_ns = 250'000'000;  // CPU time of the agent for the calls of one run in a second; 0: unlimited
   std::uint64_t burst_ns = 500'000'000;  // CPU time after which cpu_ns holds
 };
@@ -50,14 +50,14 @@ class Broker {
   void forget(RunNumber);
 
  private:
-  class Lane;
-  Result<Lane*> lane_of(Id context);
+  class ContextStrand;
+  Result<ContextStrand*> strand_of(Id context);
 
   StoreFactory& stores_;
   const Answer answer_;
   const BrokerLimits limits_;
   std::mutex mutex_;
-  std::map<Id, std::unique_ptr<Lane>> lanes_;
+  std::map<Id, std::unique_ptr<ContextStrand>> strands_;
   std::map<RunNumber, Id> contexts_;  // contexts of the runs that made calls
 };
 

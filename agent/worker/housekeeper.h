@@ -12,22 +12,22 @@
 
 namespace mycojobs {
 
-class Housekeeper : public TurnTaker {
+class Housekeeper : public TimedLoop {
  public:
-  Housekeeper(HouseStore, const Clock&, StoreHealth&, WorkerSettings);
+  Housekeeper(HousekeepingStore, const Clock&, StoreHealth&, WorkerSettings);
   // Wakes the loop, since work may be due earlier than expected. Thread-safe.
-  void hurry();
-  const Pulse& pulse() const { return pulse_; }  // Thread-safe.
+  void run_soon();
+  const LivenessCounter& pulse() const { return liveness_; }  // Thread-safe.
 
-  std::uint64_t turn();  // Returns the time in ms until the next call.
+  std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
-  HouseStore store_;
+  HousekeepingStore store_;
   StoreHealth& health_;
   WorkerSettings settings_;
   Housekeeping housekeeping_;
   ContextPauses pauses_;
-  Pulse pulse_;
+  LivenessCounter liveness_;
   std::atomic<bool> hurry_{false};
 };
 

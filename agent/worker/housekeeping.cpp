@@ -13,7 +13,7 @@ namespace {
 
 // Recovery is promised within a lease plus one second. Two of these intervals and a step of the store fit into that
 // second.
-constexpr std::uint64_t kLeastMs = 100, kMostMs = 400;
+constexpr std::uint64_t kMinMs = 100, kMaxMs = 400;
 constexpr std::uint64_t kTickMs = 200;            // maximum interval of ticks
 constexpr std::uint64_t kHurryMs = 20;            // minimum time from the last tick to a tick that hurry() requests
 constexpr std::uint64_t kPartPauseMs = 5;         // between two portions, since other clients need the store too
@@ -24,14 +24,14 @@ constexpr std::uint32_t kWaitForRecordMs = 2000;  // maximum wait of an entry of
 Housekeeping::Housekeeping(const Clock& clock, const WorkerSettings& settings)
     : clock_(clock),
       lease_ms_(settings.lease_ms),
-      every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kLeastMs, kMostMs)) {
+      every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinMs, kMaxMs)) {
   request_.missing_wait_ms = kWaitForRecordMs;
   request_.retention_ms = settings.retention_ms;
   request_.retention_count = settings.retention_count;
 }
 
-Result<std::uint64_t> Housekeeping::look_after(const HouseStore& store, Id context) {
-  Turns& turns = turns_[context];
+Result<std::uint64_t> Housekeeping::look_after(const HousekeepingStore& store, Id context) {
+  NextTimes& turns = turns_[context];
   Result<void> done;
   const auto away = [&done] { return !done && done.error().code == Code::unavailable; };
   const auto take = [&done](Result<void> one) {
@@ -50,12 +50,12 @@ void Housekeeping::hurry() {
   for (auto& [context, turns] : turns_) turns.next_tick = std::min(turns.next_tick, turns.ticked + kHurryMs);
 }
 
-void Housekeeping::blind(Id context) {
-  leases_[context].blind();
+void Housekeeping::clear_observations(Id context) {
+  leases_[context].clear_observations();
   std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
 }
 
-Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
+Result<void> Housekeeping::tick(LeaseStore& store, Id context, NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_tick) return {};
   turns.ticked = now;
@@ -63,7 +63,7 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
   MJ_TRY(reply, store.tick(context, request_));
   if (reply.missing > 0 || reply.overdue > 0) {
     log(LogLevel::info, "worker", "context {}: settled {}; {} waited too long in a queue", context,
-        counted(reply.missing, "late entry", "late entries"), counted(reply.overdue, "job"));
+        count_with_noun(reply.missing, "late entry", "late entries"), count_with_noun(reply.overdue, "job"));
   }
   // The store's value is relative to its answer.
   const std::uint64_t answered = clock_.boot_ms();
@@ -72,7 +72,8 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, Turns& turns) {
   return {};
 }
 
-Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>& store, Id context, Turns& turns) {
+Result<void> Housekeeping::expire_leases(const StoreRoles<LeaseStore, RecordStore>& store, Id context,
+                                         NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
@@ -92,7 +93,8 @@ Result<void> Housekeeping::expire_leases(const RolesOf<LeaseStore, RecordStore>&
   return done;
 }
 
-Result<void> Housekeeping::mark_lost_runners(const RolesOf<RunnerStore, RecordStore>& store, Id context, Turns& turns) {
+Result<void> Housekeeping::mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>& store, Id context,
+                                             NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
   turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner

@@ -34,8 +34,9 @@ Result<void> each_in(const fs::path& folder, const std::function<Result<void>(co
 std::uint64_t bytes_of_name(const std::string& name) {
   const std::size_t first = name.find('.') + 1;  // 0: there is no dot
   std::uint64_t bytes = 0;
-  const bool says = first > 0 && parse_u64(std::string_view(name).substr(first, name.find('.', first) - first), bytes);
-  return says ? bytes : 0;
+  const bool has_size =
+      first > 0 && parse_u64(std::string_view(name).substr(first, name.find('.', first) - first), bytes);
+  return has_size ? bytes : 0;
 }
 
 bool is_forgotten(const fs::path& folder) {
@@ -49,47 +50,48 @@ bool is_forgotten(const fs::path& folder) {
   return !unknown;
 }
 
-std::uint64_t parcel_room(std::uint64_t of_files) { return std::max(of_files, kLeastParcelRoom); }
+std::uint64_t bundle_bytes(std::uint64_t of_files) { return std::max(of_files, kMinAccountedBundleBytes); }
 
 }  // namespace
 
-std::string IncomingRoom::folder_name(const ParcelName& parcel) { return parcel.name + '.' + parcel.sender; }
-std::string IncomingRoom::file_name(const FileContent& file) { return file.sha256 + '.' + std::to_string(file.bytes); }
+std::string InboundQuota::folder_name(const InboundBundleId& bundle) { return bundle.name + '.' + bundle.sender; }
+std::string InboundQuota::file_name(const FileContent& file) { return file.sha256 + '.' + std::to_string(file.bytes); }
 
-Result<IncomingRoom::Lying> IncomingRoom::count(Id context, const ParcelName& parcel) const {
-  Lying out;
-  const fs::path own = fs::path(ArtifactFolder(state_dir_, context).path()) / "incoming" / folder_name(parcel);
+Result<InboundQuota::Usage> InboundQuota::count(Id context, const InboundBundleId& bundle) const {
+  Usage out;
+  const fs::path own = fs::path(ArtifactFolder(state_dir_, context).path()) / "incoming" / folder_name(bundle);
   const auto look = [&](const fs::path& folder) -> Result<void> {
     std::uint64_t bytes = 0;
     MJ_CHECK(each_in(folder, [&](const fs::path& file) -> Result<void> {
-      bytes += room_of(bytes_of_name(file.filename().string()));
+      bytes += accounted_bytes(bytes_of_name(file.filename().string()));
       return {};
     }));
-    if (folder == own) out.of_parcel = bytes;
-    out.all += parcel_room(bytes);
-    if (folder.extension() == '.' + parcel.sender) out.of_sender += parcel_room(bytes);
+    if (folder == own) out.of_bundle = bytes;
+    out.all += bundle_bytes(bytes);
+    if (folder.extension() == '.' + bundle.sender) out.of_sender += bundle_bytes(bytes);
     return {};
   };
   MJ_CHECK(each_in(state_dir_ + "/contexts", [&](const fs::path& each) { return each_in(each / "incoming", look); }));
   return out;
 }
 
-Result<Fd> IncomingRoom::let_in(Id context, const ParcelName& parcel, const std::vector<FileContent>& files) const {
+Result<Fd> InboundQuota::reserve_space(Id context, const InboundBundleId& bundle,
+                                       const std::vector<FileContent>& files) const {
   std::uint64_t bytes = 0;
-  for (const FileContent& file : files) bytes += room_of(file.bytes);
+  for (const FileContent& file : files) bytes += accounted_bytes(file.bytes);
   const std::string limit = std::string(kIncomingLimit) + ", which is " + std::to_string(most_) + " there";
-  if (parcel_room(bytes) > share())
+  if (bundle_bytes(bytes) > sender_limit())
     return fail(Code::too_large, "files of " + std::to_string(bytes) +
                                      " bytes are more than a sender may have on "
                                      "their way at one time, a quarter of " +
                                      limit);
   auto lock = lock_file(state_dir_ + "/incoming.lock", true, kLetInWaitMs);
   if (!lock) return fail(Code::unavailable, "the lock of received files is in use: try again later");
-  MJ_TRY(lying, count(context, parcel));
-  const std::uint64_t before = lying.of_parcel > 0 ? parcel_room(lying.of_parcel) : 0;
-  const std::uint64_t more = parcel_room(lying.of_parcel + bytes) - before;
-  if (lying.of_sender + more > share())
-    return fail(Code::unavailable, "files of the sender " + parcel.sender + " that are in transfer take " +
+  MJ_TRY(lying, count(context, bundle));
+  const std::uint64_t before = lying.of_bundle > 0 ? bundle_bytes(lying.of_bundle) : 0;
+  const std::uint64_t more = bundle_bytes(lying.of_bundle + bytes) - before;
+  if (lying.of_sender + more > sender_limit())
+    return fail(Code::unavailable, "files of the sender " + bundle.sender + " that are in transfer take " +
                                        std::to_string(lying.of_sender) +
                                        " bytes, and no sender has more than a "
                                        "quarter of " +
@@ -100,10 +102,10 @@ Result<Fd> IncomingRoom::let_in(Id context, const ParcelName& parcel, const std:
   return std::move(*lock);
 }
 
-void IncomingRoom::forget_old() const {
+void InboundQuota::delete_expired() const {
   const auto look = [](const fs::path& folder) -> Result<void> {
-    std::error_code left_to_the_next_look;
-    if (is_forgotten(folder)) fs::remove_all(folder, left_to_the_next_look);
+    std::error_code deferred_to_next_check;
+    if (is_forgotten(folder)) fs::remove_all(folder, deferred_to_next_check);
     return {};
   };
   (void)each_in(state_dir_ + "/contexts", [&](const fs::path& each) -> Result<void> {

@@ -12,26 +12,26 @@
 
 namespace mycojobs {
 
-class IncomingRoom {
+class InboundQuota {
  public:
-  IncomingRoom(std::string state_dir, std::uint64_t most) : state_dir_(std::move(state_dir)), most_(most) {}
+  InboundQuota(std::string state_dir, std::uint64_t max) : state_dir_(std::move(state_dir)), most_(max) {}
 
-  static std::string folder_name(const ParcelName&);
+  static std::string folder_name(const InboundBundleId&);
   static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
 
-  std::uint64_t share() const { return most_ / 4; }  // limit of one sender in bytes
+  std::uint64_t sender_limit() const { return most_ / 4; }  // limit of one sender in bytes
   // Checks that there is space for these files, which do not exist yet. The returned lock keeps out other senders until
   // the caller has created the files. Errors: unavailable, too_large; both name the setting.
-  Result<Fd> let_in(Id context, const ParcelName&, const std::vector<FileContent>&) const;
+  Result<Fd> reserve_space(Id context, const InboundBundleId&, const std::vector<FileContent>&) const;
   // Deletes files that were not modified for an hour, also those of contexts that are no longer served.
-  void forget_old() const;
+  void delete_expired() const;
 
  private:
-  struct Lying {
+  struct Usage {
     std::uint64_t all = 0, of_sender = 0;
-    std::uint64_t of_parcel = 0;  // number of files of the parcel
+    std::uint64_t of_bundle = 0;  // number of files of the parcel
   };
-  Result<Lying> count(Id context, const ParcelName&) const;
+  Result<Usage> count(Id context, const InboundBundleId&) const;
 
   const std::string state_dir_;
   const std::uint64_t most_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".lock";
 
-// Returns whether the name has the form that describe_self() generates. Other names can occur, since names are read
+// Returns whether the name has the form that current_instance() generates. Other names can occur, since names are read
 // from a store or a folder that other programs can write to.
 bool is_instance(std::string_view name) {
   return !name.empty() && name.size() <= 64 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -66,7 +66,7 @@ std::vector<std::string> known_instances(const std::string& state_dir, Id runner
   return instances;
 }
 
-std::optional<Fd> lock_of_the_dead(const std::string& state_dir, Id runner, const std::string& instance) {
+std::optional<Fd> try_lock_dead_instance(const std::string& state_dir, Id runner, const std::string& instance) {
   if (!is_instance(instance)) return std::nullopt;
   Fd fd(::open(path_of(state_dir, runner, instance).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_linked(fd.get())) return std::nullopt;
@@ -82,12 +82,12 @@ std::vector<std::string> InstanceFiles::known() const {
   return state_dir_.empty() ? std::vector<std::string>() : known_instances(state_dir_, runner_);
 }
 
-bool InstanceFiles::is_gone(const std::string& instance) const {
-  return !state_dir_.empty() && lock_of_the_dead(state_dir_, runner_, instance);
+bool InstanceFiles::has_ended(const std::string& instance) const {
+  return !state_dir_.empty() && try_lock_dead_instance(state_dir_, runner_, instance);
 }
 
-void InstanceFiles::forget_if_gone(const std::string& instance) const {
-  const auto held = lock_of_the_dead(state_dir_, runner_, instance);
+void InstanceFiles::forget_if_ended(const std::string& instance) const {
+  const auto held = try_lock_dead_instance(state_dir_, runner_, instance);
   if (held) forget_instance(state_dir_, runner_, instance);
 }
 

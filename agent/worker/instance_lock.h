@@ -39,7 +39,7 @@ std::vector<std::string> known_instances(const std::string& state_dir, Id runner
 
 // Returns the lock of the instance if it is free, which proves that the instance is gone. Returns no value if the
 // instance is alive or has no file here.
-std::optional<Fd> lock_of_the_dead(const std::string& state_dir, Id runner, const std::string& instance);
+std::optional<Fd> try_lock_dead_instance(const std::string& state_dir, Id runner, const std::string& instance);
 // Deletes the file of the instance. REQUIRES: the caller holds its lock.
 void forget_instance(const std::string& state_dir, Id runner, const std::string& instance);
 
@@ -47,18 +47,18 @@ void forget_instance(const std::string& state_dir, Id runner, const std::string&
 class InstanceRecords {
  public:
   virtual ~InstanceRecords() = default;
-  virtual std::vector<std::string> known() const = 0;           // may include the current instance
-  virtual bool is_gone(const std::string& instance) const = 0;  // true: no process of it is left, certainly
+  virtual std::vector<std::string> known() const = 0;             // may include the current instance
+  virtual bool has_ended(const std::string& instance) const = 0;  // true: no process of it is left, certainly
   // If it is gone, known() does not return it again.
-  virtual void forget_if_gone(const std::string& instance) const = 0;
+  virtual void forget_if_ended(const std::string& instance) const = 0;
 };
 
 class InstanceFiles final : public InstanceRecords {
  public:
   InstanceFiles(std::string state_dir, Id runner) : state_dir_(std::move(state_dir)), runner_(runner) {}
   std::vector<std::string> known() const override;
-  bool is_gone(const std::string& instance) const override;
-  void forget_if_gone(const std::string& instance) const override;
+  bool has_ended(const std::string& instance) const override;
+  void forget_if_ended(const std::string& instance) const override;
 
  private:
   std::string state_dir_;  // empty: no instance is known

@@ -18,9 +18,9 @@ using Dependency = JobInputs::Dependency;
 
 // Limits of the memory that the agent needs for the inputs of one job. Files are read into memory, and the disk of a
 // job may be larger than the memory.
-constexpr std::size_t kMostRecordBytes = 32U << 20;  // a program receives each record twice, by name and by id
-constexpr std::uint64_t kMostFileBytes = 256ULL << 20;
-constexpr std::size_t kMostFiles = 10000;
+constexpr std::size_t kMaxRecordBytes = 32U << 20;  // a program receives each record twice, by name and by id
+constexpr std::uint64_t kMaxFileBytes = 256ULL << 20;
+constexpr std::size_t kMaxFiles = 10000;
 
 Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, std::size_t& record_bytes) {
   static constexpr std::array<std::string_view, 4> kWanted = {"name", "result", "result_json", "artifacts"};
@@ -31,9 +31,9 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   if (!fields && fields.error().code == Code::not_found) return out;  // deleted after its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
   for (const auto& [name, value] : *fields) record_bytes += value.size();
-  if (record_bytes > kMostRecordBytes) {
+  if (record_bytes > kMaxRecordBytes) {
     return fail(Code::invalid, "inputs: the results and artifacts of the jobs that it depends on take more than " +
-                                   std::to_string(kMostRecordBytes) + " bytes: add jobs in between that join them");
+                                   std::to_string(kMaxRecordBytes) + " bytes: add jobs in between that join them");
   }
   Job record = decode<Job>(*fields).record;  // unreadable fields are ignored, since they are not a fault of this job
   out.name = std::move(record.name);
@@ -43,16 +43,16 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
   return out;
 }
 
-using Called = std::map<std::string, Dependency*, std::less<>>;
+using InputsByName = std::map<std::string, Dependency*, std::less<>>;
 
 // Returns each dependency once: by its name, if no other dependency has this name or id, and otherwise by its id.
-Called names_of(std::vector<Dependency>& all) {
+InputsByName names_of(std::vector<Dependency>& all) {
   std::map<std::string, std::size_t> times;
   for (const Dependency& each : all) {
     ++times[std::to_string(each.id)];
     ++times[each.name];
   }
-  Called called;
+  InputsByName called;
   for (Dependency& each : all) {
     const bool by_name = !each.name.empty() && times[each.name] == 1;
     called[by_name ? each.name : std::to_string(each.id)] = &each;
@@ -62,7 +62,7 @@ Called names_of(std::vector<Dependency>& all) {
 
 // The size in the record is not trusted, since the whole file will be read.
 Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
-  const std::string which = "inputs: the artifact " + shown(artifact.name) + " of job " + shown(job);
+  const std::string which = "inputs: the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
   std::error_code unknown;
   if (!std::filesystem::is_regular_file(artifact.path, unknown)) {
     return fail(Code::invalid, which +
@@ -83,20 +83,20 @@ std::string folder_of(const std::string& called, Id id) {
 
 class Files {
  public:
-  Files(const Called& called, JobFacts& facts) : called_(called), facts_(facts) {}
+  Files(const InputsByName& called, JobFacts& facts) : called_(called), facts_(facts) {}
 
   // Adds the files that an entry of `inputs` selects: "build" selects all files of the dependency with this name or id,
   // "build/dist/app" selects one. A name of a dependency can contain slashes.
   Result<void> add(const std::string& wanted) {
     if (!asked_.insert(wanted).second) return {};
-    if (asked_.size() > kMostFiles)
-      return fail(Code::invalid, "inputs: has more than " + std::to_string(kMostFiles) + " entries: name fewer");
+    if (asked_.size() > kMaxFiles)
+      return fail(Code::invalid, "inputs: has more than " + std::to_string(kMaxFiles) + " entries: name fewer");
     if (const auto job = called_.find(wanted); job != called_.end()) return add_from(*job->second, wanted, "");
     for (std::size_t slash = wanted.find('/'); slash != std::string::npos; slash = wanted.find('/', slash + 1)) {
       const auto job = called_.find(std::string_view(wanted).substr(0, slash));
       if (job != called_.end()) return add_from(*job->second, job->first, wanted.substr(slash + 1));
     }
-    return fail(Code::invalid, "inputs: " + shown(wanted) + " names no job that this one depends on (dependends)");
+    return fail(Code::invalid, "inputs: " + excerpt(wanted) + " names no job that this one depends on (dependends)");
   }
 
  private:
@@ -116,15 +116,15 @@ class Files {
       MJ_CHECK(check_sum());
     }
     if (any) return {};
-    return fail(Code::invalid, "inputs: job " + shown(called) + " stored no artifact " + shown(name));
+    return fail(Code::invalid, "inputs: job " + excerpt(called) + " stored no artifact " + excerpt(name));
   }
   Result<void> check_sum() const {
-    if (there_.size() > kMostFiles) {
-      return fail(Code::invalid, "inputs: more than " + std::to_string(kMostFiles) +
+    if (there_.size() > kMaxFiles) {
+      return fail(Code::invalid, "inputs: more than " + std::to_string(kMaxFiles) +
                                      " artifacts: pack them in the jobs that store them, or request fewer");
     }
-    if (bytes_ > kMostFileBytes) {
-      return fail(Code::invalid, "inputs: artifacts of more than " + std::to_string(kMostFileBytes) +
+    if (bytes_ > kMaxFileBytes) {
+      return fail(Code::invalid, "inputs: artifacts of more than " + std::to_string(kMaxFileBytes) +
                                      " bytes together are handed to no job: name fewer");
     }
     if (bytes_ <= facts_.granted.disk_bytes) return {};
@@ -133,7 +133,7 @@ class Files {
                                    std::to_string(facts_.granted.disk_bytes) + ": ask for more, policy.disk");
   }
 
-  const Called& called_;
+  const InputsByName& called_;
   JobFacts& facts_;
   std::set<std::string_view> asked_;
   std::set<std::pair<std::string, std::string>> there_;
@@ -143,8 +143,8 @@ class Files {
 // Adds the results and files that arrived with the message of the job. The files belong to the job itself.
 Result<void> add_given(const Job& job, std::vector<Dependency>& all) {
   if (job.given.empty()) return {};
-  MJ_TRY(given, read_given(job.given));
-  for (GivenInput& each : given) {
+  MJ_TRY(given, parse_remote_inputs(job.given));
+  for (RemoteInput& each : given) {
     all.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
                    std::move(each.artifacts)});
   }
@@ -172,7 +172,7 @@ Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_d
 }
 
 Result<void> JobInputs::find(JobFacts& facts) {
-  Called called = names_of(all_);
+  InputsByName called = names_of(all_);
   for (const auto& [name, dependency] : called)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
   for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files can be selected by name or by id

@@ -58,7 +58,7 @@ JobPipes::JobPipes(int epoll, RunNumber run, const RunPipes& pipes, int attachme
       fds_{std::make_shared<Fd>(pipes.out), std::make_shared<Fd>(pipes.err), std::make_shared<Fd>(pipes.channel),
            std::make_shared<Fd>(pipes.requests)},
       attachment_(attachment),
-      heard_(converses),
+      received_(converses),
       listen_at_ms_(now_boot_ms + kListenMs) {
   refresh(JobPipe::channel);
 }
@@ -71,7 +71,7 @@ void JobPipes::watch(JobPipe pipe, int operation, std::uint32_t events) {
 // loop.
 void JobPipes::refresh(JobPipe pipe) {
   if (elsewhere_[index(pipe)] || !of(pipe)) return;
-  const bool is_heard = pipe == JobPipe::channel ? heard_ : listen_at_ms_ == 0;
+  const bool is_heard = pipe == JobPipe::channel ? received_ : listen_at_ms_ == 0;
   const bool wanted = is_heard && !is_held(pipe);
   if (wanted == watched_[index(pipe)]) return;
   watch(pipe, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, EPOLLIN);
@@ -147,7 +147,7 @@ bool JobPipes::listen(std::uint64_t now_boot_ms) {
   if (listen_at_ms_ == 0) return true;
   if (now_boot_ms < listen_at_ms_) return false;
   listen_at_ms_ = 0;
-  heard_ = true;
+  received_ = true;
   for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel}) refresh(pipe);
   return true;
 }

@@ -87,7 +87,7 @@ class JobPipes {
   std::size_t sent_ = 0;                              // number of bytes of outgoing_ that were sent
   int attachment_;                                    // descriptor that was not sent yet, or -1
   bool writing_ = false;                              // waiting until the socket accepts more
-  bool heard_ = false;                                // the channel may be watched
+  bool received_ = false;                             // the channel may be watched
   bool held_ = false;                                 // hold() has stopped waiting for the channel
   bool watched_[4] = {false, false, false, false};    // by pipe: the descriptor is in the epoll set
   bool elsewhere_[4] = {false, false, false, false};  // by pipe: another thread reads it

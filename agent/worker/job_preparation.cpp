@@ -18,7 +18,7 @@ namespace mycojobs {
 namespace {
 
 // Maximum time limit of a run; no clock overflows.
-constexpr std::uint64_t kLongestMs = 10ULL * 365 * 24 * 3600 * 1000;
+constexpr std::uint64_t kMaxDurationMs = 10ULL * 365 * 24 * 3600 * 1000;
 
 // Returns whether a run needs the field. Fields that no run needs may have any value: another client wrote them, and
 // the end of the job overwrites them. Fields that determine when a job may run are needed: without them it is unknown
@@ -38,26 +38,26 @@ bool is_of_policy(const FieldProblem& problem) {
 }
 
 // The lane is named after executor and context, so that a context which blocks a plugin does not delay other contexts.
-void choose_lane(Start& start, const Executor& executor, const Job& job) {
-  start.finish_waits = executor.finish_may_wait();
-  if (executor.may_wait()) {
-    start.lane = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
+void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
+  start.finish_waits = executor.can_finish_block();
+  if (executor.can_block()) {
+    start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
   } else if (!job.inputs.empty()) {
-    start.lane = disk_lane(start.context);
+    start.strand = disk_strand_name(start.context);
   }
 }
 
-using Beginning = Result<std::unique_ptr<Conversation>>;
+using BeginFunction = Result<std::unique_ptr<Conversation>>;
 
-Beginning begin_with(JobInputs& inputs, const Executor& executor, JobFacts& facts, ArtifactQueue* artifacts) {
+BeginFunction begin_with(JobInputs& inputs, const Executor& executor, JobFacts& facts, ArtifactQueue* artifacts) {
   MJ_CHECK(inputs.find(facts));
   return executor.begin(facts, artifacts);
 }
 
-// Creates the conversation now, or sets Start::begin to create it on the lane of the job.
-Result<void> give_beginning(Start& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
-  choose_lane(start, executor, facts.job);
-  if (start.lane.empty()) {
+// Creates the conversation now, or sets JobStart::begin to create it on the lane of the job.
+Result<void> give_beginning(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
+  choose_strand(start, executor, facts.job);
+  if (start.strand.empty()) {
     MJ_TRY(conversation, begin_with(inputs, executor, facts, start.artifacts.get()));
     start.conversation = std::move(conversation);
     return {};
@@ -108,7 +108,7 @@ std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, 
                          {settings_.caller_artifact_bytes, settings_.context_artifact_bytes}));
 }
 
-Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
+Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
   auto [job, problems] = decode<Job>(claimed.record);
   std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
   for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
@@ -126,7 +126,7 @@ Result<Job> JobPreparation::read_job(const Claimed& claimed) const {
   return std::move(job);
 }
 
-Result<const Executor*> JobPreparation::executor_of(const Job& job, const Claimed& claimed) const {
+Result<const Executor*> JobPreparation::executor_of(const Job& job, const ClaimedJob& claimed) const {
   const auto executor = by_type_.find(job.script_type);
   if (executor != by_type_.end()) return executor->second;
   const bool served = serves(settings_, job.script_type);
@@ -137,33 +137,33 @@ Result<const Executor*> JobPreparation::executor_of(const Job& job, const Claime
 }
 
 std::shared_ptr<const std::string> JobPreparation::grant_of(const StagedRuns& staged) {
-  constexpr std::size_t kMostGrants = 8;
+  constexpr std::size_t kMaxGrants = 8;
   for (const Grant& each : grants_) {
     if (each.policy == staged.policy && each.lowered == staged.lowered) return each.text;
   }
   Grant grant{staged.policy, staged.lowered,
               std::make_shared<const std::string>(grant_members(staged.policy, staged.lowered))};
   auto text = grant.text;
-  if (grants_.size() < kMostGrants) {
+  if (grants_.size() < kMaxGrants) {
     grants_.push_back(std::move(grant));
   } else {
     grants_[oldest_grant_] = std::move(grant);
-    oldest_grant_ = (oldest_grant_ + 1) % kMostGrants;
+    oldest_grant_ = (oldest_grant_ + 1) % kMaxGrants;
   }
   return text;
 }
 
-Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std::uint64_t fence_boot_ms,
-                                      RunNumber run) {
+Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed, std::uint64_t fence_boot_ms,
+                                         RunNumber run) {
   MJ_TRY(job, read_job(claimed));
   MJ_TRY(executor, executor_of(job, claimed));
   const Executor& runs_it = *executor;
   const Ceiling ceiling = ceilings_.now()->of(claimed.ref.context);
   const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
-  const std::uint64_t timeout_ms = std::min(seconds * 1000, kLongestMs);
+  const std::uint64_t timeout_ms = std::min(seconds * 1000, kMaxDurationMs);
   MJ_TRY(staged,
          stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
-  Start start;
+  JobStart start;
   start.run = run;
   start.context = job.context_id;
   start.caller = job.caller_id;
@@ -199,7 +199,7 @@ Result<Start> JobPreparation::prepare(RecordStore& store, Claimed& claimed, std:
   start.redactor = found->redactor(secrets);
   facts.secrets = std::move(secrets);
   if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
-    give_warm_key(warm, facts, warm_secret_);
+    assign_warm_key(warm, facts, warm_secret_);
     start.warm_secrets = facts.secrets;
   }
   MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));

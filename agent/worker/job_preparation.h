@@ -32,15 +32,15 @@ class JobPreparation {
   // Prepares a job. Error unavailable: a dependency cannot be read now, which is not a fault of the job. Other errors
   // mean that the job cannot run: denied (by policy), unsupported (a helper does not work), invalid (names the field).
   // REQUIRES: !lacks_secrets() for the context.
-  Result<Start> prepare(RecordStore&, Claimed&, std::uint64_t fence_boot_ms, RunNumber);
+  Result<JobStart> prepare(RecordStore&, ClaimedJob&, std::uint64_t fence_boot_ms, RunNumber);
   void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
     ceilings_.replace(std::move(ceilings));
   }  // Thread-safe.
 
  private:
-  Result<Job> read_job(const Claimed&) const;
+  Result<Job> read_job(const ClaimedJob&) const;
   std::shared_ptr<const std::string> grant_of(const StagedRuns&);
-  Result<const Executor*> executor_of(const Job&, const Claimed&) const;
+  Result<const Executor*> executor_of(const Job&, const ClaimedJob&) const;
   std::shared_ptr<ArtifactQueue> artifacts_of(RecordStore&, const ClaimRef&);
 
   const WorkerSettings& settings_;
@@ -48,7 +48,7 @@ class JobPreparation {
   const Clock& clock_;
   std::map<std::string, const Executor*> by_type_;
   const SecretsWatch& secrets_;
-  const std::string warm_secret_;  // argument of give_warm_key()
+  const std::string warm_secret_;  // argument of assign_warm_key()
   struct Grant {
     Policy policy;
     std::vector<std::string> lowered;

@@ -13,12 +13,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kLookAtLanesMs = 500;
+constexpr std::uint64_t kCheckStrandsMs = 500;
 constexpr const char* kWhyGivenBack = "cancelled before it began";
 
-Error hung(const std::string& lane) {
-  const std::string seconds = std::to_string(Beginnings::kPatienceMs / 1000);
-  return {Code::unavailable, "\"" + lane + "\" of this agent has not answered for " + seconds +
+Error hung(const std::string& strand) {
+  const std::string seconds = std::to_string(HangDetector::kTimeoutMs / 1000);
+  return {Code::unavailable, "\"" + strand + "\" of this agent has not answered for " + seconds +
                                  " s: see to the plugin, or to the disk of that context in state_dir"};
 }
 
@@ -43,103 +43,104 @@ JobRuns::Run* JobRuns::find(RunNumber number) {
   return found == runs_.end() ? nullptr : &found->second;
 }
 
-const Start* JobRuns::job_of(RunNumber number) const {
+const JobStart* JobRuns::job_of(RunNumber number) const {
   const auto found = runs_.find(number);
   return found == runs_.end() ? nullptr : &found->second.job;
 }
 
-std::string JobRuns::say_next(RunNumber number) {
+std::string JobRuns::next_channel_bytes(RunNumber number) {
   Run* run = find(number);
   return run == nullptr || run->between ? std::string() : run->job.conversation->take_output();
 }
 
 // A coarse interval: each waiting job or line is checked a little later than at its exact time, so that one wake-up
 // serves all of them.
-std::optional<std::uint64_t> JobRuns::next_look_ms() const {
-  if (waiting_.empty() && !partials_) return beginnings_.empty() ? std::nullopt : std::optional(kLookAtLanesMs);
-  return std::min(RunOutput::kPartialMs, WaitingJobs::kPatienceMs);
+std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
+  if (waiting_.empty() && !partials_) return beginnings_.empty() ? std::nullopt : std::optional(kCheckStrandsMs);
+  return std::min(RunOutput::kPartialMs, JobsClaimedAhead::kTimeoutMs);
 }
 
 // Start of jobs.
 
-void JobRuns::on(Start& start) {
+void JobRuns::on(JobStart& start) {
   if (waiting_.empty() && has_slot()) return begin(std::move(start));
   waiting_.add(std::move(start), now_.boot_ms);
 }
 
-void JobRuns::on(Time& /*time*/) {
-  if (!beginnings_.empty()) give_back_hanging();
-  begin_waiting();
+void JobRuns::on(TimePassed& /*time*/) {
+  if (!beginnings_.empty()) release_hanging_jobs();
+  start_waiting_jobs();
   if (partials_) flush_partials();
 }
 
-void JobRuns::begin_waiting() {
+void JobRuns::start_waiting_jobs() {
   while (!waiting_.empty() && has_slot()) begin(waiting_.next(now_.boot_ms));
   if (!waiting_.is_overdue(now_.boot_ms)) return;
-  act(SlotsStayBusy{});
-  give_back_waiting("the slots of its runner stay busy");
+  emit_action(ClaimBackoff{});
+  release_waiting_jobs("the slots of its runner stay busy");
 }
 
-void JobRuns::begin(Start start) {
-  if (start.begin && beginnings_.hangs(start.lane, now_.boot_ms)) return cannot_begin(start, hung(start.lane));
+void JobRuns::begin(JobStart start) {
+  if (start.begin && beginnings_.hangs(start.strand, now_.boot_ms)) return reject_start(start, hung(start.strand));
   const RunNumber number = start.run;
   const std::uint64_t output_bytes = start.output_bytes;
   auto redactor = start.redactor;
-  if (redactor && start.artifacts) start.artifacts->keep_out(redactor);
+  if (redactor && start.artifacts) start.artifacts->set_redactor(redactor);
   const ReadBudget reading(settings_.reading, redactor != nullptr, start.calls_objects);
   const auto place =
       runs_.try_emplace(number, Run{std::move(start), RunOutput(output_bytes, std::move(redactor)), reading});
   Run& run = place.first->second;
   run.fence_boot_ms = run.job.specs.front().fence_boot_ms;
   if (!run.job.begin) return launch(number, run);
-  begin_elsewhere(number, run);
+  begin_in_background(number, run);
 }
 
-void JobRuns::begin_elsewhere(RunNumber number, Run& run) {
-  const std::string& lane = run.job.lane;
-  run.beginning = std::make_shared<decltype(Start::begin)>(std::move(run.job.begin));
+void JobRuns::begin_in_background(RunNumber number, Run& run) {
+  const std::string& strand = run.job.strand;
+  run.beginning = std::make_shared<decltype(JobStart::begin)>(std::move(run.job.begin));
   run.asked_boot_ms = now_.boot_ms;
-  beginnings_.asked_for(lane, now_.boot_ms);
-  act(Elsewhere{
-      lane, [number, lane, waiting = std::weak_ptr(run.beginning), artifacts = run.job.artifacts] {
-        const auto begin = waiting.lock();
-        return Event(Begun{number, lane, artifacts, begin ? (*begin)() : fail(Code::conflict, kWhyGivenBack)});
-      }});
+  beginnings_.request_sent(strand, now_.boot_ms);
+  emit_action(
+      RunInBackground{strand, [number, strand, waiting = std::weak_ptr(run.beginning), artifacts = run.job.artifacts] {
+                        const auto begin = waiting.lock();
+                        return Event(PrepareFinished{number, strand, artifacts,
+                                                     begin ? (*begin)() : fail(Code::conflict, kWhyGivenBack)});
+                      }});
 }
 
-void JobRuns::on(Begun& begun) {
-  beginnings_.answered(begun.lane, now_.boot_ms);
-  Run* run = find(begun.run);
+void JobRuns::on(PrepareFinished& prepared) {
+  beginnings_.request_answered(prepared.strand, now_.boot_ms);
+  Run* run = find(prepared.run);
   if (run == nullptr) return;  // the job was killed or released while its conversation was created
   run->beginning.reset();
-  if (begun.conversation) {
-    run->job.conversation = std::move(*begun.conversation);
-    run->job.has_waited(now_.boot_ms - run->asked_boot_ms);
-    return launch(begun.run, *run);
+  if (prepared.conversation) {
+    run->job.conversation = std::move(*prepared.conversation);
+    run->job.extend_deadline(now_.boot_ms - run->asked_boot_ms);
+    return launch(prepared.run, *run);
   }
-  cannot_begin(run->job, std::move(begun.conversation).error());
-  runs_.erase(begun.run);
+  reject_start(run->job, std::move(prepared.conversation).error());
+  runs_.erase(prepared.run);
 }
 
 // Releases the jobs of lanes that do not answer, since another agent may be able to run them: jobs that have not begun,
 // and jobs between two stages. New jobs of such a lane are refused until the lane answers.
-void JobRuns::give_back_hanging() {
+void JobRuns::release_hanging_jobs() {
   for (auto each = runs_.begin(); each != runs_.end();) {
     auto& [number, run] = *each++;
-    const Start& job = run.job;
-    if ((job.conversation && !run.between) || !beginnings_.hangs(job.lane, now_.boot_ms)) continue;
+    const JobStart& job = run.job;
+    if ((job.conversation && !run.between) || !beginnings_.hangs(job.strand, now_.boot_ms)) continue;
     if (run.between) {
-      drop(number, run, hung(job.lane).message);
+      drop(number, run, hung(job.strand).message);
     } else {
-      cannot_begin(job, hung(job.lane));
+      reject_start(job, hung(job.strand));
       runs_.erase(number);
     }
   }
 }
 
-void JobRuns::cannot_begin(const Start& job, Error error) {
-  const bool is_of_caller = job.executor != nullptr && job.executor->holds_back(job.context, job.caller);
-  act(CannotBegin{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error), is_of_caller});
+void JobRuns::reject_start(const JobStart& job, Error error) {
+  const bool is_of_caller = job.executor != nullptr && job.executor->is_paused(job.context, job.caller);
+  emit_action(StartRejected{job.run, job.claim, job.queue, job.attempt, job.retries, std::move(error), is_of_caller});
 }
 
 // Starts the first or the next stage.
@@ -154,15 +155,15 @@ void JobRuns::launch(RunNumber number, Run& run) {
     const std::uint64_t left = deadline > now_.boot_ms ? deadline - now_.boot_ms : 1;
     spec.limits.wall_ms = spec.limits.wall_ms == 0 ? left : std::min(spec.limits.wall_ms, left);
   }
-  act(Launch{number, std::move(spec), run.job.conversation->attachment(), run.job.calls_objects});
+  emit_action(Launch{number, std::move(spec), run.job.conversation->attachment(), run.job.calls_objects});
 }
 
-void JobRuns::on(Launched& launched) {
+void JobRuns::on(RunLaunched& launched) {
   Run* run = find(launched.run);
   if (run == nullptr) return;
   run->began = true;
   if (run->killed) return kill_run(launched.run, *run, *run->killed);  // between two stages: no request is sent
-  act(Speak{launched.run});
+  emit_action(WriteChannel{launched.run});
 }
 
 void JobRuns::on(LaunchFailed& failed) {
@@ -172,14 +173,14 @@ void JobRuns::on(LaunchFailed& failed) {
     return drop(failed.run, *run, std::move(failed.why));
   }
   // No process of the job has run, so no delivery is counted.
-  give_back(run->job, failed.why);
+  release_job(run->job, failed.why);
   runs_.erase(failed.run);
-  act(CannotLaunch{std::move(failed.why)});
+  emit_action(LaunchBackoff{std::move(failed.why)});
 }
 
-void JobRuns::over(RunNumber number) {
+void JobRuns::reap_run(RunNumber number) {
   runs_.erase(number);
-  act(Over{number});
+  emit_action(RunReaped{number});
 }
 
 // Releases the job and deletes its artifacts. Deleting can take as long as writing, so it is done on the lane of the
@@ -188,24 +189,25 @@ void JobRuns::drop(RunNumber number, Run& run, std::string why, bool counted) {
   close_output(number, run);
   release(number, run.job.claim, std::move(why), counted);
   if (const auto& artifacts = run.job.artifacts; artifacts && !artifacts->is_untouched())
-    act(Elsewhere{disk_lane(run.job.context), [gone = artifacts->give_up()] { return Event(Time{}); }});
-  over(number);
+    emit_action(RunInBackground{disk_strand_name(run.job.context),
+                                [gone = artifacts->abort_write()] { return Event(TimePassed{}); }});
+  reap_run(number);
 }
 
 // Release of jobs to their queues. release() is for jobs that may have run, and logs the reason.
 
 void JobRuns::release(RunNumber number, const ClaimRef& claim, std::string reason, bool ran) {
   log(LogLevel::warn, "worker", "{}: back to its queue: {}", in_trace(claim.job_key, claim.traceparent), reason);
-  act(Outgoing{number, Release{claim, std::move(reason), ran}, true});
+  emit_action(RunReport{number, Release{claim, std::move(reason), ran}, true});
 }
 
 // Releases a job that has not begun, without counting a delivery. If the job is to be cancelled, the store ends it.
-void JobRuns::give_back(const Start& job, const std::string& why) {
-  act(Outgoing{job.run, Release{job.claim, why, false}, true});
+void JobRuns::release_job(const JobStart& job, const std::string& why) {
+  emit_action(RunReport{job.run, Release{job.claim, why, false}, true});
 }
 
-void JobRuns::give_back_waiting(const std::string& why) {
-  while (const auto job = waiting_.take_last()) give_back(*job, why);
+void JobRuns::release_waiting_jobs(const std::string& why) {
+  while (const auto job = waiting_.take_last()) release_job(*job, why);
 }
 
 // Leases and kills.
@@ -214,14 +216,14 @@ void JobRuns::on(Fence& fence) {
   Run* run = find(fence.run);
   if (run == nullptr) return waiting_.fence(fence.run, fence.boot_ms);
   run->fence_boot_ms = fence.boot_ms;
-  if (run->job.conversation) act(MoveFence{sandbox_run(fence.run, run->stage), fence.boot_ms});
+  if (run->job.conversation) emit_action(MoveFence{sandbox_run(fence.run, run->stage), fence.boot_ms});
 }
 
 void JobRuns::on(Kill& kill) {
   if (Run* run = find(kill.run)) {
     kill_run(kill.run, *run, kill.reason);
   } else if (const auto job = waiting_.take(kill.run)) {
-    give_back(*job, kWhyGivenBack);
+    release_job(*job, kWhyGivenBack);
   }
 }
 
@@ -232,34 +234,35 @@ void JobRuns::on(ReturnJobs& /*all*/) {
     each->second.returned = !each->second.killed;
     kill_run(each->first, each->second, KillReason::cancelled);
   }
-  give_back_waiting("its agent stops");
+  release_waiting_jobs("its agent stops");
 }
 
 void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
   if (!run.job.conversation) {  // do not wait for `begin`, which may be blocked on its lane
-    give_back(run.job, kWhyGivenBack);
+    release_job(run.job, kWhyGivenBack);
     runs_.erase(number);
     return;
   }
   if (!run.killed || (run.between && reason == KillReason::fenced)) run.killed = reason;
   if (run.between) return;  // on(Launched) kills the next stage
-  act(KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
+  emit_action(
+      KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }
 
 // Output, calls and answers of runs.
 
-void JobRuns::on(Bytes& read) {
+void JobRuns::on(BytesReceived& read) {
   Run* run = find(read.run);
   if (run == nullptr || run->between) return;
-  if (read.pipe == JobPipe::channel) return listen(read.run, *run, read.bytes);
+  if (read.pipe == JobPipe::channel) return process_channel(read.run, *run, read.bytes);
   run->reading.charge(read.pipe, read.bytes.size(), 0, now_.boot_ms);
   const LogStream stream = read.pipe == JobPipe::out ? LogStream::out : LogStream::err;
   const std::string_view clean = run->output.feed(stream, read.bytes, now_.unix_ms);
   Conversation& conversation = *run->job.conversation;
-  stream == LogStream::err ? conversation.saw_stderr(clean) : conversation.saw_stdout(clean);
+  stream == LogStream::err ? conversation.on_stderr(clean) : conversation.on_stdout(clean);
 }
 
-void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
+void JobRuns::process_channel(RunNumber number, Run& run, std::string_view bytes) {
   Conversation& conversation = *run.job.conversation;
   conversation.feed(bytes);
   const std::uint64_t frames = conversation.frames();
@@ -271,12 +274,12 @@ void JobRuns::listen(RunNumber number, Run& run, std::string_view bytes) {
   for (std::string& call : conversation.take_calls()) {
     refused = refused || !run.job.calls_objects;
     if (run.job.calls_objects) {
-      act(BrokerCall{number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
+      emit_action(BrokerCall{number, run.job.context, run.job.caller, run.job.claim, std::move(call)});
     } else {  // not parsed: the script host of this executor makes no calls, so the call is forged
       conversation.answer(error_answer("null", {Code::denied, "only scripts of the type osis have the object store"}));
     }
   }
-  if (refused) act(Speak{number});
+  if (refused) emit_action(WriteChannel{number});
 }
 
 // Posts the queued artifacts to the lane of the disk. If the disk hangs and the queue is full, the channel is not read,
@@ -285,13 +288,14 @@ void JobRuns::write_artifacts(RunNumber number, Run& run) {
   if (!run.job.artifacts) return;
   ArtifactQueue& artifacts = *run.job.artifacts;
   if (auto work = artifacts.next())
-    act(Elsewhere{disk_lane(run.job.context), [number, work = std::move(*work)] {
-                    return Event(Written{number, work()});
-                  }});
-  if (const bool full = artifacts.is_full(); full != std::exchange(run.held, full)) act(HoldChannel{number, full});
+    emit_action(RunInBackground{disk_strand_name(run.job.context), [number, work = std::move(*work)] {
+                                  return Event(ArtifactsWritten{number, work()});
+                                }});
+  if (const bool full = artifacts.is_full(); full != std::exchange(run.held, full))
+    emit_action(PauseChannel{number, full});
 }
 
-void JobRuns::on(Written& written) {
+void JobRuns::on(ArtifactsWritten& written) {
   Run* run = find(written.run);
   const auto ending = endings_.find(written.run);
   if (run == nullptr && ending == endings_.end()) return;
@@ -303,28 +307,28 @@ void JobRuns::on(Written& written) {
   pass_on_output(written.run, of);
 }
 
-void JobRuns::on(Answer& answer) {
+void JobRuns::on(BrokerAnswered& answer) {
   Run* run = find(answer.run);
   if (run == nullptr || run->between) return;  // the stage that asked has ended
   run->job.conversation->answer(answer.json);
-  act(Speak{answer.run});
+  emit_action(WriteChannel{answer.run});
 }
 
 // The output limit is checked once for each iteration of the run loop. A job can exceed the limit by the bytes that one
 // iteration reads, plus the content of the pipes.
-void JobRuns::on(AllRead& read) {
+void JobRuns::on(PipesDrained& read) {
   Run* run = find(read.run);
   if (run == nullptr) return;
   if (run->job.output_kill && run->output.bytes() > run->job.output_bytes && !std::exchange(run->output_over, true))
     kill_run(read.run, *run, KillReason::output_limit);
   pass_on_output(read.run, *run);
   if (const std::uint64_t at = run->reading.resume_at_ms(read.pipe, now_.boot_ms); at > 0)
-    act(PauseReading{read.run, read.pipe, at});
+    emit_action(PauseReading{read.run, read.pipe, at});
 }
 
 void JobRuns::pass_on_output(RunNumber number, Run& run) {
   for (std::vector<Log>& lines : run.output.take())
-    act(Outgoing{number, LogAppend{run.job.claim, std::move(lines)}, false});
+    emit_action(RunReport{number, LogAppend{run.job.claim, std::move(lines)}, false});
   partials_ = partials_ || run.output.has_partial();
 }
 
@@ -343,16 +347,16 @@ void JobRuns::on(RunEnded& ended) {
   Run* run = find(number);
   if (run == nullptr) return;
   Outcome& outcome = ended.outcome;
-  if (outcome.status == RunStatus::unkillable) return withhold(number, *run, outcome.reason);
+  if (outcome.status == RunStatus::unkillable) return report_unkillable(number, *run, outcome.reason);
   for (const auto& note : outcome.notes) run->output.note(note, now_.unix_ms);
   count_output(*run, outcome);
   if (run->returned && (outcome.status == RunStatus::cancelled || outcome.status == RunStatus::lost))
     return drop(number, *run, "its agent stops", false);
-  if (outcome.status != RunStatus::lost) return go_on(number, *run, std::move(outcome));
+  if (outcome.status != RunStatus::lost) return advance_stage(number, *run, std::move(outcome));
   if (outcome.unstarted && outcome.setup_error) return return_for_shortage(number, *run, outcome);
   if (outcome.unstarted && run->stage == 0) {
-    cannot_begin(run->job, {Code::unavailable, std::move(outcome.reason)});
-    return over(number);
+    reject_start(run->job, {Code::unavailable, std::move(outcome.reason)});
+    return reap_run(number);
   }
   drop(number, *run, std::move(outcome.reason));
 }
@@ -361,57 +365,58 @@ void JobRuns::on(RunEnded& ended) {
 // counted.
 void JobRuns::return_for_shortage(RunNumber number, Run& run, const Outcome& outcome) {
   if (run.stage == 0) {
-    give_back(run.job, outcome.reason);
-    over(number);
+    release_job(run.job, outcome.reason);
+    reap_run(number);
   } else {
     drop(number, run, outcome.reason, false);
   }
-  const Shortage* shortage = find_shortage(outcome.setup_error->error);
-  act(CannotLaunch{shortage == nullptr ? outcome.reason : describe_shortage(*shortage)});
+  const ResourceShortage* shortage = find_shortage(outcome.setup_error->error);
+  emit_action(LaunchBackoff{shortage == nullptr ? outcome.reason : describe_shortage(*shortage)});
 }
 
 // Moving from stage to stage can read and write files, so a conversation with a lane is called there.
-void JobRuns::go_on(RunNumber number, Run& run, Outcome outcome) {
+void JobRuns::advance_stage(RunNumber number, Run& run, Outcome outcome) {
   const auto& conversation = run.job.conversation;
   const bool is_last = run.stage + 1 >= run.job.specs.size();
-  if (is_last || run.job.lane.empty() || outcome.status != RunStatus::ok) {
-    WentOn went{number, outcome, conversation->go_on(outcome)};
+  if (is_last || run.job.strand.empty() || outcome.status != RunStatus::ok) {
+    StageAdvanced went{number, outcome, conversation->next_stage(outcome)};
     return on(went);
   }
   run.between = true;
-  const std::string& lane = run.job.lane;
-  beginnings_.asked_for(lane, now_.boot_ms);
-  act(Elsewhere{lane, [number, lane, conversation, outcome = std::move(outcome)] {
-                  const bool goes_on = conversation->go_on(outcome);
-                  return Event(WentOn{number, outcome, goes_on, lane});
-                }});
+  const std::string& strand = run.job.strand;
+  beginnings_.request_sent(strand, now_.boot_ms);
+  emit_action(RunInBackground{strand, [number, strand, conversation, outcome = std::move(outcome)] {
+                                const bool goes_on = conversation->next_stage(outcome);
+                                return Event(StageAdvanced{number, outcome, goes_on, strand});
+                              }});
 }
 
-void JobRuns::on(WentOn& went) {
-  if (!went.lane.empty()) beginnings_.answered(went.lane, now_.boot_ms);
+void JobRuns::on(StageAdvanced& went) {
+  if (!went.strand.empty()) beginnings_.request_answered(went.strand, now_.boot_ms);
   Run* run = find(went.run);
   if (run == nullptr) return;
   run->between = false;
   if (went.on) return launch(went.run, *run);
-  Ending& ending = endings_.try_emplace(went.run, Ending{std::move(*run), std::move(went.outcome), {}}).first->second;
-  over(went.run);
-  keep_artifacts(went.run, ending);
+  EndedRun& ending =
+      endings_.try_emplace(went.run, EndedRun{std::move(*run), std::move(went.outcome), {}}).first->second;
+  reap_run(went.run);
+  store_artifacts(went.run, ending);
 }
 
-void JobRuns::keep_artifacts(RunNumber number, Ending& ending) {
+void JobRuns::store_artifacts(RunNumber number, EndedRun& ending) {
   if (const auto& artifacts = ending.run.job.artifacts; artifacts && !artifacts->is_untouched()) {
-    return act(Elsewhere{disk_lane(ending.run.job.context), [number, work = artifacts->finish()] {
-                           return Event(Kept{number, work()});
-                         }});
+    return emit_action(RunInBackground{disk_strand_name(ending.run.job.context), [number, work = artifacts->finish()] {
+                                         return Event(ArtifactsStored{number, work()});
+                                       }});
   }
-  Kept none{number, {}};
+  ArtifactsStored none{number, {}};
   on(none);
 }
 
-void JobRuns::on(Kept& kept) {
+void JobRuns::on(ArtifactsStored& kept) {
   const auto found = endings_.find(kept.run);
   if (found == endings_.end()) return;
-  Ending& ending = found->second;
+  EndedRun& ending = found->second;
   ending.artifacts = std::move(kept.what.artifacts);
   ending.dropped = std::move(kept.what.dropped);
   note(ending.run, kept.what.notes);
@@ -422,40 +427,40 @@ void JobRuns::on(Kept& kept) {
   finish(kept.run, ending);
 }
 
-void JobRuns::finish(RunNumber number, Ending& ending) {
-  const Start& job = ending.run.job;
+void JobRuns::finish(RunNumber number, EndedRun& ending) {
+  const JobStart& job = ending.run.job;
   if (job.finish_waits) {
-    return act(Elsewhere{job.lane, [number, conversation = job.conversation, outcome = ending.outcome] {
-                           return Event(Finished{number, conversation->finish(outcome)});
-                         }});
+    return emit_action(RunInBackground{job.strand, [number, conversation = job.conversation, outcome = ending.outcome] {
+                                         return Event(EndComputed{number, conversation->finish(outcome)});
+                                       }});
   }
-  Finished finished{number, job.conversation->finish(ending.outcome)};
+  EndComputed finished{number, job.conversation->finish(ending.outcome)};
   on(finished);
 }
 
-void JobRuns::on(Finished& finished) {
+void JobRuns::on(EndComputed& finished) {
   const auto found = endings_.find(finished.run);
   if (found == endings_.end()) return;
-  act(Outgoing{finished.run, end_of(found->second, std::move(finished.end)), true});
+  emit_action(RunReport{finished.run, end_of(found->second, std::move(finished.end)), true});
   endings_.erase(found);
 }
 
 void JobRuns::count_output(const Run& run, Outcome& outcome) {
   outcome.usage.stdout_bytes = run.output.bytes(LogStream::out);
   outcome.usage.stderr_bytes = run.output.bytes(LogStream::err);
-  judge_output(outcome, run.job.output_kill ? run.job.output_bytes : 0);
+  apply_output_limit(outcome, run.job.output_kill ? run.job.output_bytes : 0);
 }
 
 // Reports an unkillable run, once. This is not the end of the job, even if the job was cancelled or has exceeded its
 // time limit: lease and slot are kept until the run ends. The reason contains names that processes have chosen, so it
 // is redacted.
-void JobRuns::withhold(RunNumber number, Run& run, const std::string& reason) {
+void JobRuns::report_unkillable(RunNumber number, Run& run, const std::string& reason) {
   if (std::exchange(run.withheld, true)) return;
   log(LogLevel::error, "worker",
       "{}: unkillable on host {}: {}. Its slot is withheld. Check what the process waits for (a disk, a network file "
       "system, a debugger) or restart the host",
       in_trace(run.job.claim.job_key, run.job.claim.traceparent), host_name(), run.output.redact(reason));
-  act(Outgoing{number, Mark{run.job.claim, "unkillable"}, false});
+  emit_action(RunReport{number, DetailUpdate{run.job.claim, "unkillable"}, false});
 }
 
 void JobRuns::close_output(RunNumber number, Run& run) {
@@ -467,7 +472,7 @@ void JobRuns::note(Run& run, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) run.output.note(line, now_.unix_ms);
 }
 
-EndReport JobRuns::end_of(Ending& ending, JobEnd end) {
+EndReport JobRuns::end_of(EndedRun& ending, JobEnd end) {
   const Run& run = ending.run;
   end.artifacts = std::move(ending.artifacts);
   end.artifacts_dropped = dropped_json(ending.dropped, run.job.artifacts_optional);

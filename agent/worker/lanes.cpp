@@ -7,25 +7,25 @@
 
 namespace mycojobs {
 
-void Lanes::post(const std::string& name, Work work) {
+void StrandPool::post(const std::string& name, Work work) {
   if (stopped_) return;
-  auto& lane = lanes_[name];
-  if (!lane) {
-    lane = std::make_unique<Lane>();
-    start(name, *lane);
+  auto& strand = strands_[name];
+  if (!strand) {
+    strand = std::make_unique<Strand>();
+    start(name, *strand);
   }
   {
-    const std::lock_guard lock(lane->mutex);
-    lane->waiting.push_back(std::move(work));
+    const std::lock_guard lock(strand->mutex);
+    strand->waiting.push_back(std::move(work));
   }
-  lane->changed.notify_one();
+  strand->changed.notify_one();
 }
 
-bool Lanes::start(const std::string& name, Lane& lane) {
-  if (lane.thread.joinable()) return true;
-  auto thread = start_thread([&lane] { lane.loop(); }, name);
+bool StrandPool::start(const std::string& name, Strand& strand) {
+  if (strand.thread.joinable()) return true;
+  auto thread = start_thread([&strand] { strand.loop(); }, name);
   if (thread) {
-    lane.thread = std::move(*thread);
+    strand.thread = std::move(*thread);
     return true;
   }
   if (!std::exchange(is_short_, true))
@@ -33,15 +33,15 @@ bool Lanes::start(const std::string& name, Lane& lane) {
   return false;
 }
 
-bool Lanes::retry() {
+bool StrandPool::retry() {
   if (!is_short_) return true;
   bool all = true;
-  for (auto& [name, lane] : lanes_) all = start(name, *lane) && all;
+  for (auto& [name, strand] : strands_) all = start(name, *strand) && all;
   is_short_ = !all;
   return all;
 }
 
-void Lanes::Lane::loop() {
+void StrandPool::Strand::loop() {
   while (true) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return stop || !waiting.empty(); });
@@ -53,19 +53,19 @@ void Lanes::Lane::loop() {
   }
 }
 
-void Lanes::stop() {
+void StrandPool::stop() {
   stopped_ = true;
-  for (auto& [name, lane] : lanes_) {
+  for (auto& [name, strand] : strands_) {
     {
-      const std::lock_guard lock(lane->mutex);
-      lane->stop = true;
+      const std::lock_guard lock(strand->mutex);
+      strand->stop = true;
     }
-    lane->changed.notify_one();
+    strand->changed.notify_one();
   }
-  for (auto& [name, lane] : lanes_) {
-    if (lane->thread.joinable()) lane->thread.join();
+  for (auto& [name, strand] : strands_) {
+    if (strand->thread.joinable()) strand->thread.join();
   }
-  lanes_.clear();
+  strands_.clear();
 }
 
 }  // namespace mycojobs

@@ -22,28 +22,28 @@ namespace mycojobs {
 
 // Name of the thread for the artifacts of a context. Each context has a folder of its own, which can be a mount, so a
 // context has its own thread.
-inline std::string disk_lane(std::uint64_t context) { return "disk " + std::to_string(context); }
+inline std::string disk_strand_name(std::uint64_t context) { return "disk " + std::to_string(context); }
 
-class Lanes {
+class StrandPool {
  public:
   using Work = std::function<void()>;
 
-  Lanes() = default;
-  ~Lanes() { stop(); }
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
+  StrandPool() = default;
+  ~StrandPool() { stop(); }
+  StrandPool(const StrandPool&) = delete;
+  StrandPool& operator=(const StrandPool&) = delete;
 
   // Queues a function. The thread is created on first use and named after the lane (first 15 bytes). Everything that
   // the function uses must live until stop() returns. If no thread can be created, the function waits for retry().
   // post(), retry() and stop() are called from the same thread.
-  void post(const std::string& lane, Work);
+  void post(const std::string& strand, Work);
   // Starts the threads that could not be created before. Returns false if some are still missing; call it again soon.
   bool retry();
   // Waits for the functions that are running. Queued functions and functions that are posted later are dropped.
   void stop();
 
  private:
-  struct Lane {
+  struct Strand {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Work> waiting;
@@ -52,9 +52,9 @@ class Lanes {
     void loop();
   };
 
-  bool start(const std::string& name, Lane&);
+  bool start(const std::string& name, Strand&);
 
-  std::map<std::string, std::unique_ptr<Lane>> lanes_;
+  std::map<std::string, std::unique_ptr<Strand>> strands_;
   bool stopped_ = false, is_short_ = false;  // is_short_: a thread could not be created
 };
 

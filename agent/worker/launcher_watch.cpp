@@ -14,7 +14,7 @@ bool LauncherWatch::try_now(std::uint64_t now_boot_ms) {
   return true;
 }
 
-void LauncherWatch::revived(const Result<void>& restarted) {
+void LauncherWatch::on_launcher_ready(const Result<void>& restarted) {
   const std::lock_guard lock(mutex_);
   if (!restarted) {
     if (restarted.error().message != no_launcher_)
@@ -40,7 +40,7 @@ bool LauncherWatch::failed_to_start(std::uint64_t now_boot_ms, const std::string
   return true;
 }
 
-std::string LauncherWatch::why_not(std::uint64_t now_boot_ms) const {
+std::string LauncherWatch::unavailable_reason(std::uint64_t now_boot_ms) const {
   const std::lock_guard lock(mutex_);
   if (!ready_) {
     // The text is public. The description of a shortage contains no paths.

@@ -2,7 +2,7 @@
 // for another run. Determines when a new launcher is started and for how long no jobs are claimed, and logs each reason
 // once. Uses no thread and no clock: all times are arguments, on CLOCK_BOOTTIME.
 //
-//   ready --the launcher dies--> gone --try_now(), every kReviveMs--> revived() --> ready
+//   ready --the launcher dies--> gone --try_now(), every kReviveMs--> on_launcher_ready() --> ready
 //     '---failed_to_start()--> pauses for kReviveMs, twice as long each time, kMaxPauseMs at most --> ready
 #pragma once
 
@@ -24,13 +24,14 @@ class LauncherWatch {
   bool ready() const { return ready_; }  // The launcher is alive. Thread-safe.
   // Returns why no runs can be started, or an empty text. After a pause the reason is kept until new runs have had time
   // to fail, so that it does not alternate with each attempt. Thread-safe.
-  std::string why_not(std::uint64_t now_boot_ms) const;
+  std::string unavailable_reason(std::uint64_t now_boot_ms) const;
 
   // The following functions must be called by one thread.
   //
-  // Reports that the launcher is dead. Returns whether to start a new one now; the result is then passed to revived().
+  // Reports that the launcher is dead. Returns whether to start a new one now; the result is then passed to
+  // on_launcher_ready().
   bool try_now(std::uint64_t now_boot_ms);
-  void revived(const Result<void>&);
+  void on_launcher_ready(const Result<void>&);
   // Reports that a run could not be started, for example for lack of descriptors, so that the next run would fail too.
   // Returns whether a pause begins. Runs that fail within a pause were started before it and do not prolong it.
   bool failed_to_start(std::uint64_t now_boot_ms, const std::string& why);

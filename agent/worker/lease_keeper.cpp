@@ -8,12 +8,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxReasonBytes = 400;
+constexpr std::size_t kMaxDetailBytes = 400;
 
 }  // namespace
 
-LeaseKeeper::LeaseKeeper(RolesOf<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
-                         WorkerSettings settings, RunnerHold hold, Callbacks callbacks)
+LeaseKeeper::LeaseKeeper(StoreRoles<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
+                         WorkerSettings settings, RunnerHolder hold, Callbacks callbacks)
     : store_(store),
       clock_(clock),
       health_(health),
@@ -41,7 +41,7 @@ std::map<Id, std::size_t> LeaseKeeper::held() {
   return counts;
 }
 
-std::uint64_t LeaseKeeper::turn() {
+std::uint64_t LeaseKeeper::run_once() {
   bool ok = true;
   for (Id context : settings_.contexts) {
     if (!pauses_.may_try(context)) {
@@ -51,7 +51,7 @@ std::uint64_t LeaseKeeper::turn() {
     // Leases first, since a run is killed when its lease is not renewed in time.
     const bool done = renew_context(context) && hold_runner(context);
     if (done) {
-      pauses_.worked(context);
+      pauses_.on_success(context);
     } else {
       pauses_.failed(context);
     }
@@ -72,10 +72,10 @@ bool LeaseKeeper::hold_runner(Id context) {
   Runner runner = runner_record(settings_, context);
   runner.seen_ms = clock_.unix_ms();
   if (const std::string why = callbacks_.why_not_ready(); !why.empty())
-    runner.detail = std::string(kRunnerPaused) + why.substr(0, kMaxReasonBytes);
-  RunnerHold held_by;
+    runner.detail = std::string(kRunnerPaused) + why.substr(0, kMaxDetailBytes);
+  RunnerHolder held_by;
   auto held = store_.as<RunnerStore>().hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
-  if (held) return health_.worked(context), true;
+  if (held) return health_.on_success(context), true;
   if (held.error().code == Code::conflict) {
     callbacks_.runner_lost(held.error().message);
     return true;
@@ -101,14 +101,14 @@ bool LeaseKeeper::renew_context(Id context) {
     health_.failed(context, "renewing leases", answers.error());
     return false;
   }
-  health_.worked(context);
+  health_.on_success(context);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     switch ((*answers)[i]) {
       case Renewal::cancel:
         callbacks_.cancelled(runs[i]);
         [[fallthrough]];
       case Renewal::renewed:
-        callbacks_.renewed(runs[i], fence_after(sent, settings_.lease_ms));
+        callbacks_.renewed(runs[i], fence_deadline(sent, settings_.lease_ms));
         break;
       case Renewal::stale:
         callbacks_.stale(runs[i]);

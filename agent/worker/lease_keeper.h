@@ -17,7 +17,7 @@
 
 namespace mycojobs {
 
-class LeaseKeeper : public TurnTaker {
+class LeaseKeeper : public TimedLoop {
  public:
   struct Callbacks {
     std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
@@ -28,26 +28,26 @@ class LeaseKeeper : public TurnTaker {
     std::function<void(const std::string&)> runner_lost;
     std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: the runner can start jobs
   };
-  LeaseKeeper(RolesOf<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHold, Callbacks);
+  LeaseKeeper(StoreRoles<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHolder, Callbacks);
 
   // The following functions are thread-safe.
   void add(RunNumber, const ClaimRef&);
   void remove(std::span<const RunNumber>);
   std::map<Id, std::size_t> held();                        // Returns the number of leases by context.
-  void beat_now() { wake(); }                              // Requests a heartbeat without waiting for the interval.
+  void renew_now() { wake(); }                             // Requests a heartbeat without waiting for the interval.
   void replace_ceilings(std::shared_ptr<const Ceilings>);  // ceilings that the runner's record publishes
 
-  std::uint64_t turn();  // Sends one heartbeat. Returns the time in ms until the next one.
+  std::uint64_t run_once();  // Sends one heartbeat. Returns the time in ms until the next one.
 
  private:
   bool renew_context(Id context);  // Returns false if the store call failed.
   bool hold_runner(Id context);    // Returns false if the store call failed.
 
-  RolesOf<ClaimStore, RunnerStore> store_;
+  StoreRoles<ClaimStore, RunnerStore> store_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;
-  RunnerHold hold_;
+  RunnerHolder hold_;
   Callbacks callbacks_;
   ContextPauses pauses_;
   LiveValue<Ceilings> ceilings_;

@@ -17,14 +17,14 @@ ObjectTask::ObjectTask(std::string name, std::string_view json)
   call_ = std::move(read.call);
 }
 
-ObjectTask::State ObjectTask::give_up(const Error& error) {
+ObjectTask::State ObjectTask::cancel_task(const Error& error) {
   answer_ = error_answer(id_, error);
   return State::done;
 }
 
 ObjectTask::State ObjectTask::refuse(const Error& error) {
   if (error.code == Code::unavailable) return State::away;
-  return give_up(error);
+  return cancel_task(error);
 }
 
 ObjectTask::State ObjectTask::reply(std::string_view result_json) {
@@ -38,23 +38,23 @@ Result<void> ObjectTask::check_rights(RecordStore& store, ObjectStore& objects, 
     MJ_TRY(known, objects.is_declared(who.context, call_->of, call_->index, call_->texts));
     if (!known) action = Action::administer;
   }
-  MJ_TRY(place, read_place(store, who.context, WayIn::script));
-  refusal_ = refused(who.caller, action, place, {.name = "objects"});
+  MJ_TRY(place, read_acl_context(store, who.context, EntryPoint::script));
+  refusal_ = find_refusal(who.caller, action, place, {.name = "objects"});
   if (refusal_) return tl::unexpected<Error>(refusal_error(*refusal_));
   may_write_ = action == Action::administer;
   return {};
 }
 
 ObjectTask::State ObjectTask::step(RecordStore& store, ObjectStore& objects, const ObjectCaller& who) {
-  if (!call_) return give_up(call_.error());
+  if (!call_) return cancel_task(call_.error());
   if (!allowed_) {
     if (auto checked = check_rights(store, objects, who); !checked) return refuse(checked.error());
     allowed_ = true;
   }
-  return indexing_ ? index(objects, who) : act(objects, who);
+  return indexing_ ? index(objects, who) : run_operation(objects, who);
 }
 
-ObjectTask::State ObjectTask::act(ObjectStore& objects, const ObjectCaller& who) {
+ObjectTask::State ObjectTask::run_operation(ObjectStore& objects, const ObjectCaller& who) {
   using Method = ObjectCall::Method;
   switch (call_->method) {
     case Method::declare:
@@ -82,7 +82,7 @@ ObjectTask::State ObjectTask::act(ObjectStore& objects, const ObjectCaller& who)
       return reply(kinds_json(*kinds));
     }
   }
-  return give_up({Code::internal, "the method is unknown"});
+  return cancel_task({Code::internal, "the method is unknown"});
 }
 
 ObjectTask::State ObjectTask::index(ObjectStore& objects, const ObjectCaller& who) {

@@ -36,10 +36,10 @@ class ObjectTask {
   const std::string& answer() const { return answer_; }
   const std::optional<Refusal>& refusal() const { return refusal_; }  // set if answer() reports a denied call
   std::size_t bytes() const { return bytes_; }                        // size of the call
-  State give_up(const Error&);                                        // Ends the task with this error as its answer.
+  State cancel_task(const Error&);                                    // Ends the task with this error as its answer.
 
  private:
-  State act(ObjectStore&, const ObjectCaller&);
+  State run_operation(ObjectStore&, const ObjectCaller&);
   State declare(ObjectStore&, const ObjectCaller&);
   State write(ObjectStore&, const ObjectCaller&);
   State read_page(ObjectStore&, const ObjectCaller&);

@@ -8,8 +8,8 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kLongestPart = 8192;  // a line longer than this is stored in parts
-constexpr std::uint64_t kEntryCost = 64;    // minimum cost of an entry, so that single bytes are not cheap
+constexpr std::size_t kMaxPart = 8192;    // a line longer than this is stored in parts
+constexpr std::uint64_t kEntryCost = 64;  // minimum cost of an entry, so that single bytes are not cheap
 // A note of this size may have been cut: the limit of 1000 bytes (AnswerReader::kMaxNoteText) less a partial character.
 constexpr std::size_t kCutNote = 997;
 
@@ -18,8 +18,8 @@ std::uint64_t cost(const Log& piece) {
 }
 }  // namespace
 
-OutputCapture::OutputCapture(std::uint64_t kept_bytes)
-    : head_left_(kept_bytes - kept_bytes / 2), tail_max_(kept_bytes / 2) {}
+OutputCapture::OutputCapture(std::uint64_t max_stored_bytes)
+    : head_left_(max_stored_bytes - max_stored_bytes / 2), tail_max_(max_stored_bytes / 2) {}
 
 void OutputCapture::emit(LogStream stream, std::string text, std::uint64_t now_ms) {
   ready_.push_back(Log{now_ms, next_seq_++, stream, std::move(text)});
@@ -47,7 +47,7 @@ void OutputCapture::feed(LogStream stream, std::string_view bytes, std::uint64_t
     }
     partial.assign(bytes.substr(end + 1));
   }
-  if (partial.size() >= kLongestPart) add_partial(stream, complete_characters(partial).size(), now_ms);
+  if (partial.size() >= kMaxPart) add_partial(stream, complete_characters(partial).size(), now_ms);
 }
 
 void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t now_ms) {
@@ -59,10 +59,10 @@ void OutputCapture::add(LogStream stream, std::string_view text, std::uint64_t n
   head_left_ = 0;  // otherwise later text would be stored before the rest of this one
   // The tail holds pieces of bounded size, so that dropping the oldest never drops much more than is needed.
   while (!text.empty()) {
-    if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kLongestPart) {
+    if (tail_.empty() || tail_.back().stream != stream || tail_.back().text.size() >= kMaxPart) {
       tail_.push_back(Log{now_ms, 0, stream, {}});
     }
-    const std::string_view piece = whole_characters(text, kLongestPart);
+    const std::string_view piece = whole_characters(text, kMaxPart);
     tail_cost_ -= cost(tail_.back());
     tail_.back().text.append(piece);
     tail_cost_ += cost(tail_.back());
@@ -115,8 +115,9 @@ void OutputCapture::close(std::uint64_t now_ms) {
   tail_cost_ = 0;
 }
 
-RunOutput::RunOutput(std::uint64_t kept_bytes, std::shared_ptr<const Redactor> redactor) : capture_(kept_bytes) {
-  if (redactor) clean_ = std::make_unique<Clean>(std::move(redactor));
+RunOutput::RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor)
+    : capture_(max_stored_bytes) {
+  if (redactor) clean_ = std::make_unique<StreamRedaction>(std::move(redactor));
 }
 
 std::string_view RunOutput::feed(LogStream stream, std::string_view bytes, std::uint64_t unix_ms) {
@@ -154,23 +155,23 @@ std::vector<std::vector<Log>> RunOutput::take() {
   std::vector<std::vector<Log>> portions;
   std::vector<Log> lines = capture_.take();
   if (lines.empty()) return portions;
-  if (lines.size() <= kLinesAtOnce) {
+  if (lines.size() <= kMaxLinesBatch) {
     portions.push_back(std::move(lines));
     return portions;
   }
-  for (std::size_t from = 0; from < lines.size(); from += kLinesAtOnce) {
+  for (std::size_t from = 0; from < lines.size(); from += kMaxLinesBatch) {
     const auto first = std::make_move_iterator(lines.begin() + static_cast<std::ptrdiff_t>(from));
-    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kLinesAtOnce, lines.size() - from));
+    const auto last = first + static_cast<std::ptrdiff_t>(std::min(kMaxLinesBatch, lines.size() - from));
     portions.emplace_back(first, last);
   }
   return portions;
 }
 
-void judge_output(Outcome& outcome, std::uint64_t most) {
-  if (most == 0 || outcome.usage.stdout_bytes + outcome.usage.stderr_bytes <= most) return;
+void apply_output_limit(Outcome& outcome, std::uint64_t max) {
+  if (max == 0 || outcome.usage.stdout_bytes + outcome.usage.stderr_bytes <= max) return;
   if (outcome.status == RunStatus::ok || outcome.status == RunStatus::exit) outcome.status = RunStatus::output_limit;
   if (outcome.status != RunStatus::output_limit) return;
-  outcome.reason = "over its output limit of " + std::to_string(most) + " bytes (policy.output.keep)";
+  outcome.reason = "over its output limit of " + std::to_string(max) + " bytes (policy.output.keep)";
 }
 
 }  // namespace mycojobs

@@ -22,7 +22,7 @@ namespace mycojobs {
 class OutputCapture {
  public:
   // kept_bytes: limit of both streams together. The first half is emitted as it arrives, the last half by close().
-  explicit OutputCapture(std::uint64_t kept_bytes);
+  explicit OutputCapture(std::uint64_t max_stored_bytes);
 
   // Each entry of the log ends between two UTF-8 characters, if the bytes are valid UTF-8.
   void feed(LogStream, std::string_view bytes, std::uint64_t now_ms);
@@ -59,10 +59,10 @@ class RunOutput {
  public:
   static constexpr std::uint64_t kPartialMs = 50;  // maximum wait of an incomplete line
   // Maximum size of a portion. Each call of the store delays other clients of the server.
-  static constexpr std::size_t kLinesAtOnce = 512;
+  static constexpr std::size_t kMaxLinesBatch = 512;
 
   // redactor: for the secrets that were granted to the job; null: no secrets.
-  RunOutput(std::uint64_t kept_bytes, std::shared_ptr<const Redactor> redactor);
+  RunOutput(std::uint64_t max_stored_bytes, std::shared_ptr<const Redactor> redactor);
 
   // Returns the redacted bytes, some of which may be held back until a later call. The view is valid until the next
   // call.
@@ -82,19 +82,20 @@ class RunOutput {
   std::uint64_t bytes() const { return bytes(LogStream::out) + bytes(LogStream::err); }
 
  private:
-  struct Clean {
-    explicit Clean(std::shared_ptr<const Redactor> all) : redactor(std::move(all)), out(*redactor), err(*redactor) {}
+  struct StreamRedaction {
+    explicit StreamRedaction(std::shared_ptr<const Redactor> all)
+        : redactor(std::move(all)), out(*redactor), err(*redactor) {}
     std::shared_ptr<const Redactor> redactor;
     Redaction out, err;  // each stream on its own: a secret does not continue in the other stream
     Redaction& of(LogStream stream) { return stream == LogStream::err ? err : out; }
   };
   OutputCapture capture_;
-  std::unique_ptr<Clean> clean_;  // null: no secrets
+  std::unique_ptr<StreamRedaction> clean_;  // null: no secrets
   std::uint64_t partial_since_ms_ = 0;
 };
 
 // Sets the status output_limit if the output exceeds `most` bytes (0: unlimited). A job that ends before the kill
 // arrives must have the same end as a slower job.
-void judge_output(Outcome&, std::uint64_t most);
+void apply_output_limit(Outcome&, std::uint64_t max);
 
 }  // namespace mycojobs

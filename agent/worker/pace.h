@@ -7,18 +7,20 @@
 
 namespace mycojobs {
 
-class Pace {
+class RunRate {
  public:
   // Times in us on a monotonic clock. To be called by one thread.
-  void ended(std::uint64_t now_us);
-  void stalled();  // a job that was claimed ahead did not begin in time: none is claimed ahead for a while
+  void on_run_ended(std::uint64_t now_us);
+  void
+  on_claim_ahead_failed();  // a job that was claimed ahead did not begin in time: none is claimed ahead for a while
 
   // Thread-safe.
-  std::uint32_t ahead(std::uint64_t now_us) const;  // number of runs that end within kAheadUs, at most kMostAhead
-  std::uint32_t gather_us(std::uint64_t now_us) const;
+  std::uint32_t claim_ahead_count(
+      std::uint64_t now_us) const;  // number of runs that end within kAheadUs, at most kMaxClaimedAhead
+  std::uint32_t report_batch_us(std::uint64_t now_us) const;
 
   static constexpr std::uint64_t kAheadUs = 20'000;
-  static constexpr std::uint32_t kMostAhead = 64;
+  static constexpr std::uint32_t kMaxClaimedAhead = 64;
 
  private:
   static constexpr std::uint64_t kSlow = 1'000'000;

@@ -9,22 +9,22 @@ PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& 
     : clock_(clock),
       health_(health),
       contexts_(std::move(settings.contexts)),
-      look_(store, clock,
-            {Looker::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
+      evaluator_(store, clock,
+                 {CheckerRole::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
       pauses_(clock) {}
 
-void PrerequisiteChecker::rest(std::uint64_t ms) {
-  look_.wait(bell(), static_cast<std::uint32_t>(ms),
-             [this](Id context, const Error& error) { failed(context, error); });
-  heard();
+void PrerequisiteChecker::wait_until_due(std::uint64_t ms) {
+  evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms),
+                  [this](Id context, const Error& error) { failed(context, error); });
+  clear_wakeup();
 }
 
-std::uint64_t PrerequisiteChecker::turn() {
+std::uint64_t PrerequisiteChecker::run_once() {
   for (const Id context : contexts_) {
     std::uint64_t& next = next_boot_ms_[context];
     if (stopped() || clock_.boot_ms() < next) continue;
-    if (auto again_ms = look_.look(context); again_ms) {
-      pauses_.worked(context);
+    if (auto again_ms = evaluator_.look(context); again_ms) {
+      pauses_.on_success(context);
       next = clock_.boot_ms() + *again_ms;
     } else {
       failed(context, again_ms.error());

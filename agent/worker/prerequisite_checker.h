@@ -12,11 +12,11 @@
 
 namespace mycojobs {
 
-class PrerequisiteChecker : public TurnTaker {
+class PrerequisiteChecker : public TimedLoop {
  public:
   PrerequisiteChecker(PrerequisiteStores, const Clock&, StoreHealth&, WorkerSettings);
-  std::uint64_t turn();  // Returns the time in ms until the next call.
-  void rest(std::uint64_t ms);
+  std::uint64_t run_once();  // Returns the time in ms until the next call.
+  void wait_until_due(std::uint64_t ms);
 
  private:
   void failed(Id context, const Error& error) { health_.failed(context, "checking prerequisites", error); }
@@ -24,7 +24,7 @@ class PrerequisiteChecker : public TurnTaker {
   const Clock& clock_;
   StoreHealth& health_;
   std::vector<Id> contexts_;
-  PrerequisiteLook look_;
+  PrerequisiteEvaluator evaluator_;
   ContextPauses pauses_;
   std::map<Id, std::uint64_t> next_boot_ms_;
 };

@@ -21,7 +21,7 @@ class TokenBucket {
   // rate: tokens per second; 0: the bucket is never empty.
   TokenBucket(std::uint64_t rate, std::uint64_t burst) : rate_(rate), burst_(burst), level_(clamped(burst)) {}
 
-  void take(std::uint64_t amount, std::uint64_t now_ms) {
+  void consume(std::uint64_t amount, std::uint64_t now_ms) {
     refill(now_ms);
     level_ -= clamped(amount);
   }
@@ -75,8 +75,8 @@ class ReadBudget {
   // Charges bytes that were read from a pipe, and the number of frames in them.
   void charge(JobPipe pipe, std::uint64_t bytes, std::uint64_t frames, std::uint64_t now_ms) {
     read_[index(pipe)] += bytes;
-    (pipe == JobPipe::channel ? channel_ : output_).take(pipe == JobPipe::channel ? bytes : bytes * weight_, now_ms);
-    frames_.take(frames, now_ms);
+    (pipe == JobPipe::channel ? channel_ : output_).consume(pipe == JobPipe::channel ? bytes : bytes * weight_, now_ms);
+    frames_.consume(frames, now_ms);
   }
   // To be called after a pipe was read. Returns the time before which the pipe must not be read again; 0 means at once.
   std::uint64_t resume_at_ms(JobPipe pipe, std::uint64_t now_ms) {

@@ -10,7 +10,7 @@
 
 namespace mycojobs {
 
-void Receipts::complete(Outgoing& outgoing) {
+void Receipts::complete(RunReport& outgoing) {
   if (!key_) return;
   if (const auto* append = std::get_if<LogAppend>(&outgoing.report)) {
     LogHash& log = logs_[outgoing.run];
@@ -29,7 +29,7 @@ void Receipts::sign(EndReport& report, LogHash& log) {
   receipt["context"] = report.claim.context;
   receipt["claim"] = report.claim.claim_id;
   receipt["runner"] = runner_;
-  receipt["status"] = word(end.status);
+  receipt["status"] = to_string(end.status);
   receipt["detail"] = end.detail;
   receipt["result_sha256"] = result_hash(end.result, end.result_json);
   receipt["log_lines"] = log.lines();

@@ -15,7 +15,7 @@ class Receipts {
  public:
   // key: null: receipts are not signed and stay unchanged.
   Receipts(Id runner, std::shared_ptr<const SigningKey> key) : runner_(runner), key_(std::move(key)) {}
-  void complete(Outgoing&);
+  void complete(RunReport&);
 
  private:
   void sign(EndReport&, LogHash&);

@@ -7,7 +7,7 @@
 namespace mycojobs {
 
 Registrar::Registrar(Stores store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings,
-                     RunnerHold self, FormerInstances& former, Id server_of, Callbacks callbacks)
+                     RunnerHolder self, PreviousInstances& former, Id server_of, Callbacks callbacks)
     : store_(store),
       clock_(clock),
       health_(health),
@@ -29,23 +29,23 @@ Result<void> Registrar::enter() {
 
 std::uint64_t Registrar::give_back() {
   constexpr std::uint64_t kAgainMs = 5;
-  return former_.give_back(store_, settings_.contexts, clock_.boot_ms()) ? kAgainMs : 0;
+  return former_.release_jobs_of_previous(store_, settings_.contexts, clock_.boot_ms()) ? kAgainMs : 0;
 }
 
-std::uint64_t Registrar::turn() {
+std::uint64_t Registrar::run_once() {
   const auto entered = registered_ ? Result<void>() : enter();
   if (!entered && entered.error().code != Code::conflict) {
     health_.failed(server_of_, "registering the runner", entered.error());
     return static_cast<std::uint64_t>(retry_pause_ms(++failures_));
   }
-  health_.worked(server_of_);
+  health_.on_success(server_of_);
   if (entered) {
     if (const std::uint64_t again = give_back(); again > 0 || stopped()) return again;
     for (const Id context : settings_.contexts)
       log(LogLevel::info, "worker", "context {}: runner {} is registered and claims jobs", context,
           settings_.runner.id);
-    if (const auto begun = callbacks_.registered(); !begun) {
-      log(LogLevel::error, "worker", "runner {}: {} (trying again)", settings_.runner.id, begun.error().message);
+    if (const auto start_result = callbacks_.registered(); !start_result) {
+      log(LogLevel::error, "worker", "runner {}: {} (trying again)", settings_.runner.id, start_result.error().message);
       return static_cast<std::uint64_t>(retry_pause_ms(++failures_));
     }
   } else {

@@ -28,7 +28,7 @@ bool is_zombie(std::int64_t pid) {
          (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
 }
 
-bool is_gone(const RunnerHold& holder, const RunnerHold& self) {
+bool is_gone(const RunnerHolder& holder, const RunnerHolder& self) {
   if (holder.host != self.host || holder.boot_id != self.boot_id || holder.pid <= 0) return false;
   return (::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) || is_zombie(holder.pid);
 }
@@ -43,8 +43,8 @@ Result<void> mark_runner(RecordStore& store, Id context, Id runner, std::string_
   return {};  // a record that was deleted stays deleted
 }
 
-RunnerHold describe_self() {
-  RunnerHold self;
+RunnerHolder current_instance() {
+  RunnerHolder self;
   self.instance = random_hex(16);
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -65,11 +65,11 @@ Runner runner_record(const WorkerSettings& settings, Id context) {
 
 namespace {
 
-Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHold& self,
-                     FormerInstances& former) {
+Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHolder& self,
+                     PreviousInstances& former) {
   const Id id = settings.runner.id;
   const Runner runner = runner_record(settings, context);
-  RunnerHold held_by;
+  RunnerHolder held_by;
   auto held = store.hold_runner(context, runner, self, settings.lease_ms, "", held_by);
   const auto is_held = [&] { return !held && held.error().code == Code::conflict && !held_by.instance.empty(); };
   if (is_held() && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
@@ -107,9 +107,9 @@ void report_differences(Id context, const Runner& asked, const RegisteredRunner&
 
 }  // namespace
 
-Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore> store, Id context,
-                                         const WorkerSettings& settings, const RunnerHold& self,
-                                         FormerInstances& former) {
+Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore> store, Id context,
+                                         const WorkerSettings& settings, const RunnerHolder& self,
+                                         PreviousInstances& former) {
   MJ_CHECK(hold_id(store, context, settings, self, former));
   constexpr std::string_view kAsked[] = {"topic", "local"};
   MJ_TRY(record, store.as<RecordStore>().load_fields(context, redis_key(settings.runner), kAsked));
@@ -120,38 +120,38 @@ Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore> store
 
 // The jobs of former instances.
 
-FormerInstances::FormerInstances(std::unique_ptr<InstanceRecords> records, const WorkerSettings& settings,
-                                 const RunnerHold& self)
+PreviousInstances::PreviousInstances(std::unique_ptr<InstanceRecords> records, const WorkerSettings& settings,
+                                     const RunnerHolder& self)
     : self_(self.instance),
       runner_(settings.runner.id),
       contexts_(settings.contexts.begin(), settings.contexts.end()),
       patience_ms_(settings.lease_ms / 2),
       records_(std::move(records)) {}
 
-bool FormerInstances::is_gone(const std::string& instance) {
+bool PreviousInstances::is_gone(const std::string& instance) {
   const std::lock_guard lock(mutex_);
-  if (gone_.contains(instance)) return true;
-  if (!records_->is_gone(instance)) return false;
-  gone_.insert(instance);
+  if (ended_instances_.contains(instance)) return true;
+  if (!records_->has_ended(instance)) return false;
+  ended_instances_.insert(instance);
   return true;
 }
 
-void FormerInstances::agent_died(const std::string& instance) {
+void PreviousInstances::agent_died(const std::string& instance) {
   const std::lock_guard lock(mutex_);
   died_.insert(instance);
 }
 
-std::vector<std::string> FormerInstances::known() {
+std::vector<std::string> PreviousInstances::known() {
   const std::lock_guard lock(mutex_);
   return records_->known();
 }
 
-bool FormerInstances::may_ask(Id context, const std::string& instance) {
+bool PreviousInstances::start_query(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
   return asked_[instance].insert(context).second;
 }
 
-bool FormerInstances::give_back_jobs(LeaseStore& store, Id context, const std::string& instance) const {
+bool PreviousInstances::give_back_jobs(LeaseStore& store, Id context, const std::string& instance) const {
   auto jobs = store.expire_instance(context, runner_, instance);
   if (!jobs) {
     log(LogLevel::warn, "worker", "context {}: jobs of the dead instance {} wait for their leases: {}", context,
@@ -166,15 +166,15 @@ bool FormerInstances::give_back_jobs(LeaseStore& store, Id context, const std::s
   return true;
 }
 
-void FormerInstances::done(Id context, const std::string& instance) {
+void PreviousInstances::done(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
   std::set<Id>& done = done_[instance];
   done.insert(context);
-  if (std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) records_->forget_if_gone(instance);
+  if (std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) records_->forget_if_ended(instance);
 }
 
 // One deadline for all instances, counted from the first call.
-bool FormerInstances::are_waited_for(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
+bool PreviousInstances::are_helpers_awaited(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
   const std::lock_guard lock(mutex_);
   if (!patient_until_boot_ms_) patient_until_boot_ms_ = now_boot_ms + patience_ms_;
   return now_boot_ms < *patient_until_boot_ms_ &&
@@ -182,7 +182,8 @@ bool FormerInstances::are_waited_for(const std::vector<std::string>& instances, 
                      [this](const std::string& instance) { return died_.contains(instance); });
 }
 
-bool FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contexts, std::uint64_t now_boot_ms) {
+bool PreviousInstances::release_jobs_of_previous(LeaseStore& store, const std::vector<Id>& contexts,
+                                                 std::uint64_t now_boot_ms) {
   std::vector<std::string> still_there;
   for (const std::string& instance : known()) {
     if (instance == self_) continue;
@@ -191,10 +192,10 @@ bool FormerInstances::give_back(LeaseStore& store, const std::vector<Id>& contex
       continue;
     }
     for (const Id context : contexts) {
-      if (may_ask(context, instance) && give_back_jobs(store, context, instance)) done(context, instance);
+      if (start_query(context, instance) && give_back_jobs(store, context, instance)) done(context, instance);
     }
   }
-  if (are_waited_for(still_there, now_boot_ms)) return true;
+  if (are_helpers_awaited(still_there, now_boot_ms)) return true;
   for (const std::string& instance : still_there) {
     const std::lock_guard lock(mutex_);
     // Other files may belong to agents with the same id on another Redis server.

@@ -27,31 +27,31 @@ Result<void> mark_runner(RecordStore&, Id context, Id runner, std::string_view d
 
 // Returns the hold of this process: a new instance name, the host, the boot id with the pid namespace, and the process
 // id.
-RunnerHold describe_self();
+RunnerHolder current_instance();
 
 // The former instances of a runner. Contexts may be processed at different times and in parallel. Thread-safe.
-class FormerInstances {
+class PreviousInstances {
  public:
-  FormerInstances(std::unique_ptr<InstanceRecords>, const WorkerSettings&, const RunnerHold& self);
+  PreviousInstances(std::unique_ptr<InstanceRecords>, const WorkerSettings&, const RunnerHolder& self);
   // Returns whether it is certain that no process of the instance is left.
   bool is_gone(const std::string& instance);
-  // Reports that the agent of the instance has died on this host. give_back() then waits up to half a lease for the
-  // other processes of the instance to end.
+  // Reports that the agent of the instance has died on this host. release_jobs_of_previous() then waits up to half a
+  // lease for the other processes of the instance to end.
   void agent_died(const std::string& instance);
   // Releases the jobs that former instances have claimed in these contexts to their queues, so that the jobs do not
   // wait for their leases. To be called before the runner claims jobs in the contexts. Only instances with is_gone()
   // are processed. The jobs of other instances, and jobs that could not be released, wait for their leases; this is
   // logged. An instance is forgotten when its jobs are released in every context of the settings. Returns true if
   // processes of an instance of agent_died() are still running and the wait is not over: call it again soon.
-  bool give_back(LeaseStore&, const std::vector<Id>& contexts, std::uint64_t now_boot_ms);
+  bool release_jobs_of_previous(LeaseStore&, const std::vector<Id>& contexts, std::uint64_t now_boot_ms);
 
  private:
   std::vector<std::string> known();
   bool give_back_jobs(LeaseStore&, Id context,
-                      const std::string& instance) const;  // Returns false if the store call failed.
-  bool may_ask(Id context, const std::string& instance);   // Returns true once for each instance in a context.
+                      const std::string& instance) const;     // Returns false if the store call failed.
+  bool start_query(Id context, const std::string& instance);  // Returns true once for each instance in a context.
   void done(Id context, const std::string& instance);
-  bool are_waited_for(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
+  bool are_helpers_awaited(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
 
   const std::string self_;
   const Id runner_;
@@ -61,7 +61,7 @@ class FormerInstances {
   // the other one for the living instance.
   std::mutex mutex_;
   const std::unique_ptr<InstanceRecords> records_;
-  std::set<std::string> gone_, died_;
+  std::set<std::string> ended_instances_, died_;
   std::map<std::string, std::set<Id>> asked_, done_;  // by instance
   std::optional<std::uint64_t> patient_until_boot_ms_;
 };
@@ -80,7 +80,7 @@ struct RegisteredRunner {
 // value; a difference is logged. An id is taken over at once if its holder is certainly gone (a process of this host
 // that has ended, or an instance whose lock is free). Error conflict, with the remedy in its message: another instance
 // holds the id, or the record has a public key that the agent does not have.
-Result<RegisteredRunner> register_runner(RolesOf<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
-                                         const RunnerHold& self, FormerInstances&);
+Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore>, Id context, const WorkerSettings&,
+                                         const RunnerHolder& self, PreviousInstances&);
 
 }  // namespace mycojobs

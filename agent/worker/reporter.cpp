@@ -14,7 +14,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kBatch = 256;
-constexpr std::uint64_t kPatienceMs = 1000;    // afterwards the thread waits for the answer, with a time-out
+constexpr std::uint64_t kTimeoutMs = 1000;     // afterwards the thread waits for the answer, with a time-out
 constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
 constexpr std::size_t kEntryBytes = 512;       // approximate cost of an entry in the store
 
@@ -55,29 +55,29 @@ void Reporter::watch(int fd) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-void Reporter::post(Outgoing outgoing) {
+void Reporter::post(RunReport outgoing) {
   if (!send_at_once(outgoing)) mailbox_.post(std::move(outgoing));
 }
 
-bool Reporter::send_at_once(Outgoing& outgoing) {
+bool Reporter::send_at_once(RunReport& outgoing) {
   const std::unique_lock turn(turn_, std::try_to_lock);
   if (!turn || stop_ || sent_ || !mailbox_.empty() || callbacks_.gather_us() > 0) return false;
   const Id context = claim_of(outgoing.report).context;
   const bool waiting = std::any_of(lines_.begin(), lines_.end(), [](const auto& each) { return !each.second.empty(); });
   if (waiting || !pauses_.may_try(context)) return false;
   receipts_.complete(outgoing);
-  const Outgoing& kept = lines_[context].emplace_back(std::move(outgoing));
+  const RunReport& kept = lines_[context].emplace_back(std::move(outgoing));
   const auto answer = store_.begin_report(context, {&kept.report, 1});
   if (!answer) return mailbox_.wake(), true;
   sent_ = context;
-  alarm_.in(kPatienceMs);
+  alarm_.arm(kTimeoutMs);
   watch(*answer);
   return true;
 }
 
-void Reporter::hear() {
+void Reporter::read_replies() {
   const Id context = *std::exchange(sent_, std::nullopt);
-  Line& pending = lines_[context];
+  ContextReports& pending = lines_[context];
   const std::span<const Report> report(&pending.front().report, 1);
   if (const auto answers = store_.finish_report(context, report)) {
     settle(context, pending, report, *answers);
@@ -99,21 +99,21 @@ std::optional<std::uint64_t> Reporter::pause_ms() const {
   return pause == UINT64_MAX ? std::nullopt : std::optional(pause);
 }
 
-void Reporter::rest(std::optional<std::uint64_t> ms) {
+void Reporter::wait_until_due(std::optional<std::uint64_t> ms) {
   epoll_event event{};
   const int limit = ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1;
   if (::epoll_wait(epoll_.get(), &event, 1, limit) <= 0 || stop_) return;
-  if (event.data.fd == alarm_.fd()) alarm_.heard();
+  if (event.data.fd == alarm_.fd()) alarm_.acknowledge();
   // Reports that arrive during the pause cause no further wake-up, since the mailbox is not empty.
   if (event.data.fd != mailbox_.fd()) return;
   if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
     std::this_thread::sleep_for(std::chrono::microseconds(gather));
 }
 
-std::optional<std::uint64_t> Reporter::turn() {
+std::optional<std::uint64_t> Reporter::run_once() {
   const std::lock_guard turn(turn_);
-  if (sent_) hear();
-  for (Outgoing& outgoing : mailbox_.take()) {
+  if (sent_) read_replies();
+  for (RunReport& outgoing : mailbox_.take_all()) {
     receipts_.complete(outgoing);
     lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
   }
@@ -123,10 +123,10 @@ std::optional<std::uint64_t> Reporter::turn() {
   return pause_ms();
 }
 
-void Reporter::send_some(Id context, Line& pending) {
+void Reporter::send_some(Id context, ContextReports& pending) {
   std::vector<Report> batch;
   std::size_t bytes = 0;
-  for (Outgoing& outgoing : pending) {
+  for (RunReport& outgoing : pending) {
     if (batch.size() == kBatch || bytes > kBatchBytes) break;
     bytes += size_of(outgoing.report);
     batch.push_back(std::move(outgoing.report));  // moved back if the batch cannot be stored
@@ -144,13 +144,13 @@ void Reporter::failed(Id context, const Error& error) {
   health_.failed(context, "storing results", error);
 }
 
-void Reporter::settle(Id context, Line& pending, std::span<const Report> reports,
+void Reporter::settle(Id context, ContextReports& pending, std::span<const Report> reports,
                       const std::vector<Result<void>>& answers) {
-  pauses_.worked(context);
-  health_.worked(context);
+  pauses_.on_success(context);
+  health_.on_success(context);
   std::vector<RunNumber> settled;
   for (std::size_t i = 0; i < reports.size(); ++i) {
-    const Outgoing& outgoing = pending.front();
+    const RunReport& outgoing = pending.front();
     const Result<void>& answer = answers[i];
     if (!answer) {
       const bool stale = answer.error().code == Code::stale_claim;

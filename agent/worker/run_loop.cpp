@@ -7,7 +7,7 @@ namespace mycojobs {
 namespace {
 
 constexpr std::uint64_t kOrders = 0, kSandbox = 1, kAlarm = 2, kBackgroundReads = 3;  // below every PipeTag
-constexpr std::size_t kReadAtOnce = 16384;  // per pipe and iteration, so that a flood does not starve other pipes
+constexpr std::size_t kMaxReadBatch = 16384;  // per pipe and iteration, so that a flood does not starve other pipes
 
 JobRuns::Settings run_settings(const WorkerSettings& settings) {
   return {settings.slots,
@@ -18,7 +18,7 @@ JobRuns::Settings run_settings(const WorkerSettings& settings) {
 
 }  // namespace
 
-RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings, Pace& pace,
+RunLoop::RunLoop(std::unique_ptr<Sandbox> sandbox, const Clock& clock, const WorkerSettings& settings, RunRate& pace,
                  Callbacks callbacks)
     : sandbox_(std::move(sandbox)),
       clock_(clock),
@@ -51,14 +51,14 @@ void RunLoop::stop() {
     const std::lock_guard turn(turn_);
     sandbox_.reset();  // unblocks lanes that wait for a job, which ends with the sandbox
   }
-  lanes_.stop();
+  strands_.stop();
 }
 
-void RunLoop::start(Start start) {
+void RunLoop::start(JobStart start) {
   std::unique_lock turn(turn_, std::try_to_lock);
   if (!turn || stop_) return orders_.post(std::move(start));
   step(std::move(start));
-  tell_endings();
+  publish_ending_count();
   wake_in_time();
 }
 
@@ -67,7 +67,7 @@ void RunLoop::wake_in_time() {
   const int ms = timeout_ms();
   if (ms < 0 || clock_.boot_ms() + static_cast<std::uint64_t>(ms) >= waits_until_ms_) return;
   waits_until_ms_ = clock_.boot_ms() + static_cast<std::uint64_t>(ms);
-  alarm_.in(static_cast<std::uint64_t>(ms));
+  alarm_.arm(static_cast<std::uint64_t>(ms));
 }
 
 void RunLoop::wait(std::unique_lock<std::mutex>& turn, std::span<epoll_event>& events) {
@@ -85,23 +85,23 @@ void RunLoop::loop() {
   while (!stop_) {
     std::span<epoll_event> events(room);
     wait(turn, events);
-    pulse_.beat();
+    liveness_.mark_progress();
     for (const epoll_event& event : events) {
       const std::uint64_t bits = event.data.u64;
-      if (bits == kAlarm) alarm_.heard();
+      if (bits == kAlarm) alarm_.acknowledge();
       if (bits <= kBackgroundReads) continue;  // handled below, after the pipes
       const PipeTag tag = PipeTag::of(bits);
       if (const auto pipes = pipes_.find(tag.run); pipes != pipes_.end()) on_pipe(tag.run, pipes->second, tag.pipe);
     }
-    for (BackgroundRead& read : background_reads_.take()) on_background_read(read);
+    for (BackgroundRead& read : background_reads_.take_all()) on_background_read(read);
     for (RunEnded& ended : sandbox_->read_ended()) on_end(ended);
-    if (!sandbox_->alive()) revive_sandbox();
+    if (!sandbox_->alive()) restart_launcher();
     count_sandboxes();
-    for (JobRuns::Event& order : orders_.take()) step(std::move(order));
-    step(JobRuns::Time{});
+    for (JobRuns::Event& order : orders_.take_all()) step(std::move(order));
+    step(JobRuns::TimePassed{});
     forget_outdated();
-    lacks_threads_ = !lanes_.retry();
-    tell_endings();
+    lacks_threads_ = !strands_.retry();
+    publish_ending_count();
     if (unheard_) listen_to_output();
     if (clock_.boot_ms() >= resume_at_ms_) resume_reading();
   }
@@ -117,9 +117,9 @@ int RunLoop::timeout_ms() const {
 
 int RunLoop::timeout_of_runs_ms() const {
   if (unheard_) return static_cast<int>(JobPipes::kListenMs);
-  if (const auto look = runs_.next_look_ms()) return static_cast<int>(*look);
+  if (const auto look = runs_.next_wakeup_ms()) return static_cast<int>(*look);
   if (lacks_threads_ || !launcher_.ready()) return static_cast<int>(LauncherWatch::kReviveMs);
-  return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kLookMs);
+  return warm_secrets_.empty() ? -1 : static_cast<int>(WarmSecrets::kCheckMs);
 }
 
 // Ends warm processes that hold an outdated secret, without waiting for their idle time.
@@ -138,24 +138,24 @@ void RunLoop::step(JobRuns::Event event) {
 void RunLoop::perform(JobRuns::Launch& launch) {
   auto pipes = sandbox_->launch(launch.spec);
   if (!pipes) return step(JobRuns::LaunchFailed{launch.run, std::move(pipes).error().message});
-  const Start* job = launch.spec.warm.runs > 0 ? runs_.job_of(launch.run) : nullptr;
+  const JobStart* job = launch.spec.warm.runs > 0 ? runs_.job_of(launch.run) : nullptr;
   if (job != nullptr && !job->warm_secrets.empty())
-    warm_secrets_.given(launch.spec, job->warm_secrets, clock_.boot_ms());
+    warm_secrets_.on_run_started(launch.spec, job->warm_secrets, clock_.boot_ms());
   reading_lanes_.erase(launch.run);
   if (may_block_reads(launch.spec)) reading_lanes_.emplace(launch.run, free_reading_lane());
   // Replaces the pipes of the previous stage.
   pipes_.insert_or_assign(
       launch.run, JobPipes(epoll_.get(), launch.run, *pipes, launch.attachment, launch.converses, clock_.boot_ms()));
   unheard_ = true;
-  step(JobRuns::Launched{launch.run});
+  step(JobRuns::RunLaunched{launch.run});
 }
 
-void RunLoop::perform(JobRuns::Speak& speak) {
+void RunLoop::perform(JobRuns::WriteChannel& speak) {
   if (const auto pipes = pipes_.find(speak.run); pipes != pipes_.end())
-    pipes->second.send([this, run = speak.run] { return runs_.say_next(run); });
+    pipes->second.send([this, run = speak.run] { return runs_.next_channel_bytes(run); });
 }
 
-void RunLoop::perform(JobRuns::HoldChannel& channel) {
+void RunLoop::perform(JobRuns::PauseChannel& channel) {
   if (const auto pipes = pipes_.find(channel.run); pipes != pipes_.end()) pipes->second.hold(channel.hold);
 }
 
@@ -168,33 +168,33 @@ void RunLoop::perform(JobRuns::PauseReading& pause) {
 
 void RunLoop::perform(JobRuns::KillRun& kill) { sandbox_->kill(kill.sandbox_run, kill.reason, kill.grace_ms); }
 void RunLoop::perform(JobRuns::MoveFence& fence) { sandbox_->fence(fence.sandbox_run, fence.boot_ms); }
-void RunLoop::perform(Outgoing& report) {
+void RunLoop::perform(RunReport& report) {
   if (const auto* ended = std::get_if<EndReport>(&report.report)) {
     const bool failed = ended->end.status == JobStatus::error;
-    tell_run(report.run, failed ? ended->end.detail : std::string());
+    set_run_span(report.run, failed ? ended->end.detail : std::string());
   } else if (std::holds_alternative<Release>(report.report)) {
-    tell_run(report.run, std::nullopt);
+    set_run_span(report.run, std::nullopt);
   }
   callbacks_.post(std::move(report));
 }
 void RunLoop::perform(BrokerCall& call) { callbacks_.ask(std::move(call)); }
 
-void RunLoop::perform(JobRuns::Over& over) {
+void RunLoop::perform(JobRuns::RunReaped& over) {
   callbacks_.forget(over.run);
   pipes_.erase(over.run);
   reading_lanes_.erase(over.run);
-  pace_.ended(steady_us());
+  pace_.on_run_ended(steady_us());
 }
 
-void RunLoop::perform(JobRuns::CannotLaunch& failed) {
+void RunLoop::perform(JobRuns::LaunchBackoff& failed) {
   if (launcher_.failed_to_start(clock_.boot_ms(), failed.why)) callbacks_.paused();
 }
-void RunLoop::perform(JobRuns::SlotsStayBusy& /*action*/) { pace_.stalled(); }
+void RunLoop::perform(JobRuns::ClaimBackoff& /*action*/) { pace_.on_claim_ahead_failed(); }
 
-void RunLoop::perform(CannotBegin& job) { callbacks_.cannot_begin(std::move(job)); }
+void RunLoop::perform(StartRejected& job) { callbacks_.cannot_begin(std::move(job)); }
 
-void RunLoop::perform(JobRuns::Elsewhere& elsewhere) {
-  lanes_.post(elsewhere.lane, [this, work = std::move(elsewhere.work)] { orders_.post(work()); });
+void RunLoop::perform(JobRuns::RunInBackground& elsewhere) {
+  strands_.post(elsewhere.strand, [this, work = std::move(elsewhere.work)] { orders_.post(work()); });
 }
 
 // Events of the pipes and of the sandbox.
@@ -210,50 +210,51 @@ bool RunLoop::may_block_reads(const RunSpec& spec) const {
 // Lanes are used again after their runs, so there are at most as many lanes as there were runs at the same time.
 std::string RunLoop::free_reading_lane() const {
   for (std::size_t number = 0;; ++number) {
-    std::string lane = "pipes " + std::to_string(number);
-    const auto is_used = [&](const auto& each) { return each.second == lane; };
-    if (std::none_of(reading_lanes_.begin(), reading_lanes_.end(), is_used)) return lane;
+    std::string strand = "pipes " + std::to_string(number);
+    const auto is_used = [&](const auto& each) { return each.second == strand; };
+    if (std::none_of(reading_lanes_.begin(), reading_lanes_.end(), is_used)) return strand;
   }
 }
 
-void RunLoop::read_in_background(RunNumber run, JobPipes& pipes, JobPipe pipe, const std::string& lane) {
+void RunLoop::read_in_background(RunNumber run, JobPipes& pipes, JobPipe pipe, const std::string& strand) {
   const auto descriptor = pipes.begin_background_read(pipe);
   if (!descriptor) return;
-  lanes_.post(lane, [this, run, pipe, descriptor] {
-    background_reads_.post({run, pipe, read_available(*descriptor, kReadAtOnce)});
+  strands_.post(strand, [this, run, pipe, descriptor] {
+    background_reads_.post({run, pipe, read_available(*descriptor, kMaxReadBatch)});
   });
 }
 
 void RunLoop::on_background_read(BackgroundRead& read) {
   const auto pipes = pipes_.find(read.run);
   if (pipes == pipes_.end()) return;
-  if (!read.bytes.empty()) step(JobRuns::Bytes{read.run, read.pipe, read.bytes});
-  step(JobRuns::AllRead{read.run, read.pipe});
+  if (!read.bytes.empty()) step(JobRuns::BytesReceived{read.run, read.pipe, read.bytes});
+  step(JobRuns::PipesDrained{read.run, read.pipe});
   pipes->second.end_background_read(read.pipe);  // after the step, which can pause the pipe
   if (pipes->second.has_background_reads()) return;
   if (auto ended = ends_behind_reads_.extract(read.run)) on_end(ended.mapped());
 }
 
 void RunLoop::on_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
-  if (pipe == JobPipe::requests) return pipes.send([this, run] { return runs_.say_next(run); });
-  if (const auto lane = reading_lanes_.find(run); lane != reading_lanes_.end() && !pipes.is_held(pipe))
-    return read_in_background(run, pipes, pipe, lane->second);
+  if (pipe == JobPipe::requests) return pipes.send([this, run] { return runs_.next_channel_bytes(run); });
+  if (const auto strand = reading_lanes_.find(run); strand != reading_lanes_.end() && !pipes.is_held(pipe))
+    return read_in_background(run, pipes, pipe, strand->second);
   if (!pipes.is_held(pipe)) read_pipe(run, pipes, pipe);
-  step(JobRuns::AllRead{run, pipe});
+  step(JobRuns::PipesDrained{run, pipe});
 }
 
 void RunLoop::read_pipe(RunNumber run, JobPipes& pipes, JobPipe pipe) {
-  std::array<char, kReadAtOnce> buffer;  // NOLINT(*-member-init): filled by read
-  if (const std::string_view bytes = pipes.read(pipe, buffer); !bytes.empty()) step(JobRuns::Bytes{run, pipe, bytes});
+  std::array<char, kMaxReadBatch> buffer;  // NOLINT(*-member-init): filled by read
+  if (const std::string_view bytes = pipes.read(pipe, buffer); !bytes.empty())
+    step(JobRuns::BytesReceived{run, pipe, bytes});
 }
 
 // A short read does not mean that the pipe is empty: a job can put its pipe into packet mode (O_DIRECT), where a read
 // returns one packet.
 void RunLoop::read_rest(RunNumber run, JobPipes& pipes) {
-  std::array<char, kReadAtOnce> buffer;  // NOLINT(*-member-init): filled by read
+  std::array<char, kMaxReadBatch> buffer;  // NOLINT(*-member-init): filled by read
   for (JobPipe pipe : {JobPipe::channel, JobPipe::out, JobPipe::err}) {
     for (auto bytes = pipes.read(pipe, buffer); !bytes.empty(); bytes = pipes.read(pipe, buffer))
-      step(JobRuns::Bytes{run, pipe, bytes});
+      step(JobRuns::BytesReceived{run, pipe, bytes});
   }
 }
 
@@ -275,7 +276,7 @@ void RunLoop::on_end(RunEnded& ended) {
 
 void RunLoop::count(const RunEnded& ended) {
   const Outcome& outcome = ended.outcome;
-  const Start* job = runs_.job_of(JobRuns::number_of(ended.run));
+  const JobStart* job = runs_.job_of(JobRuns::number_of(ended.run));
   if (job == nullptr || outcome.status == RunStatus::unkillable || outcome.status == RunStatus::lost) return;
   constexpr double kUs = 1e6;
   const Usage& usage = outcome.usage;
@@ -298,7 +299,7 @@ void RunLoop::count(const RunEnded& ended) {
 
 // The times were measured by the sandbox and are counted back from now. A sandbox that was set up before its job was
 // claimed has a span that begins with the claim, since no job has waited for it before.
-void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup_us) {
+void RunLoop::trace(const RunEnded& ended, const JobStart& job, std::uint64_t setup_us) {
   const ClaimRef& claim = job.claim;
   if (!traces_->wanted() || claim.traceparent.empty()) return;
   const std::uint64_t over = unix_us(), began = over - std::min(over, ended.outcome.usage.wall_us);
@@ -313,15 +314,15 @@ void RunLoop::trace(const RunEnded& ended, const Start& job, std::uint64_t setup
   const std::uint64_t asked = std::max(began - std::min(began, setup_us), std::min(claim.claimed_us, began));
   add_span(*traces_, claim.traceparent, of, {"", "", "", "sandbox", asked, began, attributes});
   const RunNumber run = JobRuns::number_of(ended.run);
-  tell_run(run, std::nullopt);  // sends the span of the previous stage
+  set_run_span(run, std::nullopt);  // sends the span of the previous stage
   Span span{"", "", "", "run", began, over, attributes, "", SpanKind::consumer};
-  if (ended.outcome.status != RunStatus::ok) span.error = std::string(word(ended.outcome.status));
+  if (ended.outcome.status != RunStatus::ok) span.error = std::string(to_string(ended.outcome.status));
   ended_spans_.insert_or_assign(run, EndedSpan{claim.traceparent, of, std::move(span)});
 }
 
 // Sends the span of a run when the end of its job is known. detail: the error of the job, empty after success. No
 // value: the job has no end, and the status of the run applies.
-void RunLoop::tell_run(RunNumber run, const std::optional<std::string>& detail) {
+void RunLoop::set_run_span(RunNumber run, const std::optional<std::string>& detail) {
   const auto found = ended_spans_.find(run);
   if (found == ended_spans_.end()) return;
   EndedSpan& ended = found->second;
@@ -352,12 +353,12 @@ void RunLoop::resume_reading() {
   for (auto& [run, pipes] : pipes_) resume_at_ms_ = std::min(resume_at_ms_, pipes.resume(now));
 }
 
-void RunLoop::tell_endings() {
+void RunLoop::publish_ending_count() {
   const std::size_t now = runs_.endings();
   if (now > endings_.exchange(now)) callbacks_.ending();
 }
 
-void RunLoop::revive_sandbox() {
+void RunLoop::restart_launcher() {
   if (!launcher_.try_now(clock_.boot_ms())) return;
   // Fails if the descriptor was closed, which has removed it from the set already.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched_sandbox_, nullptr);
@@ -365,7 +366,7 @@ void RunLoop::revive_sandbox() {
   metrics_->add(Metric::launchers, {});
   watched_sandbox_ = sandbox_->event_fd();
   if (watched_sandbox_ >= 0) watch_descriptor(epoll_.get(), EPOLL_CTL_ADD, watched_sandbox_, kSandbox, EPOLLIN);
-  launcher_.revived(restarted);
+  launcher_.on_launcher_ready(restarted);
   callbacks_.paused();
 }
 

@@ -45,51 +45,55 @@ namespace mycojobs {
 class RunLoop {
  public:
   struct Callbacks {  // called on the thread of the loop, or within start(); they must not block or call start()
-    std::function<void(Outgoing)> post;  // receives a report
+    std::function<void(RunReport)> post;  // receives a report
     // Receives a call of a script. The reply is passed to answer() later.
     std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};
     std::function<void(RunNumber)> forget = [](RunNumber) {};  // the run needs no more answers
-    std::function<void(CannotBegin)> cannot_begin = [](const CannotBegin&) {};
+    std::function<void(StartRejected)> cannot_begin = [](const StartRejected&) {};
     std::function<void()> ending = [] {};  // endings() has grown, so slots have become free
     std::function<void()> paused = [] {};  // the result of why_not_ready() has changed
-    WarmSecrets::Has has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
+    WarmSecrets::IsCurrent has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
   };
   // pace: receives the times at which runs end; must outlive the loop.
-  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, Pace& pace, Callbacks);
+  RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& pace, Callbacks);
   ~RunLoop() { stop(); }
   const Result<void>& started() const { return started_; }  // error: the thread could not be created
   void stop();  // Ends the sandbox and all jobs. Waits for functions that lanes are executing.
 
   // The following functions are thread-safe. Unknown runs are ignored. If more jobs are started than there are slots,
   // the others wait.
-  void start(Start);
+  void start(JobStart);
   void fence(RunNumber run, std::uint64_t fence_boot_ms) { orders_.post(JobRuns::Fence{run, fence_boot_ms}); }
   void kill(RunNumber run, KillReason reason) { orders_.post(JobRuns::Kill{run, reason}); }
-  void answer(RunNumber run, std::string reply_json) { orders_.post(JobRuns::Answer{run, std::move(reply_json)}); }
+  void answer(RunNumber run, std::string reply_json) {
+    orders_.post(JobRuns::BrokerAnswered{run, std::move(reply_json)});
+  }
   void return_jobs() { orders_.post(JobRuns::ReturnJobs{}); }
   // Returns false while there is no launcher, and for a while after a run could not be started: claim nothing then.
   bool ready() const { return launcher_.may_start(clock_.boot_ms()); }
-  std::string why_not_ready() const { return launcher_.why_not(clock_.boot_ms()); }  // see LauncherWatch::why_not()
-  std::size_t endings() const { return endings_; }                                   // see JobRuns::endings()
-  void wake() { orders_.wake(); }  // Causes one iteration of the loop.
-  const Pulse& pulse() const { return pulse_; }
+  std::string why_not_ready() const {
+    return launcher_.unavailable_reason(clock_.boot_ms());
+  }                                                 // see LauncherWatch::unavailable_reason()
+  std::size_t endings() const { return endings_; }  // see JobRuns::endings()
+  void wake() { orders_.wake(); }                   // Causes one iteration of the loop.
+  const LivenessCounter& pulse() const { return liveness_; }
 
  private:
   void loop();
   void step(JobRuns::Event);
   void perform(JobRuns::Launch&);
-  void perform(JobRuns::Speak&);
-  void perform(JobRuns::HoldChannel&);
+  void perform(JobRuns::WriteChannel&);
+  void perform(JobRuns::PauseChannel&);
   void perform(JobRuns::PauseReading&);
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
-  void perform(Outgoing&);
+  void perform(RunReport&);
   void perform(BrokerCall&);
-  void perform(JobRuns::Over&);
-  void perform(JobRuns::CannotLaunch&);
-  void perform(JobRuns::SlotsStayBusy&);
-  void perform(CannotBegin&);
-  void perform(JobRuns::Elsewhere&);
+  void perform(JobRuns::RunReaped&);
+  void perform(JobRuns::LaunchBackoff&);
+  void perform(JobRuns::ClaimBackoff&);
+  void perform(StartRejected&);
+  void perform(JobRuns::RunInBackground&);
   struct BackgroundRead {
     RunNumber run;
     JobPipe pipe;
@@ -97,20 +101,20 @@ class RunLoop {
   };
   bool may_block_reads(const RunSpec&) const;
   std::string free_reading_lane() const;
-  void read_in_background(RunNumber, JobPipes&, JobPipe, const std::string& lane);
+  void read_in_background(RunNumber, JobPipes&, JobPipe, const std::string& strand);
   void on_background_read(BackgroundRead&);
   void on_pipe(RunNumber, JobPipes&, JobPipe);
   void read_pipe(RunNumber, JobPipes&, JobPipe);
   void read_rest(RunNumber, JobPipes&);
   void on_end(RunEnded&);
   void count(const RunEnded&);
-  void trace(const RunEnded&, const Start&, std::uint64_t setup_us);
-  void tell_run(RunNumber, const std::optional<std::string>& detail);
+  void trace(const RunEnded&, const JobStart&, std::uint64_t setup_us);
+  void set_run_span(RunNumber, const std::optional<std::string>& detail);
   void count_sandboxes();
   void listen_to_output();
   void resume_reading();
-  void tell_endings();
-  void revive_sandbox();
+  void publish_ending_count();
+  void restart_launcher();
   void forget_outdated();
   int timeout_ms() const;
   int timeout_of_runs_ms() const;  // without the pauses of pipes
@@ -123,13 +127,13 @@ class RunLoop {
   std::unique_ptr<Sandbox> sandbox_;
   const Clock& clock_;
   Callbacks callbacks_;
-  Pace& pace_;
+  RunRate& pace_;
   std::shared_ptr<Metrics> metrics_;
   std::shared_ptr<Traces> traces_;
   SandboxCounts counted_;
   Mailbox<JobRuns::Event> orders_;
   Fd epoll_;
-  Alarm alarm_;
+  TimerFd alarm_;
   std::uint64_t waits_until_ms_ = 0;  // end of the current wait of the thread, on CLOCK_BOOTTIME
   int watched_sandbox_ = -1;
   WarmSecrets warm_secrets_;
@@ -148,8 +152,8 @@ class RunLoop {
   bool unheard_ = false;                                  // the output of a run is not in the epoll set yet
   std::uint64_t resume_at_ms_ = UINT64_MAX;               // end of the first pause of a pipe
   LauncherWatch launcher_;
-  Pulse pulse_;
-  Lanes lanes_;
+  LivenessCounter liveness_;
+  StrandPool strands_;
   std::atomic<std::size_t> endings_{0};
   std::atomic<bool> stop_{false};
   Result<void> started_;

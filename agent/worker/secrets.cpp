@@ -21,7 +21,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kLongestName = 64;
+constexpr std::size_t kMaxName = 64;
 constexpr const char* kNotRegular = "it is not a regular file: store the value in a regular file";
 
 // Returns a text that changes when the file changes.
@@ -31,7 +31,7 @@ std::string trace_of(const struct stat& file) {
                      file.st_size);
 }
 
-struct Listing {
+struct SecretFolderListing {
   std::string path;
   std::string prefix;    // prefix of the names of files that may be secrets of the context
   bool managed = false;  // the creator of the files is responsible for their permissions
@@ -51,13 +51,13 @@ bool is_young(const struct stat& file) {
   return ms(now) - ms(file.st_ctim) < kTicksMs;
 }
 
-Result<Listing> list(const std::string& path, const std::string& prefix, bool managed) {
+Result<SecretFolderListing> list(const std::string& path, const std::string& prefix, bool managed) {
   const auto failed = [&path] {
     return fail(errno == EACCES ? Code::denied : Code::io, path + ": " + errno_text(errno));
   };
-  Listing listing{path, prefix, managed, {}, {}, {}, {}};
+  SecretFolderListing listing{path, prefix, managed, {}, {}, {}, {}};
   listing.folder.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!listing.folder) return errno == ENOENT ? Result<Listing>(std::move(listing)) : failed();
+  if (!listing.folder) return errno == ENOENT ? Result<SecretFolderListing>(std::move(listing)) : failed();
   const int copy = ::fcntl(listing.folder.get(), F_DUPFD_CLOEXEC, 0);
   DIR* entries = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (entries == nullptr) return failed();
@@ -81,8 +81,8 @@ std::string problem_with_name(const std::string& name) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == '-' ||
            c == '.';
   };
-  if (name.size() <= kLongestName && name[0] != '.' && std::all_of(name.begin(), name.end(), fits)) return {};
-  return fmt::format("a name is 1 to {} of A-Z a-z 0-9 _ - and dots, no dot in front: rename it", kLongestName);
+  if (name.size() <= kMaxName && name[0] != '.' && std::all_of(name.begin(), name.end(), fits)) return {};
+  return fmt::format("a name is 1 to {} of A-Z a-z 0-9 _ - and dots, no dot in front: rename it", kMaxName);
 }
 
 std::string problem_with_file(const struct stat& file, bool managed) {
@@ -91,8 +91,8 @@ std::string problem_with_file(const struct stat& file, bool managed) {
     return fmt::format("user {} owns it: chown it to root or to user {}", file.st_uid, ::geteuid());
   if (!managed && (file.st_mode & 077) != 0)
     return fmt::format("mode {:04o} gives other users access: chmod 600", file.st_mode & 07777);
-  if (static_cast<std::uint64_t>(file.st_size) > Secrets::kMostBytes + 2)
-    return fmt::format("it has {} bytes, the most is {}", file.st_size, Secrets::kMostBytes);
+  if (static_cast<std::uint64_t>(file.st_size) > Secrets::kMaxBytes + 2)
+    return fmt::format("it has {} bytes, the most is {}", file.st_size, Secrets::kMaxBytes);
   return {};
 }
 
@@ -103,7 +103,7 @@ bool is_line(std::string_view value) {
 }
 
 // Errors: invalid: the file cannot be a secret; io: it cannot be read now.
-Result<std::string> read_value(const Listing& listing, const std::string& name) {
+Result<std::string> read_value(const SecretFolderListing& listing, const std::string& name) {
   if (std::string problem = problem_with_name(name.substr(listing.prefix.size())); !problem.empty())
     return fail(Code::invalid, std::move(problem));
   // Does not follow links, and does not wait for a writer of a pipe.
@@ -116,7 +116,7 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
   if (!file || ::fstat(file.get(), &about) != 0) return fail(Code::io, errno_text(errno));
   if (std::string problem = problem_with_file(about, listing.managed); !problem.empty())
     return fail(Code::invalid, std::move(problem));
-  std::string value(Secrets::kMostBytes + 3, '\0');
+  std::string value(Secrets::kMaxBytes + 3, '\0');
   std::size_t size = 0;
   for (ssize_t got = 1; got != 0 && size < value.size();) {
     got = ::read(file.get(), value.data() + size, value.size() - size);
@@ -125,8 +125,8 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
   }
   value.resize(size);
   if (value.ends_with('\n') && is_line(value)) value.resize(value.size() - (value.ends_with("\r\n") ? 2 : 1));
-  if (value.size() > Secrets::kMostBytes)
-    return fail(Code::invalid, fmt::format("the most is {} bytes", Secrets::kMostBytes));
+  if (value.size() > Secrets::kMaxBytes)
+    return fail(Code::invalid, fmt::format("the most is {} bytes", Secrets::kMaxBytes));
   if (std::string problem = Redactor::problem_with(value); !problem.empty())
     return fail(Code::invalid, std::move(problem));
   return value;
@@ -135,18 +135,18 @@ Result<std::string> read_value(const Listing& listing, const std::string& name) 
 // Returns the path for the log. The folder is set by the operator, but a name can contain any characters.
 std::string shown_path(const SecretFile& file) {
   const std::size_t slash = file.path.rfind('/');
-  return file.path.substr(0, slash + 1) + shown(file.path.substr(slash + 1), kLongestName);
+  return file.path.substr(0, slash + 1) + excerpt(file.path.substr(slash + 1), kMaxName);
 }
 
-struct Looked {
-  std::vector<Listing> listings;
+struct SecretScan {
+  std::vector<SecretFolderListing> listings;
   std::string seen;
   bool young = false;
 };
 
-Result<Looked> look_at(const SecretPlaces& places, Id context) {
+Result<SecretScan> look_at(const SecretSources& places, Id context) {
   const std::string number = std::to_string(context);
-  Looked looked;
+  SecretScan looked;
   if (!places.folder.empty()) {
     MJ_TRY(files, list(places.folder + '/' + number, "", false));
     looked.listings.push_back(std::move(files));
@@ -155,25 +155,25 @@ Result<Looked> look_at(const SecretPlaces& places, Id context) {
     MJ_TRY(credentials, list(places.credentials, "mycojobs." + number + '.', true));
     looked.listings.push_back(std::move(credentials));
   }
-  for (const Listing& each : looked.listings) {
+  for (const SecretFolderListing& each : looked.listings) {
     looked.seen += each.seen.empty() ? "" : each.path + '\n' + each.seen;
     looked.young = looked.young || each.young;
   }
   return looked;
 }
 
-std::vector<SecretFile> read_all(const Looked& looked) {
+std::vector<SecretFile> read_all(const SecretScan& looked) {
   std::vector<SecretFile> all;
   std::size_t bytes = 0;
-  for (const Listing& listing : looked.listings) {
+  for (const SecretFolderListing& listing : looked.listings) {
     for (const std::string& name : listing.names) {
       SecretFile file{name.substr(listing.prefix.size()), listing.path + '/' + name, {}, false, {}};
       const bool twice = std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == file.name; });
       auto value = twice ? Result<std::string>(fail(Code::invalid, "a file has the same name: remove one of them"))
                          : read_value(listing, name);
-      if (value && bytes + value->size() > Secrets::kMostBytesTogether) {
+      if (value && bytes + value->size() > Secrets::kMaxTotalBytes) {
         value = fail(Code::invalid, fmt::format("the secrets of a context may have {} bytes together at most",
-                                                Secrets::kMostBytesTogether));
+                                                Secrets::kMaxTotalBytes));
       }
       if (value) {
         bytes += value->size();
@@ -190,7 +190,7 @@ std::vector<SecretFile> read_all(const Looked& looked) {
 
 }  // namespace
 
-Result<std::vector<SecretFile>> find_secrets(const SecretPlaces& places, Id context) {
+Result<std::vector<SecretFile>> find_secrets(const SecretSources& places, Id context) {
   const auto looked = look_at(places, context);
   if (!looked) return fail(Code::io, looked.error().message);
   return read_all(*looked);
@@ -203,28 +203,28 @@ Result<void> check_always_redacted(const std::vector<std::string>& entries) {
     const bool is_pair = slash != std::string::npos && slash + 1 < entry.size() &&
                          parse_u64(std::string_view(entry).substr(0, slash), context);
     if (!is_pair || context > std::numeric_limits<Id>::max())
-      return fail(Code::invalid, "secrets_redacted: " + shown(entry, 200) + " is not CONTEXT/NAME, such as 1/db");
+      return fail(Code::invalid, "secrets_redacted: " + excerpt(entry, 200) + " is not CONTEXT/NAME, such as 1/db");
     if (const std::string problem = problem_with_name(entry.substr(slash + 1)); !problem.empty())
-      return fail(Code::invalid, "secrets_redacted: " + shown(entry, 200) + ": " + problem);
+      return fail(Code::invalid, "secrets_redacted: " + excerpt(entry, 200) + ": " + problem);
   }
   return {};
 }
 
-bool is_always_redacted(const SecretPlaces& places, Id context, const std::string& name) {
+bool is_always_redacted(const SecretSources& places, Id context, const std::string& name) {
   const auto& entries = places.always_redacted;
   return std::find(entries.begin(), entries.end(), std::to_string(context) + '/' + name) != entries.end();
 }
 
-FoundSecrets::FoundSecrets(SecretPlaces places, Id context, std::vector<Secret> all)
-    : places_(std::move(places)), context_(context), all_(std::move(all)) {}
+SecretSet::SecretSet(SecretSources places, Id context, std::vector<Secret> all)
+    : sources_(std::move(places)), context_(context), all_(std::move(all)) {}
 
-std::shared_ptr<const Redactor> FoundSecrets::redactor(const std::vector<SecretValue>& granted) const {
+std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<SecretValue>& granted) const {
   std::vector<std::string> names;
   std::vector<Secret> redacted;
   for (const Secret& secret : all_) {
     const bool is_granted =
         std::any_of(granted.begin(), granted.end(), [&](const SecretValue& one) { return one.name == secret.name; });
-    if (!is_granted && !is_always_redacted(places_, context_, secret.name)) continue;
+    if (!is_granted && !is_always_redacted(sources_, context_, secret.name)) continue;
     names.push_back(secret.name);
     redacted.push_back(secret);
   }
@@ -241,9 +241,9 @@ std::shared_ptr<const Redactor> FoundSecrets::redactor(const std::vector<SecretV
   return redactors_.front().second;
 }
 
-Result<std::vector<SecretValue>> FoundSecrets::values(const std::vector<std::string>& names) const {
+Result<std::vector<SecretValue>> SecretSet::values(const std::vector<std::string>& names) const {
   std::vector<SecretValue> out;
-  if (!names.empty() && places_.empty()) {
+  if (!names.empty() && sources_.empty()) {
     return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
   }
   for (const std::string& name : names) {
@@ -254,24 +254,24 @@ Result<std::vector<SecretValue>> FoundSecrets::values(const std::vector<std::str
           Code::denied,
           fmt::format("policy.secrets: secret {} does not exist on this host: the operator must store it in {}/{}/{}, "
                       "owned by root or the agent's user, mode 0600; `mycojobs secret check` lists rejected files",
-                      shown(name, kLongestName), places_.folder, context_, name));
+                      excerpt(name, kMaxName), sources_.folder, context_, name));
     }
     out.push_back({found->name, found->value});
   }
   return out;
 }
 
-bool FoundSecrets::has(const std::vector<SecretValue>& given) const {
+bool SecretSet::has(const std::vector<SecretValue>& given) const {
   return std::all_of(given.begin(), given.end(), [this](const SecretValue& one) {
     return std::any_of(all_.begin(), all_.end(),
                        [&one](const Secret& each) { return each.name == one.name && each.value == one.value; });
   });
 }
 
-Secrets::Secrets(SecretPlaces places, Id context) : places_(std::move(places)), context_(context) {}
+Secrets::Secrets(SecretSources places, Id context) : sources_(std::move(places)), context_(context) {}
 
-std::shared_ptr<const FoundSecrets> Secrets::look() {
-  const auto looked = look_at(places_, context_);
+std::shared_ptr<const SecretSet> Secrets::rescan() {
+  const auto looked = look_at(sources_, context_);
   if (looked && looked->seen == seen_) return found_;
   seen_.reset();
   std::vector<Secret> secrets;
@@ -299,11 +299,11 @@ std::shared_ptr<const FoundSecrets> Secrets::look() {
   return take(std::move(secrets));
 }
 
-std::shared_ptr<const FoundSecrets> Secrets::take(std::vector<Secret> secrets) {
+std::shared_ptr<const SecretSet> Secrets::take(std::vector<Secret> secrets) {
   if (found_ && found_->all() == secrets) return found_;
   if (found_ || !secrets.empty())
-    log(LogLevel::info, "worker", "context {}: {} for its jobs", context_, counted(secrets.size(), "secret"));
-  found_ = std::make_shared<const FoundSecrets>(places_, context_, std::move(secrets));
+    log(LogLevel::info, "worker", "context {}: {} for its jobs", context_, count_with_noun(secrets.size(), "secret"));
+  found_ = std::make_shared<const SecretSet>(sources_, context_, std::move(secrets));
   return found_;
 }
 

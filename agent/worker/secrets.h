@@ -24,7 +24,7 @@
 
 namespace mycojobs {
 
-struct SecretPlaces {
+struct SecretSources {
   std::string folder;       // empty: no files
   std::string credentials;  // empty: no credentials
   // CONTEXT/NAME: redacted in every job of the context, also without a grant (setting secrets_redacted).
@@ -41,15 +41,15 @@ struct SecretFile {
 };
 // Checks the setting secrets_redacted. Error invalid: names the first entry that is not CONTEXT/NAME.
 Result<void> check_always_redacted(const std::vector<std::string>& entries);
-bool is_always_redacted(const SecretPlaces&, Id context, const std::string& name);
+bool is_always_redacted(const SecretSources&, Id context, const std::string& name);
 
 // Returns the files of a context, sorted by name within each source. Error io: names the folder.
-Result<std::vector<SecretFile>> find_secrets(const SecretPlaces&, Id context);
+Result<std::vector<SecretFile>> find_secrets(const SecretSources&, Id context);
 
 // The secrets of a context, as they were at one read. Immutable and thread-safe.
-class FoundSecrets {
+class SecretSet {
  public:
-  FoundSecrets(SecretPlaces, Id context, std::vector<Secret>);
+  SecretSet(SecretSources, Id context, std::vector<Secret>);
   const std::vector<Secret>& all() const { return all_; }
   // The redactor of a job that was granted these secrets: it redacts them and the always redacted ones of the context.
   // Null: nothing is redacted. Jobs with the same secrets share a redactor.
@@ -60,7 +60,7 @@ class FoundSecrets {
   bool has(const std::vector<SecretValue>& given) const;
 
  private:
-  SecretPlaces places_;
+  SecretSources sources_;
   Id context_ = 0;
   std::vector<Secret> all_;
 
@@ -74,26 +74,26 @@ class FoundSecrets {
 // worker/secrets_watch.h.
 class Secrets {
  public:
-  static constexpr std::size_t kMostBytes = 16U << 10;  // maximum size of a value
+  static constexpr std::size_t kMaxBytes = 16U << 10;  // maximum size of a value
   // Maximum size of all values of a context. A redactor needs about 500 times as much memory.
-  static constexpr std::size_t kMostBytesTogether = 128U << 10;
+  static constexpr std::size_t kMaxTotalBytes = 128U << 10;
 
-  Secrets(SecretPlaces, Id context);
+  Secrets(SecretSources, Id context);
   // Reads the secrets. Returns the same object as before if nothing has changed, or if the folder cannot be read. Null:
   // the folder could not be read so far, so the secrets are unknown.
-  std::shared_ptr<const FoundSecrets> look();
+  std::shared_ptr<const SecretSet> rescan();
 
  private:
-  std::shared_ptr<const FoundSecrets> take(std::vector<Secret>);
+  std::shared_ptr<const SecretSet> take(std::vector<Secret>);
 
-  SecretPlaces places_;
+  SecretSources sources_;
   Id context_ = 0;
   // State of the folder and its files when they were read: names, sizes, times, owners, permissions. No value: they are
   // read again.
   std::optional<std::string> seen_;
   std::vector<std::string> refused_;  // refused files that were logged
   std::string problem_;               // the problem that was logged last
-  std::shared_ptr<const FoundSecrets> found_;
+  std::shared_ptr<const SecretSet> found_;
 };
 
 }  // namespace mycojobs

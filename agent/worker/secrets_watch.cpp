@@ -32,7 +32,7 @@ class FolderChanges {
       log(LogLevel::warn, "worker",
           "context {}: inotify is not available ({}): changes of its secrets are detected every {} s. Raise "
           "fs.inotify.max_user_instances",
-          context, errno_text(errno), SecretsWatch::kLookMs / 1000);
+          context, errno_text(errno), SecretsWatch::kCheckMs / 1000);
   }
   int fd() const { return changes_.get(); }
   // To be called before a read: later changes are notified, and earlier notifications are discarded.
@@ -53,38 +53,38 @@ class FolderChanges {
   Fd changes_;
 };
 
-class SecretsWatch::Look final : public TurnTaker {
+class SecretsWatch::ContextWatcher final : public TimedLoop {
  public:
   // Without places no thread is needed.
-  Look(const SecretPlaces& places, Id context, const Clock& clock)
+  ContextWatcher(const SecretSources& places, Id context, const Clock& clock)
       : clock_(clock), context_(context), changes_(places.folder, context), secrets_(places, context) {
     if (places.empty()) {
-      found_ = secrets_.look();
+      found_ = secrets_.rescan();
     } else {
       thread_.emplace(*this, "secrets " + std::to_string(context));
     }
   }
-  std::uint64_t turn() {
+  std::uint64_t run_once() {
     constexpr std::uint64_t kSlowMs = 1000;
     const std::uint64_t began = clock_.boot_ms();
     changes_.begin();
-    auto found = secrets_.look();
+    auto found = secrets_.rescan();
     if (const std::uint64_t took = clock_.boot_ms() - began; took >= kSlowMs)
       log(LogLevel::warn, "worker", "context {}: the scan of its secrets took {} ms: check the disk of secrets_dir",
           context_, took);
     const std::lock_guard lock(mutex_);
     found_ = std::move(found);
-    return kLookMs;
+    return kCheckMs;
   }
   // Waits until the folder changes or the loop is woken, at most for the given time.
-  void rest(std::uint64_t ms) {
-    std::array<pollfd, 2> waiting{{{bell(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
+  void wait_until_due(std::uint64_t ms) {
+    std::array<pollfd, 2> waiting{{{wakeup_fd(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
     ::poll(waiting.data(), waiting.size(), static_cast<int>(ms));
-    heard();
+    clear_wakeup();
   }
   void look_now() { wake(); }
   Result<void> started() const { return thread_ ? thread_->started() : Result<void>(); }
-  std::shared_ptr<const FoundSecrets> found() {
+  std::shared_ptr<const SecretSet> found() {
     const std::lock_guard lock(mutex_);
     return found_;
   }
@@ -95,28 +95,29 @@ class SecretsWatch::Look final : public TurnTaker {
   FolderChanges changes_;  // used by the thread only
   Secrets secrets_;        // used by the thread only
   std::mutex mutex_;
-  std::shared_ptr<const FoundSecrets> found_;
-  std::optional<TurnThread<Look>> thread_;
+  std::shared_ptr<const SecretSet> found_;
+  std::optional<LoopThread<ContextWatcher>> thread_;
 };
 
-SecretsWatch::SecretsWatch(const SecretPlaces& places, const std::vector<Id>& contexts, const Clock& clock) {
-  for (const Id context : contexts) looks_.emplace(context, std::make_unique<Look>(places, context, clock));
+SecretsWatch::SecretsWatch(const SecretSources& places, const std::vector<Id>& contexts, const Clock& clock) {
+  for (const Id context : contexts)
+    watchers_.emplace(context, std::make_unique<ContextWatcher>(places, context, clock));
 }
 
 SecretsWatch::~SecretsWatch() {
-  for (const auto& [context, look] : looks_) look->stop();  // signals all threads before the first one is waited for
+  for (const auto& [context, look] : watchers_) look->stop();  // signals all threads before the first one is waited for
 }
 
-void SecretsWatch::look_now() {
-  for (const auto& [context, look] : looks_) look->look_now();
+void SecretsWatch::rescan_now() {
+  for (const auto& [context, look] : watchers_) look->look_now();
 }
 
 Result<void> SecretsWatch::started() const {
-  for (const auto& [context, look] : looks_) MJ_CHECK(look->started());
+  for (const auto& [context, look] : watchers_) MJ_CHECK(look->started());
   return {};
 }
 
-std::shared_ptr<const FoundSecrets> SecretsWatch::of(Id context) const { return looks_.at(context)->found(); }
+std::shared_ptr<const SecretSet> SecretsWatch::of(Id context) const { return watchers_.at(context)->found(); }
 
 bool SecretsWatch::has(Id context, const std::vector<SecretValue>& given) const {
   const auto found = of(context);

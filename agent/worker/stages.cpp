@@ -33,14 +33,14 @@ Result<void> add_tools(const Stage& stage, const Ceiling* ceiling, RunSpec& spec
 
 Result<Policy> policy_of(const Stage& stage, const PolicyRequest& defaults, const PolicyRequest& asked,
                          const Ceiling* given, std::vector<std::string>& lowered) {
-  const Policy profile = applied(stage.policy, defaults);
+  const Policy profile = apply_request(stage.policy, defaults);
   lowered.clear();
-  if (given == nullptr) return applied(profile, asked);
-  auto policy = combine(profile, asked, ceiling_of(stage, *given));
+  if (given == nullptr) return apply_request(profile, asked);
+  auto policy = apply_ceiling_or_fail(profile, asked, ceiling_of(stage, *given));
   if (!policy) return fail(Code::denied, policy.error().message);
-  const Policy wanted = applied(profile, asked);
+  const Policy wanted = apply_request(profile, asked);
   if (*policy == wanted) return policy;
-  for (const PolicyDifference& each : diff(wanted, *policy)) lowered.emplace_back(word(each.field));
+  for (const PolicyDifference& each : diff(wanted, *policy)) lowered.emplace_back(to_string(each.field));
   return policy;
 }
 
@@ -68,7 +68,7 @@ Result<StagedRuns> stage_runs(const Executor& executor, const PolicyRequest& def
     if (const auto warm = check_warm(stage.profile, policy); !warm) return fail(Code::denied, warm.error().message);
     RunSpec spec;
     spec.host = stage.host;
-    give(spec, policy, timeout_ms);
+    apply_policy(spec, policy, timeout_ms);
     MJ_CHECK(add_tools(stage, ceiling, spec));
     out.specs.push_back(std::move(spec));
     out.policy = std::move(policy);

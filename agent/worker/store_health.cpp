@@ -25,7 +25,7 @@ void StoreHealth::failed(Id context, std::string_view doing, const Error& error)
       error.message);
 }
 
-void StoreHealth::worked(Id context) {
+void StoreHealth::on_success(Id context) {
   std::lock_guard lock(mutex_);
   State& state = states_[context];
   if (!state.away) return;
@@ -33,7 +33,7 @@ void StoreHealth::worked(Id context) {
   log(LogLevel::info, "store", "{}answers again", of_context(context));
 }
 
-std::vector<Id> StoreHealth::away() {
+std::vector<Id> StoreHealth::unavailable_contexts() {
   std::lock_guard lock(mutex_);
   std::vector<Id> contexts;
   for (const auto& [context, state] : states_) {
@@ -48,9 +48,9 @@ std::uint64_t ContextPauses::left_ms(Id context) const {
   return found == pauses_.end() || found->second.until_boot_ms <= now ? 0 : found->second.until_boot_ms - now;
 }
 
-std::uint64_t ContextPauses::least_left_ms(std::uint64_t most) const {
-  for (const auto& [context, pause] : pauses_) most = std::min(most, left_ms(context));
-  return most;
+std::uint64_t ContextPauses::least_left_ms(std::uint64_t max) const {
+  for (const auto& [context, pause] : pauses_) max = std::min(max, left_ms(context));
+  return max;
 }
 
 void ContextPauses::failed(Id context) {

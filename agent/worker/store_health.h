@@ -24,9 +24,9 @@ class StoreHealth {
  public:
   // Context 0 means all contexts. The same error is logged at most once a minute.
   void failed(Id context, std::string_view doing, const Error& error);
-  void worked(Id context);
+  void on_success(Id context);
   // Returns the contexts with a failed last call; 0 means all contexts.
-  std::vector<Id> away();
+  std::vector<Id> unavailable_contexts();
 
  private:
   struct State {
@@ -47,9 +47,9 @@ class ContextPauses {
   std::uint64_t left_ms(Id context) const;  // Returns the remaining pause; 0 means that a call may be made.
   bool may_try(Id context) const { return left_ms(context) == 0; }
   // Returns the shortest remaining pause, or `most` if no context is paused.
-  std::uint64_t least_left_ms(std::uint64_t most) const;
+  std::uint64_t least_left_ms(std::uint64_t max) const;
 
-  void worked(Id context) { pauses_.erase(context); }
+  void on_success(Id context) { pauses_.erase(context); }
   void failed(Id context);
 
  private:

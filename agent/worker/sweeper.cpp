@@ -15,9 +15,9 @@ constexpr std::uint64_t kRestMs = 1000;  // a longer pause follows the end of a 
 // Returns the minimum time between the starts of two rounds. It is short enough that artifacts do not outlive their
 // records for long.
 std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
-  constexpr std::uint64_t kLeastMs = 1000;
-  constexpr std::uint64_t kMostMs = 60000;
-  return settings.retention_ms == 0 ? kMostMs : std::clamp(settings.retention_ms / 4, kLeastMs, kMostMs);
+  constexpr std::uint64_t kMinMs = 1000;
+  constexpr std::uint64_t kMaxMs = 60000;
+  return settings.retention_ms == 0 ? kMaxMs : std::clamp(settings.retention_ms / 4, kMinMs, kMaxMs);
 }
 
 }  // namespace
@@ -59,11 +59,11 @@ void Sweeper::publish_artifact_totals(Id context) {
       written.error().message);
 }
 
-std::uint64_t Sweeper::turn() {
+std::uint64_t Sweeper::run_once() {
   std::uint64_t pause = every_ms_;  // also the pause after an error
   for (const Id context : contexts_) {
     if (stopped()) break;
-    if (const auto next = sweep_.look_after(store_, context); next) {
+    if (const auto next = sweep_.sweep_some(store_, context); next) {
       pause = std::min(pause, *next);
       if (*next >= kRestMs) publish_artifact_totals(context);
     } else {

@@ -13,10 +13,10 @@
 
 namespace mycojobs {
 
-class Sweeper : public TurnTaker {
+class Sweeper : public TimedLoop {
  public:
   Sweeper(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
-  std::uint64_t turn();  // Returns the time in ms until the next call.
+  std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
   void failed(Id context, const Error&);

@@ -19,13 +19,13 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
   if (message.message_type != MessageType::job) {
     return fail(Code::invalid, "message_type: the topic of a runner accepts only job messages, not " +
-                                   std::string(word(message.message_type)));
+                                   std::string(to_string(message.message_type)));
   }
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
   if (message.context_id == 0) message.context_id = context;
-  MJ_CHECK(settle(message, {message.caller_id, context}));
-  MJ_TRY(place, read_place(store, context, WayIn::message));
-  MJ_CHECK(may(message.caller_id, Action::create, place, {.name = "jobs"}));
+  MJ_CHECK(apply_sender(message, {message.caller_id, context}));
+  MJ_TRY(place, read_acl_context(store, context, EntryPoint::message));
+  MJ_CHECK(check_permission(message.caller_id, Action::create, place, {.name = "jobs"}));
   for (Job& job : message.job) {
     job.status = JobStatus::dispatched;
     if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
@@ -73,12 +73,12 @@ bool TopicIntake::take_one(const TopicStore& store, Id context, const std::strin
   if (!jobs) {
     return refuse(store, context, message_key, jobs.error().message);
   }
-  TakeMessage wanted{topic_key(topic_(context)), message_key, {}};
+  AcceptMessage wanted{topic_key(topic_(context)), message_key, {}};
   for (Job& job : *jobs) wanted.jobs.push_back({std::move(job), queue_});
-  auto taken = store.as<MessageStore>().take_message(context, wanted);
+  auto taken = store.as<MessageStore>().accept_message(context, wanted);
   if (taken) {
     if (!taken->repeated)
-      log(LogLevel::info, "worker", "{}: {} taken", message_key, counted(taken->job_keys.size(), "job"));
+      log(LogLevel::info, "worker", "{}: {} taken", message_key, count_with_noun(taken->job_keys.size(), "job"));
     return true;
   }
   if (taken.error().code == Code::unavailable) return false;

@@ -13,7 +13,7 @@
 namespace mycojobs {
 
 // The store interfaces that TopicIntake uses.
-using TopicStore = RolesOf<RecordStore, MessageStore>;
+using TopicStore = StoreRoles<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:

@@ -29,7 +29,7 @@ using RunNumber = std::uint64_t;  // number of a run of this agent; never reused
 enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agent's ends of the pipes of a run
 
 // A job that was claimed and cannot begin.
-struct CannotBegin {
+struct StartRejected {
   RunNumber run = 0;
   ClaimRef claim;
   std::string queue;                       // queue that the job was claimed from
@@ -39,7 +39,7 @@ struct CannotBegin {
 };
 
 // A claimed job that is ready to run.
-struct Start {
+struct JobStart {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
@@ -51,9 +51,9 @@ struct Start {
   std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; declared before it to outlive it
   std::shared_ptr<Conversation> conversation;
   // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the lane of
-  // this name (worker/lanes.h), and Conversation::go_on() is called there. Empty: nothing blocks, and the
+  // this name (worker/lanes.h), and Conversation::next_stage() is called there. Empty: nothing blocks, and the
   // conversation exists already.
-  std::string lane = {};
+  std::string strand = {};
   bool finish_waits = false;  // Conversation::finish() is called on the lane as well
   std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
   std::string queue = {};                              // queue that the job was claimed from
@@ -64,7 +64,7 @@ struct Start {
   std::vector<SecretValue> warm_secrets = {};          // secrets of the job if its process may be reused
 
   // Moves the deadline by the time that the job has waited before its first run.
-  void has_waited(std::uint64_t ms) { deadline_boot_ms += deadline_boot_ms > 0 ? ms : 0; }
+  void extend_deadline(std::uint64_t ms) { deadline_boot_ms += deadline_boot_ms > 0 ? ms : 0; }
 };
 
 // A call of a job's script to its agent: JSON {id, method, params}.
@@ -76,7 +76,7 @@ struct BrokerCall {
 };
 
 // A report of a run on its way to the store.
-struct Outgoing {
+struct RunReport {
   RunNumber run = 0;
   Report report;
   bool last = false;  // the last report of the run: slot and lease are released when it is stored
@@ -112,7 +112,7 @@ struct WorkerSettings {
   std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // limits of ended jobs; 0: unlimited
   std::vector<std::string> allowed_prerequisites;  // prefixes of permitted prerequisites, such as "file:/data/"
   std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0: unlimited
-  SecretPlaces secrets;
+  SecretSources secrets;
   std::shared_ptr<const SigningKey> key;  // key of the runner, which signs receipts; null: receipts are not signed
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
@@ -122,7 +122,7 @@ struct WorkerSettings {
 // Returns the time on CLOCK_BOOTTIME at which a run is killed unless its lease is renewed. It counts from before the
 // claim or the renewal was sent, and lies before the end of the lease, so that the run is dead before the store gives
 // the job to another runner.
-inline std::uint64_t fence_after(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
+inline std::uint64_t fence_deadline(std::uint64_t sent_boot_ms, std::uint32_t lease_ms) {
   const std::uint32_t margin = lease_ms / 5 < 2000 ? lease_ms / 5 : 2000;
   return sent_boot_ms + lease_ms - margin;
 }

@@ -11,34 +11,34 @@
 
 namespace mycojobs {
 
-class WaitingJobs {
+class JobsClaimedAhead {
  public:
-  static constexpr std::uint64_t kPatienceMs = 50;
+  static constexpr std::uint64_t kTimeoutMs = 50;
 
   bool empty() const { return jobs_.empty(); }
-  void add(Start, std::uint64_t now_boot_ms);
+  void add(JobStart, std::uint64_t now_boot_ms);
   // Removes and returns the first job. Its time limit starts with the run. REQUIRES: !empty().
-  Start next(std::uint64_t now_boot_ms);
-  // Returns whether the first job has waited for longer than kPatienceMs. All jobs should then be released to their
+  JobStart next(std::uint64_t now_boot_ms);
+  // Returns whether the first job has waited for longer than kTimeoutMs. All jobs should then be released to their
   // queues.
   bool is_overdue(std::uint64_t now_boot_ms) const;
 
   // Removes and returns the job of a run, or returns no value if it does not wait.
-  std::optional<Start> take(RunNumber);
+  std::optional<JobStart> take(RunNumber);
   // Same, for the last job. The job that is released last is the next one of its queue, so jobs are released from the
   // end.
-  std::optional<Start> take_last();
+  std::optional<JobStart> take_last();
   // Sets the new fence of a run if it waits.
   void fence(RunNumber, std::uint64_t fence_boot_ms);
 
  private:
-  struct Waiting {
-    Start job;
+  struct WaitingJob {
+    JobStart job;
     std::uint64_t since_boot_ms = 0;
   };
-  std::deque<Waiting>::iterator find(RunNumber);
+  std::deque<WaitingJob>::iterator find(RunNumber);
 
-  std::deque<Waiting> jobs_;
+  std::deque<WaitingJob> jobs_;
 };
 
 }  // namespace mycojobs

@@ -12,15 +12,15 @@ namespace mycojobs {
 namespace {
 
 // Each text is preceded by its length, so that different lists of texts have different encodings.
-class Parts {
+class WarmKeyParts {
  public:
-  Parts& add(std::string_view text) {
+  WarmKeyParts& add(std::string_view text) {
     bytes_ += std::to_string(text.size());
     bytes_ += ':';
     bytes_ += text;
     return *this;
   }
-  Parts& add(std::uint64_t number) { return add(std::to_string(number)); }
+  WarmKeyParts& add(std::uint64_t number) { return add(std::to_string(number)); }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -29,9 +29,9 @@ class Parts {
 
 }  // namespace
 
-void give_warm_key(Warm& warm, const JobFacts& facts, const std::string& secret) {
+void assign_warm_key(Warm& warm, const JobFacts& facts, const std::string& secret) {
   const Job& job = facts.job;
-  Parts parts;
+  WarmKeyParts parts;
   parts.add(job.context_id).add(job.caller_id).add(job.script_type).add(sha256_hex(job.script));
   parts.add(dump_json(to_json(facts.granted)));
   parts.add(job.env_vars.size());

@@ -11,6 +11,6 @@ namespace mycojobs {
 
 // Sets Warm::key and Warm::family of a run with a policy that allows warm processes. secret: random bytes of this
 // agent, so that the launcher, which stores the keys, cannot test guesses of a secret's value.
-void give_warm_key(Warm&, const JobFacts&, const std::string& secret);
+void assign_warm_key(Warm&, const JobFacts&, const std::string& secret);
 
 }  // namespace mycojobs

@@ -18,17 +18,17 @@ namespace mycojobs {
 // Not thread-safe.
 class WarmSecrets {
  public:
-  using Has = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
+  using IsCurrent = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
 
-  static constexpr std::uint64_t kLookMs = SecretsWatch::kLookMs;
+  static constexpr std::uint64_t kCheckMs = SecretsWatch::kCheckMs;
   // Maximum number of keys. The key of the process that ends first is evicted.
-  static constexpr std::size_t kMost = 1000;
+  static constexpr std::size_t kMaxKeys = 1000;
 
   // Reports that a run starts with these secrets.
-  void given(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
-  // Returns the keys with changed secrets, at most every kLookMs. Keys that were returned before are returned again,
+  void on_run_started(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
+  // Returns the keys with changed secrets, at most every kCheckMs. Keys that were returned before are returned again,
   // since a run that was prepared earlier may start later.
-  std::vector<std::string> outdated(const Has&, std::uint64_t now_boot_ms);
+  std::vector<std::string> outdated(const IsCurrent&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 
  private:
@@ -38,7 +38,7 @@ class WarmSecrets {
     std::uint64_t until_boot_ms = 0;  // time after which no process has the key
   };
   std::map<std::string, Key> keys_;
-  std::uint64_t looked_boot_ms_ = 0;
+  std::uint64_t checked_boot_ms_ = 0;
 };
 
 }  // namespace mycojobs

@@ -11,20 +11,20 @@
 
 namespace mycojobs::workflow {
 
-struct CodeFault {
+struct CodeProblem {
   std::string message;
   std::uint32_t line = 0;      // line of the source; 0: unknown
   bool no_entrypoint = false;  // the code loads, but has no such function
 };
 
-class CodeLook {
+class CodeChecker {
  public:
-  explicit CodeLook(EngineOptions options) : engine_(std::move(options)) {}
+  explicit CodeChecker(EngineOptions options) : engine_(std::move(options)) {}
 
   // Returns no value if the code can run, or is too long, which the reader of the manifest reports. Errors: those of
   // the engine.
-  Result<std::optional<CodeFault>> look(const std::string& module, const std::string& entrypoint,
-                                        const std::string& source);
+  Result<std::optional<CodeProblem>> check_code(const std::string& module, const std::string& entrypoint,
+                                                const std::string& source);
   // Checks all workflows of a manifest. Errors: `invalid` (path, module and line of each fault), those of the engine.
   Result<void> check(const WorkflowManifest&);
 

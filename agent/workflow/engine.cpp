@@ -16,8 +16,8 @@ ProcessKind WorkflowEngine::standard_kind(std::uint64_t context) const {
   return {context, 0, options_.instructions, options_.memory_bytes, kStepCounting};
 }
 
-StepTime WorkflowEngine::time_for(const ProcessKind& kind) const {
-  StepTime time = options_.time;
+StepTimeLimits WorkflowEngine::time_for(const ProcessKind& kind) const {
+  StepTimeLimits time = options_.time;
   const std::uint64_t wanted = time.cpu_ms * std::max<std::uint64_t>(kind.instructions / kStandardInstructions, 1);
   time.cpu_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, time.wall_ms));
   return time;
@@ -27,10 +27,10 @@ StepTime WorkflowEngine::time_for(const ProcessKind& kind) const {
 std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> held;
   for (const Idle& each : idle_) ++held[{each.kind.context, each.kind.owner}];
-  std::size_t most = 0;
-  for (const auto& [owner, count] : held) most = std::max(most, count);
+  std::size_t max = 0;
+  for (const auto& [owner, count] : held) max = std::max(max, count);
   const auto replaced = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Idle& each) {
-    return held[{each.kind.context, each.kind.owner}] == most;
+    return held[{each.kind.context, each.kind.owner}] == max;
   });
   auto process = std::move(replaced->process);
   idle_.erase(std::next(replaced).base());
@@ -59,7 +59,7 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& k
   auto process =
       EngineProcess::start(options_.program, kind.instructions, kind.memory_bytes, options_.start_ms, kind.counting);
   if (process) return process;
-  give_back(kind, nullptr);
+  release_process(kind, nullptr);
   const bool here = process.error().code == Code::unsupported || process.error().code == Code::io;
   if (here) process.error().message += kRemedy;
   if (!here) process.error().code = Code::unavailable;
@@ -67,7 +67,7 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& k
 }
 
 // nullptr: the process has ended
-void WorkflowEngine::give_back(const ProcessKind& kind, std::unique_ptr<EngineProcess> process) {
+void WorkflowEngine::release_process(const ProcessKind& kind, std::unique_ptr<EngineProcess> process) {
   {
     const std::lock_guard lock(mutex_);
     if (process) {
@@ -79,24 +79,25 @@ void WorkflowEngine::give_back(const ProcessKind& kind, std::unique_ptr<EnginePr
   freed_.notify_one();
 }
 
-Result<StepAnswer> WorkflowEngine::step(const Program& program, const StepRequest& request) {
+Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const StepRequest& request) {
   return step(program, request, standard_kind(program.context()));
 }
 
-Result<StepAnswer> WorkflowEngine::step(const Program& program, const StepRequest& request, const ProcessKind& kind) {
+Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const StepRequest& request,
+                                        const ProcessKind& kind) {
   MJ_TRY(bytes, encode_request(request));
   std::string why;
   for (int attempt = 0; attempt < 2 && !stopped_; ++attempt) {
     MJ_TRY(process, take(kind));
     auto answer = process->step(program, bytes, time_for(kind), &stopped_);
     if (answer) {
-      give_back(kind, std::move(process));
+      release_process(kind, std::move(process));
       return answer;
     }
     const bool hung = process->timed_out();
     why = answer.error().message;
     process.reset();
-    give_back(kind, nullptr);
+    release_process(kind, nullptr);
     if (hung) return fail(Code::unavailable, "workflow engine: " + why + ", and was restarted");
   }
   if (stopped_) return fail(Code::unavailable, "workflow engine: it is being stopped");
@@ -107,7 +108,7 @@ Result<std::string> WorkflowEngine::name() {
   const ProcessKind kind = standard_kind(0);
   MJ_TRY(process, take(kind));
   std::string name = process->name();
-  give_back(kind, std::move(process));
+  release_process(kind, std::move(process));
   return name;
 }
 

@@ -31,7 +31,7 @@ inline constexpr std::uint64_t kStandardInstructions = 50'000'000;
 struct EngineOptions {
   std::string program;  // path of mycojobs-workflowhost
   std::uint64_t instructions = kStandardInstructions, memory_bytes = 64ULL << 20;
-  StepTime time = {};  // CPU time for kStandardInstructions; scaled for more instructions
+  StepTimeLimits time = {};  // CPU time for kStandardInstructions; scaled for more instructions
   std::uint32_t start_ms = 10000;
   std::size_t processes = 4;
 };
@@ -51,8 +51,8 @@ class WorkflowEngine {
   // A step that fails is an answer (StepAnswer::failure). Errors do not depend on the step: `too_large` (the request),
   // `unavailable` (the step hung, or processes died twice; retry later), `unsupported` (processes cannot be confined on
   // this host), `io` (the process could not be started).
-  Result<StepAnswer> step(const Program&, const StepRequest&);
-  Result<StepAnswer> step(const Program&, const StepRequest&, const ProcessKind&);
+  Result<StepAnswer> step(const WorkflowProgram&, const StepRequest&);
+  Result<StepAnswer> step(const WorkflowProgram&, const StepRequest&, const ProcessKind&);
   // Returns the name of the engine, which is part of the input of a replay. Starts a process if none is idle.
   Result<std::string> name();
   // Ends running steps with an error and rejects further steps. Thread-safe.
@@ -66,9 +66,9 @@ class WorkflowEngine {
     std::unique_ptr<EngineProcess> process;
   };
   ProcessKind standard_kind(std::uint64_t context) const;
-  StepTime time_for(const ProcessKind&) const;
+  StepTimeLimits time_for(const ProcessKind&) const;
   Result<std::unique_ptr<EngineProcess>> take(const ProcessKind&);
-  void give_back(const ProcessKind&, std::unique_ptr<EngineProcess>);
+  void release_process(const ProcessKind&, std::unique_ptr<EngineProcess>);
   std::unique_ptr<EngineProcess> pop_replaced();  // requires the lock
 
   EngineOptions options_;

@@ -21,8 +21,8 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kDeathMs = 500;           // time between the end of its socket and the end of the process
-constexpr std::uint64_t kLookMs = 100;  // interval between checks of the CPU time and of `stopped`
+constexpr int kDeathMs = 500;            // time between the end of its socket and the end of the process
+constexpr std::uint64_t kCheckMs = 100;  // interval between checks of the CPU time and of `stopped`
 
 // Moves a descriptor above the numbers that the host receives, so that a copy does not overwrite the source of another
 // copy.
@@ -32,7 +32,7 @@ Result<Fd> moved_up(Fd fd) {
   return up;
 }
 
-std::string frame_of(WireKind kind, std::uint32_t call, std::initializer_list<std::string_view> parts) {
+std::string frame_of(StepFrameKind kind, std::uint32_t call, std::initializer_list<std::string_view> parts) {
   std::size_t size = 0;
   for (std::string_view part : parts) size += part.size();
   std::string out;
@@ -69,9 +69,9 @@ Result<std::unique_ptr<EngineProcess>> EngineProcess::start(const std::string& p
   host.limit_ = {limit_ms, limit_ms};
   host.deadline_boot_ms_ = SystemClock().boot_ms() + limit_ms;
   MJ_TRY(kind, host.receive_frame(0, host.name_));
-  if (kind == WireKind::refused)
+  if (kind == StepFrameKind::refused)
     return fail(Code::unsupported, "it cannot be confined here: " + ascii(host.name_, 300));
-  if (kind != WireKind::ready || host.name_.size() > 64) return fail(Code::internal, "it did not greet");
+  if (kind != StepFrameKind::ready || host.name_.size() > 64) return fail(Code::internal, "it did not greet");
   return made;
 }
 
@@ -81,7 +81,7 @@ EngineProcess::~EngineProcess() {
   wait_child(child_);
 }
 
-Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view request, StepTime limit,
+Result<StepAnswer> EngineProcess::step(const WorkflowProgram& program, std::string_view request, StepTimeLimits limit,
                                        const std::atomic<bool>* stopped) {
   limit_ = limit;
   deadline_boot_ms_ = SystemClock().boot_ms() + limit.wall_ms;
@@ -98,13 +98,13 @@ Result<StepAnswer> EngineProcess::step(const Program& program, std::string_view 
     std::string frames;
     constexpr std::string_view kEnd("\0", 1);
     if (has_.insert(program.hash()).second)
-      frames = frame_of(WireKind::program, calls_,
+      frames = frame_of(StepFrameKind::program, calls_,
                         {program.hash(), program.entrypoint(), kEnd, program.name(), kEnd, program.source()});
-    frames += frame_of(WireKind::step, calls_, {program.hash(), request});
+    frames += frame_of(StepFrameKind::step, calls_, {program.hash(), request});
     MJ_CHECK(send(frames));
     MJ_TRY(kind, receive_frame(calls_, payload));
-    if (kind == WireKind::answer) return decode_answer(payload);
-    if (kind != WireKind::unknown) break;
+    if (kind == StepFrameKind::answer) return decode_answer(payload);
+    if (kind != StepFrameKind::unknown) break;
     has_.clear();  // the process keeps only the most recently used programs
   }
   return fail(Code::internal, "it spoke nonsense");
@@ -118,7 +118,7 @@ Result<void> EngineProcess::wait(short events) {
     if (timed_out_)
       return fail(Code::unavailable, "it did not answer within " + std::to_string(limit_.wall_ms) + " ms");
     pollfd place{socket_.get(), events, 0};
-    const auto pause = static_cast<int>(std::min<std::uint64_t>(deadline_boot_ms_ - now, kLookMs));
+    const auto pause = static_cast<int>(std::min<std::uint64_t>(deadline_boot_ms_ - now, kCheckMs));
     if (::poll(&place, 1, pause) < 0 && errno != EINTR) return fail(Code::io, "poll: " + errno_text(errno));
     if (place.revents != 0) return {};
     const std::uint64_t used = cpu_ms();
@@ -158,13 +158,13 @@ Result<void> EngineProcess::receive(char* to, std::size_t size) {
   return {};
 }
 
-Result<WireKind> EngineProcess::receive_frame(std::uint32_t call, std::string& payload) {
+Result<StepFrameKind> EngineProcess::receive_frame(std::uint32_t call, std::string& payload) {
   std::array<char, kHeaderBytes> bytes{};
   MJ_CHECK(receive(bytes.data(), bytes.size()));
-  const WireHeader header = get_header(bytes.data());
-  const auto kind = static_cast<WireKind>(header.kind);
-  const bool greeting = kind == WireKind::ready || kind == WireKind::refused;
-  const bool known = greeting || kind == WireKind::answer || kind == WireKind::unknown;
+  const StepFrameHeader header = get_header(bytes.data());
+  const auto kind = static_cast<StepFrameKind>(header.kind);
+  const bool greeting = kind == StepFrameKind::ready || kind == StepFrameKind::refused;
+  const bool known = greeting || kind == StepFrameKind::answer || kind == StepFrameKind::unknown;
   if (header.call != call || !known || greeting != (call == 0) ||
       header.size > kMaxStateBytes + kMaxOutputBytes + kMaxMessageBytes)
     return fail(Code::internal, "it spoke nonsense");

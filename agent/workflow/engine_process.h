@@ -18,7 +18,7 @@
 namespace mycojobs::workflow {
 
 // Time limits of a step, apart from its instruction count.
-struct StepTime {
+struct StepTimeLimits {
   std::uint32_t cpu_ms = 10'000;    // CPU time of the process, so that a busy host does not fail the step
   std::uint32_t wall_ms = 600'000;  // less than kAbandonedSeconds
 };
@@ -39,7 +39,7 @@ class EngineProcess {
 
   // Errors: `unavailable` (the step exceeded its time (timed_out()), or `stopped` became true), `internal` (the process
   // died or sent invalid data).
-  Result<StepAnswer> step(const Program&, std::string_view request, StepTime,
+  Result<StepAnswer> step(const WorkflowProgram&, std::string_view request, StepTimeLimits,
                           const std::atomic<bool>* stopped = nullptr);
   bool timed_out() const { return timed_out_; }
 
@@ -49,7 +49,7 @@ class EngineProcess {
   std::uint64_t cpu_ms() const;  // CPU time used so far
   Result<void> send(std::string_view bytes);
   Result<void> receive(char* to, std::size_t size);
-  Result<WireKind> receive_frame(std::uint32_t call, std::string& payload);
+  Result<StepFrameKind> receive_frame(std::uint32_t call, std::string& payload);
   tl::unexpected<Error> died();
 
   Child child_;
@@ -57,7 +57,7 @@ class EngineProcess {
   std::string name_;
   std::set<std::string, std::less<>> has_;  // hashes of programs that the process has received
   std::uint32_t calls_ = 0;
-  StepTime limit_;
+  StepTimeLimits limit_;
   std::uint64_t deadline_boot_ms_ = 0;
   std::optional<std::uint64_t> cpu_deadline_ms_;  // empty: the wait is too short for a check
   const std::atomic<bool>* stopped_ = nullptr;

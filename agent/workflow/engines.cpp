@@ -2,10 +2,11 @@
 
 namespace mycojobs::workflow {
 
-Result<Program> program_of(std::uint64_t context, const WorkflowSpec& workflow, const WorkflowManifest& manifest) {
+Result<WorkflowProgram> program_of(std::uint64_t context, const WorkflowSpec& workflow,
+                                   const WorkflowManifest& manifest) {
   const auto code = manifest.code.find(workflow.module);
   if (code == manifest.code.end()) return fail(Code::not_found, workflow.module + " is not among the code");
-  return Program::make(context, workflow.module, workflow.entrypoint, code->second);
+  return WorkflowProgram::make(context, workflow.module, workflow.entrypoint, code->second);
 }
 
 StepRequest wire_request(const mycojobs::StepRequest& request) {
@@ -39,7 +40,7 @@ Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const W
   return tl::unexpected(std::move(answer).error());
 }
 
-mycojobs::WorkflowEngine Engines::as_function() {
+mycojobs::StepEngine Engines::as_function() {
   return [this](const WorkflowSpec& workflow, const WorkflowManifest& manifest,
                 const mycojobs::StepRequest& request) -> mycojobs::StepAnswer {
     auto answer = step(workflow, manifest, request);
@@ -50,7 +51,7 @@ mycojobs::WorkflowEngine Engines::as_function() {
   };
 }
 
-std::optional<Error> Engines::trouble() const {
+std::optional<Error> Engines::last_problem() const {
   const std::lock_guard lock(mutex_);
   return trouble_;
 }

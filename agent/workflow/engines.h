@@ -12,8 +12,8 @@
 
 namespace mycojobs::workflow {
 
-// Returns the code of a workflow for WorkflowEngine::step(). Errors: those of Program::make().
-Result<Program> program_of(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
+// Returns the code of a workflow for WorkflowEngine::step(). Errors: those of WorkflowProgram::make().
+Result<WorkflowProgram> program_of(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
 // Conversions between the kernel's types and the engine's types.
 StepRequest wire_request(const mycojobs::StepRequest&);
 mycojobs::StepAnswer kernel_answer(StepAnswer);
@@ -27,9 +27,9 @@ class Engines {
   // depend on the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
   // For simulate() and verify_replay(), which cannot return errors: an error becomes a failure of the step and is
-  // stored in trouble(); their result is then invalid. The function must not outlive this object.
-  mycojobs::WorkflowEngine as_function();
-  std::optional<Error> trouble() const;
+  // stored in last_problem(); their result is then invalid. The function must not outlive this object.
+  mycojobs::StepEngine as_function();
+  std::optional<Error> last_problem() const;
   void stop() { engine_.stop(); }  // same as WorkflowEngine::stop()
 
  private:

@@ -63,9 +63,9 @@ Result<std::string> take_value(json& from, const char* name) {
   return cbor;
 }
 
-Result<json> take_rows(json& from, const char* name, std::size_t most) {
+Result<json> take_rows(json& from, const char* name, std::size_t max) {
   MJ_TRY(rows, take(from, name, json::value_t::array));
-  if (rows.size() > most) return wrong(std::string(name) + ": too many");
+  if (rows.size() > max) return wrong(std::string(name) + ": too many");
   for (const json& row : rows) {
     if (!row.is_object()) return wrong(std::string(name) + ": one is no map");
   }
@@ -127,13 +127,14 @@ Result<void> read_effects(json& from, StepAnswer& out) {
 
 }  // namespace
 
-Result<Program> Program::make(std::uint64_t context, std::string name, std::string entrypoint, std::string source) {
+Result<WorkflowProgram> WorkflowProgram::make(std::uint64_t context, std::string name, std::string entrypoint,
+                                              std::string source) {
   if (entrypoint.empty() || name.find('\0') != name.npos || entrypoint.find('\0') != entrypoint.npos)
     return fail(Code::invalid, "a program has a name and an entrypoint, without NUL");
   if (source.size() + name.size() + entrypoint.size() > kMaxSourceBytes)
     return fail(Code::too_large, name + ": " + std::to_string(source.size()) + " bytes; at most " +
                                      std::to_string(kMaxSourceBytes >> 20) + " MiB");
-  Program out;
+  WorkflowProgram out;
   out.context_ = context;
   out.name_ = std::move(name);
   out.entrypoint_ = std::move(entrypoint);

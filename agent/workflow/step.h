@@ -13,11 +13,12 @@
 namespace mycojobs::workflow {
 
 // The code of a workflow. Two programs are equal if name, entrypoint and source are equal.
-class Program {
+class WorkflowProgram {
  public:
   // context: owner; programs of several contexts never share a process. name: name of the file, for messages. Errors:
   // `invalid` (a NUL in a name, or an empty entrypoint), `too_large` (the source).
-  static Result<Program> make(std::uint64_t context, std::string name, std::string entrypoint, std::string source);
+  static Result<WorkflowProgram> make(std::uint64_t context, std::string name, std::string entrypoint,
+                                      std::string source);
 
   std::uint64_t context() const { return context_; }
   const std::string& name() const { return name_; }
@@ -26,7 +27,7 @@ class Program {
   const std::string& hash() const { return hash_; }  // 32 bytes
 
  private:
-  Program() = default;
+  WorkflowProgram() = default;
   std::uint64_t context_ = 0;
   std::string name_, entrypoint_, source_, hash_;
 };

@@ -14,7 +14,7 @@ namespace mycojobs {
 std::vector<Stage> CommandExecutor::stages() const {
   return {{.profile = settings_.name,
            .host = kProgramHost,
-           .policy = applied(profile("command"), settings_.policy),
+           .policy = apply_request(profile("command"), settings_.policy),
            .programs = true}};
 }
 

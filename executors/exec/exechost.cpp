@@ -148,7 +148,7 @@ int start(Plan& plan, pid_t& program) {
 }
 
 // Forwards a SIGTERM that arrived before the program existed.
-void pass_on_what_came_before(pid_t program) {
+void forward_buffered_bytes(pid_t program) {
   const sigset_t term = set_of({SIGTERM});
   const timespec at_once{};
   if (::sigtimedwait(&term, nullptr, &at_once) == SIGTERM) ::kill(-program, SIGTERM);
@@ -180,7 +180,7 @@ class ProgressReader {
 
  private:
   void send_note(const std::string& line) const {
-    const Progress progress = parse_progress(whole_characters(line, 1000));
+    const ProgramProgress progress = parse_progress(whole_characters(line, 1000));
     json note = {{"text", progress.text}};
     if (progress.fraction) note["fraction"] = *progress.fraction;
     send_frame(channel_, FrameKind::note, dump_json(note));
@@ -204,9 +204,9 @@ int wait_for_end(pid_t program, ProgressReader& progress) {
   }
 }
 
-Result<HandedBack> read_result() {
+Result<ResultValues> read_result() {
   const Fd file(::open(kResultFile, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  if (!file && errno == ENOENT) return HandedBack{};
+  if (!file && errno == ENOENT) return ResultValues{};
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return fail(Code::invalid, "result file: it is not a regular file any more");
@@ -218,7 +218,7 @@ Result<HandedBack> read_result() {
   return parse_result_file(text);
 }
 
-std::string result_json(const HandedBack& result) {
+std::string result_json(const ResultValues& result) {
   json out(result.texts);
   for (const std::string& key : result.json) out[key] = json::array({result.texts.at(key)});
   return dump_json(out);
@@ -262,13 +262,13 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
 // Returns the exit code. Does not return if a signal ended the program.
 int run_program(JobChannel channel) {
   const auto request = read_request(channel.down);
-  if (!request) return leave_unstarted(channel.up, request.error());
+  if (!request) return exit_before_start(channel.up, request.error());
   Plan plan = lay_out(*request);
   if (!write_file(plan.script_path, 0500, request->script) ||
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
-    return leave_unstarted(channel.up, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
+    return exit_before_start(channel.up, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
   ProgressReader progress(channel.up);
   const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);
@@ -276,7 +276,7 @@ int run_program(JobChannel channel) {
   handle(SIGPIPE, SIG_IGN);
   pid_t program = 0;
   const int start_error = start(plan, program);
-  if (start_error == 0) pass_on_what_came_before(program);
+  if (start_error == 0) forward_buffered_bytes(program);
   const int not_started = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
   const int status = start_error == 0 ? wait_for_end(program, progress) : not_started;
   progress.finish();
@@ -304,5 +304,5 @@ int main(int argc, char** argv) try {
                           .run = mycojobs::run_program,
                           .folder = mycojobs::kArtifactsName});
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-exechost");
+  mycojobs::exit_with_report("mycojobs-exechost");
 }

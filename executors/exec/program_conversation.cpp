@@ -10,10 +10,11 @@
 namespace mycojobs {
 
 void Tail::feed(std::string_view bytes) {
-  constexpr std::size_t kMostRead = kMostBytes + 1;  // one more byte, so that the cut below applies to these bytes too
-  if (bytes.size() > kMostRead) bytes.remove_prefix(bytes.size() - kMostRead);
+  constexpr std::size_t kMaxReadBytes =
+      kMaxBytes + 1;  // one more byte, so that the cut below applies to these bytes too
+  if (bytes.size() > kMaxReadBytes) bytes.remove_prefix(bytes.size() - kMaxReadBytes);
   text_.append(bytes);
-  if (text_.size() > kMostBytes) text_.erase(0, character_boundary(text_, text_.size() - kMostBytes));
+  if (text_.size() > kMaxBytes) text_.erase(0, character_boundary(text_, text_.size() - kMaxBytes));
 }
 
 std::string Tail::last_line() const {
@@ -31,8 +32,8 @@ ProgramConversation::ProgramConversation(std::string request, EndContext context
       context_(std::move(context)),
       reader_(context_.max_result_bytes, sink) {}
 
-Answer ProgramConversation::complete_answer() const {
-  Answer answer = reader_.answer();
+ScriptAnswer ProgramConversation::complete_answer() const {
+  ScriptAnswer answer = reader_.answer();
   if (!answer.error) return answer;
   ScriptError& error = *answer.error;
   error.stderr_tail = to_utf8(stderr_.text());

@@ -35,7 +35,7 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts&, const Progr
 // Stores the last lines of a stream in bounded memory.
 class Tail {
  public:
-  static constexpr std::size_t kMostBytes = 4096;
+  static constexpr std::size_t kMaxBytes = 4096;
   void feed(std::string_view bytes);
   const std::string& text() const { return text_; }
   std::string last_line() const;  // the last line that is not blank
@@ -49,13 +49,13 @@ class ProgramConversation : public Conversation {
  public:
   ProgramConversation(std::string request, EndContext, ArtifactSink*, std::shared_ptr<const Fd> attached = {});
   std::string take_output() override {
-    reader_.taken();
+    reader_.mark_answered();
     return std::exchange(output_, {});
   }
   int attachment() const override { return attached_ ? attached_->get() : -1; }
   void feed(std::string_view bytes) override { reader_.feed(bytes); }
   std::uint64_t frames() const override { return reader_.frames(); }
-  void saw_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
+  void on_stderr(std::string_view bytes) override { stderr_.feed(bytes); }
   std::vector<std::string> take_notes() override { return reader_.take_notes(); }
   std::vector<std::string> take_calls() override { return reader_.take_calls(); }
   void answer(std::string_view reply) override { reader_.reply(output_, reply); }
@@ -63,7 +63,7 @@ class ProgramConversation : public Conversation {
 
  protected:
   // The answer, with the last lines of stderr if the program failed.
-  Answer complete_answer() const;
+  ScriptAnswer complete_answer() const;
   const EndContext& context() const { return context_; }
   const Tail& errors() const { return stderr_; }
 

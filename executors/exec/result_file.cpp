@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kLongestKey = 1000;
+constexpr std::size_t kMaxKey = 1000;
 
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
@@ -30,18 +30,18 @@ tl::unexpected<Error> wrong(std::size_t line, const std::string& what) {
   return fail(Code::invalid, "result file, line " + std::to_string(line) + ": " + what);
 }
 
-Result<HandedBack> of_json(std::string_view text) {
+Result<ResultValues> of_json(std::string_view text) {
   const auto object = parse_json(text, text.size());
   if (!object) return fail(Code::invalid, "result file: begins like a JSON object and is none");
-  return handed_back(*object);
+  return parse_result_values(*object);
 }
 
 }  // namespace
 
-Result<HandedBack> parse_result_file(std::string_view text) {
+Result<ResultValues> parse_result_file(std::string_view text) {
   text = without_byte_order_mark(text);
   if (trimmed(text).starts_with('{')) return of_json(trimmed(text));
-  HandedBack out;
+  ResultValues out;
   std::size_t number = 0;
   while (!text.empty()) {
     const std::string_view line = take_line(text);
@@ -52,8 +52,8 @@ Result<HandedBack> parse_result_file(std::string_view text) {
     const bool many = here < equals;
     const std::string key(line.substr(0, std::min(here, equals)));
     if (std::min(here, equals) == std::string_view::npos)
-      return wrong(number, "neither key=value nor key<<END: " + shown(line, 80));
-    if (key.empty() || key.size() > kLongestKey) return wrong(number, "a key has 1 to 1000 bytes");
+      return wrong(number, "neither key=value nor key<<END: " + excerpt(line, 80));
+    if (key.empty() || key.size() > kMaxKey) return wrong(number, "a key has 1 to 1000 bytes");
     std::string value(many ? "" : line.substr(equals + 1));
     if (many) {
       const std::string mark(line.substr(here + 2));
@@ -66,15 +66,17 @@ Result<HandedBack> parse_result_file(std::string_view text) {
         ended = next == mark;
         if (!ended) value += (first ? "" : "\n") + std::string(next);
       }
-      if (!ended) return wrong(began, shown(key, 80) + "<<" + shown(mark, 80) + " has no line " + shown(mark, 80));
+      if (!ended)
+        return wrong(began, excerpt(key, 80) + "<<" + excerpt(mark, 80) + " has no line " + excerpt(mark, 80));
     }
-    if (!is_utf8(key) || !is_utf8(value)) return wrong(number, "the value of " + shown(key, 80) + " is not UTF-8 text");
+    if (!is_utf8(key) || !is_utf8(value))
+      return wrong(number, "the value of " + excerpt(key, 80) + " is not UTF-8 text");
     out.texts[key] = std::move(value);
   }
   return out;
 }
 
-Progress parse_progress(std::string_view line) {
+ProgramProgress parse_progress(std::string_view line) {
   line = trimmed(line);
   double value = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);

@@ -19,13 +19,13 @@ namespace mycojobs {
 //
 // A byte order mark at the beginning and blank lines between entries are skipped. The last value of a repeated key is
 // used. Error invalid: names the line or the key.
-Result<HandedBack> parse_result_file(std::string_view text);
+Result<ResultValues> parse_result_file(std::string_view text);
 
-struct Progress {
+struct ProgramProgress {
   std::optional<double> fraction;  // 0 to 1
   std::string text;
 };
 // Accepts "0.4", "0.4 half of it", "40%", "40 % half of it", or text alone.
-Progress parse_progress(std::string_view line);
+ProgramProgress parse_progress(std::string_view line);
 
 }  // namespace mycojobs

@@ -55,7 +55,7 @@ Result<std::string> hash_of(const Fd& file, std::size_t size) {
 }  // namespace
 
 Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, const std::string& hash,
-                                                       std::uint64_t most) {
+                                                       std::uint64_t max) {
   const auto unreadable = [&](Code code, const std::string& why) {
     return fail(code, "the program " + hash + " cannot be read: " + path + ": " + why);
   };
@@ -65,9 +65,9 @@ Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, 
     return unreadable(is_shortage(errno) ? Code::unavailable : Code::unsupported, errno_text(errno));
   if (!S_ISREG(info.st_mode)) return unreadable(Code::unsupported, "it is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
-  if (size > most) {
+  if (size > max) {
     return fail(Code::invalid, "script: the program has " + std::to_string(size) +
-                                   " bytes, and the job's disk and files at most " + std::to_string(most) +
+                                   " bytes, and the job's disk and files at most " + std::to_string(max) +
                                    ": ask for more, policy.disk and policy.file_size");
   }
   const Identity identity{info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
@@ -92,23 +92,24 @@ std::shared_ptr<const Fd> ProgramCache::find(const std::string& path, const Iden
     entries_.splice(entries_.begin(), entries_, entry);
     return entry->file;
   }
-  kept_ -= static_cast<std::uint64_t>(entry->identity.size);
+  stored_bytes_ -= static_cast<std::uint64_t>(entry->identity.size);
   entries_.erase(entry);
   return nullptr;
 }
 
 void ProgramCache::keep(Entry entry) {
   const auto size = static_cast<std::uint64_t>(entry.identity.size);
-  if (size > max_kept_) return;
+  if (size > max_stored_) return;
   const std::scoped_lock lock(mutex_);
-  kept_ += size;
+  stored_bytes_ += size;
   entries_.push_front(std::move(entry));
-  for (; kept_ > max_kept_; entries_.pop_back()) kept_ -= static_cast<std::uint64_t>(entries_.back().identity.size);
+  for (; stored_bytes_ > max_stored_; entries_.pop_back())
+    stored_bytes_ -= static_cast<std::uint64_t>(entries_.back().identity.size);
 }
 
 namespace {
 
-constexpr std::size_t kLeastDigits = 8, kHashDigits = 64;
+constexpr std::size_t kMinDigits = 8, kHashDigits = 64;
 constexpr const char* kRemedy = ": `mycojobs program add FILE` puts one there and prints its hash";
 
 std::vector<std::string> lines_of(const std::string& script) {
@@ -124,13 +125,13 @@ std::vector<std::string> lines_of(const std::string& script) {
 }
 
 Result<std::string> find_program(const std::string& folder, const std::string& beginning) {
-  const bool is_hash = beginning.size() >= kLeastDigits && beginning.size() <= kHashDigits &&
+  const bool is_hash = beginning.size() >= kMinDigits && beginning.size() <= kHashDigits &&
                        beginning.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hash) {
     return fail(Code::invalid,
                 "script: its first line is to be the SHA-256 of a program, 8 to 64 digits in small "
                 "letters, not " +
-                    shown(beginning, 80) + kRemedy);
+                    excerpt(beginning, 80) + kRemedy);
   }
   std::string found;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), ::closedir);
@@ -162,8 +163,8 @@ Result<std::unique_ptr<Conversation>> NativeExecutor::begin(const JobFacts& fact
   std::vector<std::string> lines = lines_of(facts.job.script);
   const std::string folder = programs_folder(state_dir_, facts.job.context_id);
   MJ_TRY(hash, find_program(folder, lines.empty() ? "" : lines.front()));
-  const std::uint64_t most = std::min({facts.granted.disk_bytes, facts.granted.file_bytes, kMaxProgramBytes});
-  MJ_TRY(program, programs_.sealed(folder + '/' + hash, hash, most));
+  const std::uint64_t max = std::min({facts.granted.disk_bytes, facts.granted.file_bytes, kMaxProgramBytes});
+  MJ_TRY(program, programs_.sealed(folder + '/' + hash, hash, max));
   lines.front() = "/job/program";
   return begin_program(facts,
                        {.executor = name(),

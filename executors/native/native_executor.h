@@ -26,16 +26,16 @@ namespace mycojobs {
 // runs exactly the hashed bytes, and a program is read and hashed once instead of once per run. Thread-safe.
 class ProgramCache {
  public:
-  static constexpr std::uint64_t kMostBytes = 64ULL << 20;
+  static constexpr std::uint64_t kMaxBytes = 64ULL << 20;
 
-  // max_kept: limit of all cached bytes. The least recently used program is evicted; a larger program is read for each
-  // run.
-  explicit ProgramCache(std::uint64_t max_kept = kMostBytes) : max_kept_(max_kept) {}
+  // max_stored: limit of all cached bytes. The least recently used program is evicted; a larger program is read for
+  // each run.
+  explicit ProgramCache(std::uint64_t max_stored = kMaxBytes) : max_stored_(max_stored) {}
 
   // path: a file named by its hash. Errors: invalid, the file has more than `most` bytes or another hash; unsupported,
   // the file is unreadable; unavailable, resources are temporarily short. A file whose times, size or inode changed is
   // read again.
-  Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t most);
+  Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t max);
 
  private:
   struct Identity {
@@ -53,10 +53,10 @@ class ProgramCache {
   std::shared_ptr<const Fd> find(const std::string& path, const Identity&);
   void keep(Entry);
 
-  const std::uint64_t max_kept_;
+  const std::uint64_t max_stored_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  // most recently used first
-  std::uint64_t kept_ = 0;    // bytes of all entries
+  std::list<Entry> entries_;        // most recently used first
+  std::uint64_t stored_bytes_ = 0;  // bytes of all entries
 };
 
 class NativeExecutor final : public Executor {
@@ -68,8 +68,8 @@ class NativeExecutor final : public Executor {
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
   // begin() may wait for the disk of the context's programs.
-  bool may_wait() const override { return true; }
-  bool finish_may_wait() const override { return false; }
+  bool can_block() const override { return true; }
+  bool can_finish_block() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

@@ -43,10 +43,10 @@ JobFacts facts_with(const Description& about, std::string script) {
   return facts;
 }
 
-std::string command_line(const Prepared& prepared) {
+std::string command_line(const PrepareReply& prepared) {
   std::string line = "command:";
   for (const std::string& word : prepared.command)
-    line += ' ' + (word.find(' ') == std::string::npos ? word : shown(word));
+    line += ' ' + (word.find(' ') == std::string::npos ? word : excerpt(word));
   return line;
 }
 
@@ -74,13 +74,13 @@ CheckRow many_calls(PluginClient& client, const JobFacts& facts) {
 
 CheckRow interpret_row(PluginClient& client, const std::string& what, const JobFacts& facts, const Outcome& outcome,
                        std::string stderr_tail) {
-  Ended ended = ended_of(facts.job);
+  PluginRunEnd ended = ended_of(facts.job);
   ended.stderr_tail = std::move(stderr_tail);
   const auto read = client.interpret(kUser, outcome_question(ended, outcome));
   CheckRow row{"interpret: " + what, true, "the default"};
   if (!read) return {std::move(row.name), false, read.error().message};
-  if (read->result) row.detail = "a result of " + counted(read->result->size(), "key");
-  if (read->message) row.detail = "an error: " + read->type + ": " + shown(*read->message, 200);
+  if (read->result) row.detail = "a result of " + count_with_noun(read->result->size(), "key");
+  if (read->message) row.detail = "an error: " + read->type + ": " + excerpt(*read->message, 200);
   if (read->result && outcome.status == RunStatus::signal)
     return {std::move(row.name), false, "a result after a signal"};
   return row;

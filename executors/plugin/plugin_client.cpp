@@ -39,8 +39,8 @@ Result<Fd> moved_up(Fd fd) {
   return up;
 }
 
-std::string word_of(WireKind kind) {
-  return kind == WireKind::probe ? "probe" : kind == WireKind::prepare ? "prepare" : "interpret";
+std::string word_of(PluginFrameKind kind) {
+  return kind == PluginFrameKind::probe ? "probe" : kind == PluginFrameKind::prepare ? "prepare" : "interpret";
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ Result<std::unique_ptr<HostProcess>> HostProcess::start(const std::string& progr
   host.lines_left_ = kMaxLines;
   MJ_TRY(reply, host.receive_frame(0, during));
   host.log_stderr(true);
-  if (reply.kind == WireKind::refused) return fail(Code::invalid, printable_line(reply.text));
+  if (reply.kind == PluginFrameKind::refused) return fail(Code::invalid, printable_line(reply.text));
   MJ_CHECK(host.take_description(reply.text));
   return made;
 }
@@ -96,7 +96,7 @@ HostProcess::~HostProcess() {
   log_stderr(true);
 }
 
-Result<Reply> HostProcess::call(WireKind kind, std::string_view text, std::uint32_t limit_ms) {
+Result<PluginReply> HostProcess::call(PluginFrameKind kind, std::string_view text, std::uint32_t limit_ms) {
   const std::string during = word_of(kind);
   if (text.size() > kMaxRequestBytes) return fail(Code::too_large, "more than a plugin can get of a job");
   limit_ms_ = limit_ms;
@@ -155,17 +155,17 @@ Result<void> HostProcess::receive(char* to, std::size_t size, const std::string&
   return {};
 }
 
-Result<Reply> HostProcess::receive_frame(std::uint32_t call, const std::string& during) {
+Result<PluginReply> HostProcess::receive_frame(std::uint32_t call, const std::string& during) {
   std::array<char, kHeaderBytes> bytes{};
   MJ_CHECK(receive(bytes.data(), bytes.size(), during));
-  const WireHeader header = read_header(bytes.data());
-  const auto kind = static_cast<WireKind>(header.kind);
-  const bool greeting = kind == WireKind::loaded || kind == WireKind::refused;
-  const bool known = greeting || (kind >= WireKind::answer && kind <= WireKind::too_large);
+  const PluginFrameHeader header = read_header(bytes.data());
+  const auto kind = static_cast<PluginFrameKind>(header.kind);
+  const bool greeting = kind == PluginFrameKind::loaded || kind == PluginFrameKind::refused;
+  const bool known = greeting || (kind >= PluginFrameKind::answer && kind <= PluginFrameKind::too_large);
   if (header.call != call || !known || greeting != (call == 0) || header.size > kMaxReplyBytes) {
     return fault("it wrote nonsense into its host's socket (" + during + ")");
   }
-  Reply reply{kind, std::string(header.size, '\0')};
+  PluginReply reply{kind, std::string(header.size, '\0')};
   MJ_CHECK(receive(reply.text.data(), reply.text.size(), during));
   return reply;
 }
@@ -178,7 +178,7 @@ tl::unexpected<Error> HostProcess::died(const std::string& during) {
   const int code = wait_child(child_);
   read_stderr();
   log_stderr(true);
-  if (!gone || code == kSocketGoneExit) return fault("it closed its host's socket (" + during + ")");
+  if (!gone || code == kSocketEndedExit) return fault("it closed its host's socket (" + during + ")");
   if (code <= 128) return fault("it ended its host with exit code " + std::to_string(code) + " (" + during + ")");
   const char* name = ::sigabbrev_np(code - 128);
   return fault("it crashed: signal " + (name != nullptr ? "SIG" + std::string(name) : std::to_string(code - 128)) +
@@ -223,7 +223,7 @@ void HostProcess::log_stderr(bool all) {
     const std::size_t size = std::min({end, written_.size(), kMaxLine});
     if (lines_left_ > 0) {
       --lines_left_;
-      log(LogLevel::info, "plugin", "{} writes: {}", label_, shown(written_.substr(0, size), kMaxLine));
+      log(LogLevel::info, "plugin", "{} writes: {}", label_, excerpt(written_.substr(0, size), kMaxLine));
     } else {
       ++lines_dropped_;
     }
@@ -231,7 +231,7 @@ void HostProcess::log_stderr(bool all) {
   }
   if (!all || lines_dropped_ == 0) return;
   log(LogLevel::info, "plugin", "{} writes: {} left out", label_,
-      counted(std::exchange(lines_dropped_, 0), "more line"));
+      count_with_noun(std::exchange(lines_dropped_, 0), "more line"));
 }
 
 namespace {
@@ -285,25 +285,25 @@ Result<Fd> open_plugin_file(const std::string& path) {
 constexpr const char* kSpelling = " is no name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first";
 
 Result<void> check_description(const Description& about) {
-  if (!is_script_type(about.name)) return fail(Code::invalid, "name: " + shown(about.name) + kSpelling);
+  if (!is_script_type(about.name)) return fail(Code::invalid, "name: " + excerpt(about.name) + kSpelling);
   const bool printable =
       std::all_of(about.version.begin(), about.version.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (about.version.empty() || about.version.size() > 64 || !printable) {
     return fail(Code::invalid, "version: it has 1 to 64 printable ASCII characters, as in 1.2.0");
   }
   for (auto type = about.script_types.begin(); type != about.script_types.end(); ++type) {
-    if (!is_script_type(*type)) return fail(Code::invalid, "script_types: " + shown(*type) + kSpelling);
+    if (!is_script_type(*type)) return fail(Code::invalid, "script_types: " + excerpt(*type) + kSpelling);
     if (std::find(about.script_types.begin(), type, *type) != type) {
-      return fail(Code::invalid, "script_types: " + shown(*type) + " is there twice");
+      return fail(Code::invalid, "script_types: " + excerpt(*type) + " is there twice");
     }
   }
   return {};
 }
 
 Result<Policy> profile_of(const Description& about) {
-  const PolicyRead read = read_policy(about.profile, "profile");
+  const ParsedPolicy read = read_policy(about.profile, "profile");
   if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  return applied(mycojobs::profile("command"), read.request);
+  return apply_request(mycojobs::profile("command"), read.request);
 }
 
 }  // namespace
@@ -323,148 +323,152 @@ Result<std::unique_ptr<PluginClient>> PluginClient::load(PluginOptions options, 
   return made;
 }
 
-std::shared_ptr<PluginClient::Lane> PluginClient::lane(PluginUser user) {
-  constexpr std::size_t kMaxLanes = 1000;
+std::shared_ptr<PluginClient::UserState> PluginClient::lane(PluginUser user) {
+  constexpr std::size_t kMaxStrands = 1000;
   const std::lock_guard lock(mutex_);
-  auto& found = lanes_[user];
+  auto& found = strands_[user];
   if (!found) {
-    found = std::make_shared<Lane>();
-    if (lanes_.size() > kMaxLanes) forget_idle_lanes();
+    found = std::make_shared<UserState>();
+    if (strands_.size() > kMaxStrands) forget_idle_strands();
   }
   return found;
 }
 
 // There may be any number of callers, so entries without host, use and pause are removed.
-void PluginClient::forget_idle_lanes() {
+void PluginClient::forget_idle_strands() {
   const std::uint64_t now = clock_.boot_ms();
-  std::erase_if(lanes_, [now](const Lanes::value_type& each) {
-    Lane& lane = *each.second;
+  std::erase_if(strands_, [now](const Lanes::value_type& each) {
+    UserState& user_state = *each.second;
     if (each.second.use_count() > 1) return false;
-    const std::unique_lock its(lane.mutex, std::try_to_lock);
-    return its && !lane.host && lane.rest.left_ms(now) == 0 && lane.used_boot_ms > 0;
+    const std::unique_lock its(user_state.mutex, std::try_to_lock);
+    return its && !user_state.host && user_state.rest.left_ms(now) == 0 && user_state.used_boot_ms > 0;
   });
 }
 
 bool PluginClient::has_faults(PluginUser user) {
   const std::lock_guard lock(mutex_);
-  const auto found = lanes_.find(user);
-  return found != lanes_.end() && found->second->has_faults;
+  const auto found = strands_.find(user);
+  return found != strands_.end() && found->second->has_faults;
 }
 
-tl::unexpected<Error> PluginClient::fault(Lane& lane, const std::string& how, std::uint64_t began_boot_ms) {
-  lane.host.reset();
+tl::unexpected<Error> PluginClient::fault(UserState& user_state, const std::string& how, std::uint64_t began_boot_ms) {
+  user_state.host.reset();
   const std::uint64_t now = clock_.boot_ms();
-  lane.rest.failed(now, now - std::min(began_boot_ms, now));
-  lane.last_fault = how;
-  lane.has_faults = true;
-  log(LogLevel::warn, "plugin", "{}: {}; faults in a row: {}", description_.name, how, lane.rest.faults());
+  user_state.rest.failed(now, now - std::min(began_boot_ms, now));
+  user_state.last_fault = how;
+  user_state.has_faults = true;
+  log(LogLevel::warn, "plugin", "{}: {}; faults in a row: {}", description_.name, how, user_state.rest.faults());
   return fail(Code::unavailable, fmt::format("plugin {}: {}", description_.name, how));
 }
 
-std::string PluginClient::why_resting(const Lane& lane) const {
-  const std::uint64_t left = lane.host || !options_.rests ? 0 : lane.rest.left_ms(clock_.boot_ms());
+std::string PluginClient::backoff_reason(const UserState& user_state) const {
+  const std::uint64_t left = user_state.host || !options_.rests ? 0 : user_state.rest.left_ms(clock_.boot_ms());
   if (left == 0) return {};
   return fmt::format("plugin {}: it rests for {} s more after {} faults in a row, the last: {}", description_.name,
-                     (left + 999) / 1000, lane.rest.faults(), lane.last_fault);
+                     (left + 999) / 1000, user_state.rest.faults(), user_state.last_fault);
 }
 
-std::string PluginClient::resting(PluginUser user) {
+std::string PluginClient::backoff_reason_for(PluginUser user) {
   if (!has_faults(user)) return {};
-  const auto lane = this->lane(user);
-  const std::lock_guard lock(lane->mutex);
-  return why_resting(*lane);
+  const auto user_state = this->lane(user);
+  const std::lock_guard lock(user_state->mutex);
+  return backoff_reason(*user_state);
 }
 
-Result<void> PluginClient::ensure_host(Lane& lane) {
-  lane.used_boot_ms = clock_.boot_ms();
-  if (lane.host) return {};
-  if (std::string why = why_resting(lane); !why.empty()) return fail(Code::unavailable, std::move(why));
-  end_idle_hosts(lane);
+Result<void> PluginClient::ensure_host(UserState& user_state) {
+  user_state.used_boot_ms = clock_.boot_ms();
+  if (user_state.host) return {};
+  if (std::string why = backoff_reason(user_state); !why.empty()) return fail(Code::unavailable, std::move(why));
+  end_idle_hosts(user_state);
   const std::uint64_t began = clock_.boot_ms();
   auto host = HostProcess::start(options_.host, opened_.get(), options_.file, options_.load_ms);
-  if (!host) return fault(lane, host.error().message, began);
+  if (!host) return fault(user_state, host.error().message, began);
   if ((*host)->description() != description_)
-    return fault(lane, "its file was changed in place: start the agent again", began);
-  lane.host = std::move(*host);
+    return fault(user_state, "its file was changed in place: start the agent again", began);
+  user_state.host = std::move(*host);
   return {};
 }
 
 // Stops the least recently used idle hosts, so that one more can be started.
-void PluginClient::end_idle_hosts(const Lane& but) {
-  constexpr std::size_t kMostHosts = 8;
+void PluginClient::end_idle_hosts(const UserState& but) {
+  constexpr std::size_t kMaxHosts = 8;
   const std::lock_guard lock(mutex_);
-  std::vector<Lane*> idle;
-  for (auto& [user, each] : lanes_) {
+  std::vector<UserState*> idle;
+  for (auto& [user, each] : strands_) {
     if (each.get() != &but) idle.push_back(each.get());
   }
-  std::sort(idle.begin(), idle.end(), [](const Lane* a, const Lane* b) { return a->used_boot_ms > b->used_boot_ms; });
+  std::sort(idle.begin(), idle.end(),
+            [](const UserState* a, const UserState* b) { return a->used_boot_ms > b->used_boot_ms; });
   std::size_t hosts = 1;
-  for (Lane* each : idle) {
+  for (UserState* each : idle) {
     const std::unique_lock its(each->mutex, std::try_to_lock);
-    if (!its || !each->host || ++hosts <= kMostHosts) continue;
+    if (!its || !each->host || ++hosts <= kMaxHosts) continue;
     each->host.reset();
   }
 }
 
-Result<std::string> PluginClient::ask(Lane& lane, WireKind kind, std::string_view text, std::uint32_t limit_ms) {
-  MJ_CHECK(ensure_host(lane));
+Result<std::string> PluginClient::ask(UserState& user_state, PluginFrameKind kind, std::string_view text,
+                                      std::uint32_t limit_ms) {
+  MJ_CHECK(ensure_host(user_state));
   const std::uint64_t began = clock_.boot_ms();
-  auto reply = lane.host->call(kind, text, limit_ms);
+  auto reply = user_state.host->call(kind, text, limit_ms);
   if (!reply && reply.error().code == Code::too_large) return tl::unexpected(std::move(reply).error());
-  if (!reply) return fault(lane, reply.error().message, began);
-  const char* function = kind == WireKind::probe ? "probe" : kind == WireKind::prepare ? "prepare" : "interpret";
+  if (!reply) return fault(user_state, reply.error().message, began);
+  const char* function = kind == PluginFrameKind::probe     ? "probe"
+                         : kind == PluginFrameKind::prepare ? "prepare"
+                                                            : "interpret";
   switch (reply->kind) {
-    case WireKind::answer:
+    case PluginFrameKind::answer:
       return std::move(reply->text);
-    case WireKind::nothing:
-      if (kind == WireKind::interpret) return "{}";
-      return fault(lane, fmt::format("it returned NULL from {}", function), began);
-    case WireKind::threw:
-      return fault(lane, fmt::format("it let a C++ exception out of {}", function), began);
+    case PluginFrameKind::nothing:
+      if (kind == PluginFrameKind::interpret) return "{}";
+      return fault(user_state, fmt::format("it returned NULL from {}", function), began);
+    case PluginFrameKind::threw:
+      return fault(user_state, fmt::format("it let a C++ exception out of {}", function), began);
     default:
-      return fault(lane, fmt::format("it returned more than {} bytes from {}", kMaxReplyBytes, function), began);
+      return fault(user_state, fmt::format("it returned more than {} bytes from {}", kMaxReplyBytes, function), began);
   }
 }
 
 // Finishes a call: resets the fault count if the reply was valid, otherwise counts a fault.
 template <class T>
-Result<T> PluginClient::understood(Lane& lane, Result<T> read, std::string_view function) {
+Result<T> PluginClient::parse_reply(UserState& user_state, Result<T> read, std::string_view function) {
   if (!read) {
-    return fault(lane,
+    return fault(user_state,
                  fmt::format("what it returned from {} is wrong: {}", function, printable_line(read.error().message)),
                  clock_.boot_ms());
   }
-  lane.rest.worked();
-  lane.has_faults = false;
+  user_state.rest.on_success();
+  user_state.has_faults = false;
   return read;
 }
 
 Result<std::string> PluginClient::probe() {
-  const auto lane = this->lane({});
-  const std::lock_guard lock(lane->mutex);
-  MJ_TRY(reply, ask(*lane, WireKind::probe, {}, options_.probe_ms));
-  MJ_TRY(probed, understood(*lane, read_probe(reply), "probe"));
+  const auto user_state = this->lane({});
+  const std::lock_guard lock(user_state->mutex);
+  MJ_TRY(reply, ask(*user_state, PluginFrameKind::probe, {}, options_.probe_ms));
+  MJ_TRY(probed, parse_reply(*user_state, read_probe(reply), "probe"));
   if (probed.refusal) return fail(Code::invalid, probed.refusal->error);
   return std::move(probed.runs);
 }
 
-Result<Prepared> PluginClient::prepare(PluginUser user, std::string_view job_json) {
-  const auto lane = this->lane(user);
-  const std::lock_guard lock(lane->mutex);
-  MJ_TRY(reply, ask(*lane, WireKind::prepare, job_json, options_.prepare_ms));
-  MJ_TRY(prepared, understood(*lane, read_prepare(reply), "prepare"));
+Result<PrepareReply> PluginClient::prepare(PluginUser user, std::string_view job_json) {
+  const auto user_state = this->lane(user);
+  const std::lock_guard lock(user_state->mutex);
+  MJ_TRY(reply, ask(*user_state, PluginFrameKind::prepare, job_json, options_.prepare_ms));
+  MJ_TRY(prepared, parse_reply(*user_state, read_prepare(reply), "prepare"));
   if (const auto& refusal = prepared.refusal; refusal) {
     return fail(Code::invalid, refusal->field.empty() ? refusal->error : refusal->field + ": " + refusal->error);
   }
   return std::move(prepared);
 }
 
-Result<Interpreted> PluginClient::interpret(PluginUser user, std::string_view outcome_json) {
-  if (!description_.interprets) return Interpreted();
-  const auto lane = this->lane(user);
-  const std::lock_guard lock(lane->mutex);
-  MJ_TRY(reply, ask(*lane, WireKind::interpret, outcome_json, options_.interpret_ms));
-  return understood(*lane, read_interpret(reply), "interpret");
+Result<InterpretReply> PluginClient::interpret(PluginUser user, std::string_view outcome_json) {
+  if (!description_.interprets) return InterpretReply();
+  const auto user_state = this->lane(user);
+  const std::lock_guard lock(user_state->mutex);
+  MJ_TRY(reply, ask(*user_state, PluginFrameKind::interpret, outcome_json, options_.interpret_ms));
+  return parse_reply(*user_state, read_interpret(reply), "interpret");
 }
 
 }  // namespace mycojobs::plugin

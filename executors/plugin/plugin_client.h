@@ -5,7 +5,7 @@
 //
 // Errors of calls, by the reaction of the caller:
 //   unavailable   a fault of the plugin, not of the job. The job may be retried immediately, or after the pause while
-//                 resting() returns a reason
+//                 backoff_reason_for() returns a reason
 //   invalid       the plugin rejects the job permanently, or probe() reports that this host cannot run its scripts
 //   too_large     the job exceeds the size limit of a request
 #pragma once
@@ -41,9 +41,9 @@ struct Description {
   bool operator==(const Description&) const = default;
 };
 
-struct Reply {
-  WireKind kind = WireKind::nothing;  // answer, nothing, threw or too_large
-  std::string text;                   // only for `answer`
+struct PluginReply {
+  PluginFrameKind kind = PluginFrameKind::nothing;  // answer, nothing, threw or too_large
+  std::string text;                                 // only for `answer`
 };
 
 // One mycojobs-pluginhost process with its plugin. Not thread-safe. After any error of call() the object must be
@@ -61,14 +61,14 @@ class HostProcess {
 
   const Description& description() const { return description_; }
   // Error unavailable: the message describes the failure.
-  Result<Reply> call(WireKind, std::string_view text, std::uint32_t limit_ms);
+  Result<PluginReply> call(PluginFrameKind, std::string_view text, std::uint32_t limit_ms);
 
  private:
   explicit HostProcess(std::string label) : label_(std::move(label)) {}
   Result<void> wait(short events, const std::string& during);
   Result<void> send(std::string_view bytes, const std::string& during);
   Result<void> receive(char* to, std::size_t size, const std::string& during);
-  Result<Reply> receive_frame(std::uint32_t call, const std::string& during);
+  Result<PluginReply> receive_frame(std::uint32_t call, const std::string& during);
   Result<void> take_description(std::string_view payload);
   tl::unexpected<Error> died(const std::string& during);
   void read_stderr();
@@ -89,18 +89,18 @@ class HostProcess {
 // fail for a pause of 1 s at first, doubled each time up to 60 s. A successful call resets the state. After a slow
 // fault (kSlowMs), the pause is at least four times the duration of the call, so that scripts that hang the plugin use
 // at most a fifth of the time.
-class Rest {
+class FaultBackoff {
  public:
   static constexpr std::uint32_t kFaults = 3;
-  static constexpr std::uint64_t kShortestMs = 1000, kLongestMs = 60000, kSlowMs = 150;
+  static constexpr std::uint64_t kShortestMs = 1000, kMaxDurationMs = 60000, kSlowMs = 150;
 
   void failed(std::uint64_t now_boot_ms, std::uint64_t took_ms = 0) {
     until_boot_ms_ = now_boot_ms + (took_ms < kSlowMs ? 0 : took_ms * 4);
     if (++faults_ < kFaults) return;
-    pause_ms_ = pause_ms_ == 0 ? kShortestMs : std::min(pause_ms_ * 2, kLongestMs);
+    pause_ms_ = pause_ms_ == 0 ? kShortestMs : std::min(pause_ms_ * 2, kMaxDurationMs);
     until_boot_ms_ = std::max(until_boot_ms_, now_boot_ms + pause_ms_);
   }
-  void worked() { *this = Rest(); }
+  void on_success() { *this = FaultBackoff(); }
   // Remaining pause; 0: calls are allowed.
   std::uint64_t left_ms(std::uint64_t now_boot_ms) const {
     return now_boot_ms >= until_boot_ms_ ? 0 : until_boot_ms_ - now_boot_ms;
@@ -138,34 +138,34 @@ class PluginClient {
   const std::string& file() const { return options_.file; }
 
   Result<std::string> probe();  // returns a line with the name of the program that runs the scripts
-  Result<Prepared> prepare(PluginUser, std::string_view job_json);
+  Result<PrepareReply> prepare(PluginUser, std::string_view job_json);
   // Returns an empty value if the plugin has no interpret function.
-  Result<Interpreted> interpret(PluginUser, std::string_view outcome_json);
+  Result<InterpretReply> interpret(PluginUser, std::string_view outcome_json);
   // Reason why calls of this user currently fail; empty: calls are allowed.
-  std::string resting(PluginUser);
+  std::string backoff_reason_for(PluginUser);
   // True from the first fault of this user's calls until a call succeeds.
   bool has_faults(PluginUser);
 
  private:
-  struct Lane {  // state of one user
+  struct UserState {  // state of one user
     std::mutex mutex;
     std::unique_ptr<HostProcess> host;
-    Rest rest;
+    FaultBackoff rest;
     std::string last_fault;
     std::atomic<std::uint64_t> used_boot_ms = 0;
     std::atomic<bool> has_faults = false;
   };
-  using Lanes = std::map<PluginUser, std::shared_ptr<Lane>>;
+  using Lanes = std::map<PluginUser, std::shared_ptr<UserState>>;
   PluginClient(PluginOptions options, const Clock& clock) : options_(std::move(options)), clock_(clock) {}
-  std::shared_ptr<Lane> lane(PluginUser);
-  void forget_idle_lanes();
-  std::string why_resting(const Lane&) const;
-  Result<void> ensure_host(Lane&);
-  void end_idle_hosts(const Lane& but);
-  Result<std::string> ask(Lane&, WireKind, std::string_view text, std::uint32_t limit_ms);
-  tl::unexpected<Error> fault(Lane&, const std::string& how, std::uint64_t began_boot_ms);
+  std::shared_ptr<UserState> lane(PluginUser);
+  void forget_idle_strands();
+  std::string backoff_reason(const UserState&) const;
+  Result<void> ensure_host(UserState&);
+  void end_idle_hosts(const UserState& but);
+  Result<std::string> ask(UserState&, PluginFrameKind, std::string_view text, std::uint32_t limit_ms);
+  tl::unexpected<Error> fault(UserState&, const std::string& how, std::uint64_t began_boot_ms);
   template <class T>
-  Result<T> understood(Lane&, Result<T>, std::string_view function);
+  Result<T> parse_reply(UserState&, Result<T>, std::string_view function);
 
   PluginOptions options_;
   const Clock& clock_;
@@ -174,7 +174,7 @@ class PluginClient {
   Policy profile_;
 
   std::mutex mutex_;  // guards the map
-  Lanes lanes_;
+  Lanes strands_;
 };
 
 }  // namespace mycojobs::plugin

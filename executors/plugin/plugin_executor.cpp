@@ -29,7 +29,7 @@ void set_status(JobEnd& end, JobStatus status, std::string detail) {
   }
 }
 
-void apply(const Interpreted& read, const Outcome& outcome, JobEnd& end) {
+void apply(const InterpretReply& read, const Outcome& outcome, JobEnd& end) {
   if (read.result) {
     set_status(end, JobStatus::finished, "ok");
     end.error.clear();
@@ -65,7 +65,7 @@ bool ended_by_itself(const Outcome& outcome) {
 class PluginConversation final : public Conversation {
  public:
   PluginConversation(std::unique_ptr<Conversation> program, std::shared_ptr<PluginClient> client, PluginUser user,
-                     Ended ended, std::vector<std::string> notes, std::uint64_t max_result_bytes)
+                     PluginRunEnd ended, std::vector<std::string> notes, std::uint64_t max_result_bytes)
       : program_(std::move(program)),
         user_(user),
         client_(std::move(client)),
@@ -78,8 +78,8 @@ class PluginConversation final : public Conversation {
   std::uint64_t frames() const override { return program_->frames(); }
   std::vector<std::string> take_calls() override { return program_->take_calls(); }
   void answer(std::string_view reply) override { program_->answer(reply); }
-  void saw_stderr(std::string_view bytes) override {
-    program_->saw_stderr(bytes);
+  void on_stderr(std::string_view bytes) override {
+    program_->on_stderr(bytes);
     ended_.stderr_tail.append(bytes);
     if (ended_.stderr_tail.size() > 2 * kStderrTail)
       ended_.stderr_tail.erase(0, ended_.stderr_tail.size() - kStderrTail);
@@ -89,14 +89,14 @@ class PluginConversation final : public Conversation {
     for (std::string& note : program_->take_notes()) all.push_back(std::move(note));
     return all;
   }
-  bool go_on(const Outcome& outcome) override { return program_->go_on(outcome); }
+  bool next_stage(const Outcome& outcome) override { return program_->next_stage(outcome); }
   JobEnd finish(const Outcome& outcome) const override;
 
  private:
   std::unique_ptr<Conversation> program_;
   PluginUser user_;
   std::shared_ptr<PluginClient> client_;
-  Ended ended_;
+  PluginRunEnd ended_;
   std::vector<std::string> notes_;
   std::uint64_t max_result_bytes_;
 };
@@ -104,7 +104,7 @@ class PluginConversation final : public Conversation {
 JobEnd PluginConversation::finish(const Outcome& outcome) const {
   JobEnd end = program_->finish(outcome);
   if (!client_->description().interprets || !ended_by_itself(outcome)) return end;
-  Ended ended = ended_;
+  PluginRunEnd ended = ended_;
   if (ended.stderr_tail.size() > kStderrTail) ended.stderr_tail.erase(0, ended.stderr_tail.size() - kStderrTail);
   ended.result = end.result;
   const auto read = client_->interpret(user_, outcome_question(ended, outcome));
@@ -141,7 +141,7 @@ Result<std::string> PluginExecutor::probe() const {
 }
 
 // Without this limit, a job that always crashes the plugin would be requeued without end.
-Error PluginExecutor::blamed(Error error, const std::string& job) const {
+Error PluginExecutor::blame_plugin(Error error, const std::string& job) const {
   const std::lock_guard lock(mutex_);
   if (error.code != Code::unavailable) {
     faults_.erase(job);
@@ -155,10 +155,10 @@ Error PluginExecutor::blamed(Error error, const std::string& job) const {
 
 Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
   const PluginUser user{facts.job.context_id, facts.job.caller_id};
-  if (std::string why = client_->resting(user); !why.empty()) return fail(Code::unavailable, std::move(why));
+  if (std::string why = client_->backoff_reason_for(user); !why.empty()) return fail(Code::unavailable, std::move(why));
   const std::string job = std::to_string(user.context) + ' ' + job_key(facts.job.caller_id, facts.job.id);
   auto prepared = client_->prepare(user, job_question(facts));
-  if (!prepared) return tl::unexpected(blamed(std::move(prepared).error(), job));
+  if (!prepared) return tl::unexpected(blame_plugin(std::move(prepared).error(), job));
   {
     const std::lock_guard lock(mutex_);
     faults_.erase(job);
@@ -168,7 +168,7 @@ Result<std::unique_ptr<Conversation>> PluginExecutor::begin(const JobFacts& fact
   spec.command = std::move(prepared->command);
   spec.environment = std::move(prepared->environment);
   if (!prepared->script_file.empty()) spec.script_file = std::move(prepared->script_file);
-  for (PreparedFile& file : prepared->files)
+  for (PluginFile& file : prepared->files)
     spec.files.push_back({std::move(file.path), std::move(file.bytes), file.mode});
   MJ_TRY(program, begin_program(facts, spec, sink));
   return std::make_unique<PluginConversation>(std::move(program), client_, user, ended_of(facts.job),

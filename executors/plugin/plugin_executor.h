@@ -28,14 +28,14 @@ class PluginExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return client_->description().script_types; }
   std::vector<Stage> stages() const override { return {stage()}; }
   Result<std::string> probe() const override;
-  bool may_wait() const override { return true; }
-  bool holds_back(Id context, Id caller) const override { return client_->has_faults({context, caller}); }
+  bool can_block() const override { return true; }
+  bool is_paused(Id context, Id caller) const override { return client_->has_faults({context, caller}); }
   // Blocks for at most 2 s, plus 5 s if the plugin host must be started.
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:
   Stage stage() const;
-  Error blamed(Error, const std::string& job) const;
+  Error blame_plugin(Error, const std::string& job) const;
 
   std::shared_ptr<PluginClient> client_;
   mutable std::mutex mutex_;

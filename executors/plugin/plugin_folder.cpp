@@ -12,16 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostPlugins = 64;
+constexpr std::size_t kMaxPlugins = 64;
 
-struct Taken {
+struct RegisteredNames {
   std::set<std::string> names, types;
 
   // Returns the reason why the plugin cannot be added; empty: it was added.
   std::string add(const Description& about) {
-    if (names.contains(about.name)) return fmt::format("name: there is an executor {} already", shown(about.name));
+    if (names.contains(about.name)) return fmt::format("name: there is an executor {} already", excerpt(about.name));
     for (const std::string& type : about.script_types) {
-      if (types.contains(type)) return fmt::format("script_types: another executor serves {} already", shown(type));
+      if (types.contains(type)) return fmt::format("script_types: another executor serves {} already", excerpt(type));
     }
     names.insert(about.name);
     types.insert(about.script_types.begin(), about.script_types.end());
@@ -29,13 +29,13 @@ struct Taken {
   }
 };
 
-struct Listing {
+struct PluginFolderListing {
   std::vector<std::string> files;
   std::string problem;  // why the folder could not be read
 };
 
-Listing list(const std::string& folder) {
-  Listing listing;
+PluginFolderListing list(const std::string& folder) {
+  PluginFolderListing listing;
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
@@ -51,8 +51,8 @@ Listing list(const std::string& folder) {
 PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
                           std::set<std::string> taken_types, const Clock& clock) {
   PluginFolder found;
-  Taken taken{std::move(taken_names), std::move(taken_types)};
-  const Listing listing = list(folder);
+  RegisteredNames taken{std::move(taken_names), std::move(taken_types)};
+  const PluginFolderListing listing = list(folder);
   const auto refuse = [&found](const std::string& file, std::string reason) {
     PluginReport report;
     report.file = file;
@@ -61,8 +61,8 @@ PluginFolder load_plugins(const std::string& folder, const std::string& host, st
   };
   if (!listing.problem.empty()) refuse(folder, listing.problem);
   for (const std::string& file : listing.files) {
-    if (found.reports.size() >= kMostPlugins) {
-      refuse(file, fmt::format("{} plugins are the most: take others out of the folder", kMostPlugins));
+    if (found.reports.size() >= kMaxPlugins) {
+      refuse(file, fmt::format("{} plugins are the most: take others out of the folder", kMaxPlugins));
       break;
     }
     PluginOptions options;

@@ -21,7 +21,7 @@ enum class PluginState {
   loaded,    // added to the table, not probed
   refused,   // not loadable, or its name or a script type is already in use
 };
-constexpr std::string_view word(PluginState state) {
+constexpr std::string_view to_string(PluginState state) {
   return std::array<std::string_view, 4>{"works", "unusable", "loaded", "refused"}[static_cast<std::size_t>(state)];
 }
 

@@ -23,7 +23,7 @@ using nlohmann::json;
 // All values are texts, which plugins of any version accept.
 json inputs_of(const JobFacts& facts) {
   json out = json::object();
-  const SeenInputs seen = seen_inputs(facts, flow_data_of(facts.job));
+  const ScriptInputs seen = seen_inputs(facts, flow_data_of(facts.job));
   for (const auto& [name, input] : seen.single) out[name] = input->result;
   for (const auto& [node, inputs] : seen.joined) {
     out[node] = json::array();
@@ -47,7 +47,7 @@ Result<void> check_names(const json& object, const std::string& where, std::init
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     std::string names;
     for (std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
-    return wrong(fmt::format("{}{} is not a known name: there are {}", where, shown(item.key()), names));
+    return wrong(fmt::format("{}{} is not a known name: there are {}", where, excerpt(item.key()), names));
   }
   return {};
 }
@@ -90,25 +90,25 @@ Result<TextMap> map_of(const json& value, const std::string& name, std::size_t m
   if (value.size() > most) return wrong(fmt::format("{}: {} names, {} are the most", name, value.size(), most));
   TextMap out;
   for (const auto& [key, each] : value.items()) {
-    if (!each.is_string()) return wrong(fmt::format("{}: the value of {} is not text", name, shown(key)));
+    if (!each.is_string()) return wrong(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
     out.emplace(key, each.get<std::string>());
   }
   return out;
 }
 
-Result<std::optional<Refusal>> refusal_of(const json& object) {
-  if (!object.contains("error")) return std::optional<Refusal>();
+Result<std::optional<PluginError>> refusal_of(const json& object) {
+  if (!object.contains("error")) return std::optional<PluginError>();
   MJ_CHECK(check_names(object, "", {"error", "field"}));
   MJ_TRY(error, member(object, "error"));
   MJ_TRY(field, member(object, "field"));
   if (error.empty()) return wrong("error: it is empty: say why");
-  return std::optional<Refusal>(Refusal{printable_line(error), printable_line(field, 64)});
+  return std::optional<PluginError>(PluginError{printable_line(error), printable_line(field, 64)});
 }
 
 Result<std::vector<std::string>> command_of(const json& object) {
   MJ_TRY(command, texts_of(object, "command", kMaxArguments));
   if (command.empty()) return wrong("command: it is missing: give the program's absolute path and its arguments");
-  if (!command[0].starts_with('/')) return wrong("command[0]: " + shown(command[0]) + " is not an absolute path");
+  if (!command[0].starts_with('/')) return wrong("command[0]: " + excerpt(command[0]) + " is not an absolute path");
   return std::move(command);
 }
 
@@ -118,11 +118,11 @@ Result<TextMap> environment_of(const json& object) {
   MJ_TRY(variables, map_of(*found, "environment", kMaxVariables));
   for (const auto& [name, value] : variables) {
     if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)
-      return wrong("environment: " + shown(name) + " is no name of a variable");
+      return wrong("environment: " + excerpt(name) + " is no name of a variable");
     if (name.starts_with("MYCOJOBS_"))
-      return wrong("environment: " + shown(name) + ": these names are the agent's own");
+      return wrong("environment: " + excerpt(name) + ": these names are the agent's own");
     if (value.find('\0') != std::string::npos)
-      return wrong("environment: the value of " + shown(name) + " has NUL in it");
+      return wrong("environment: the value of " + excerpt(name) + " has NUL in it");
   }
   return std::move(variables);
 }
@@ -136,7 +136,7 @@ bool is_reserved(std::string_view name) {
 
 // Accepts relative paths such as "lib/prelude.awk", without ".." and outside of reserved folders.
 Result<void> check_path(const std::string& field, const std::string& path) {
-  const auto bad = [&](const std::string& why) { return wrong(field + ": " + shown(path) + ": " + why); };
+  const auto bad = [&](const std::string& why) { return wrong(field + ": " + excerpt(path) + ": " + why); };
   if (path.empty() || path.size() > kMaxPath) return bad(fmt::format("a path has 1 to {} bytes", kMaxPath));
   if (path.find('\0') != std::string::npos) return bad("it has NUL in it");
   std::string_view rest = path;
@@ -157,12 +157,12 @@ Result<unsigned> mode_of(const json& file, const std::string& where) {
   MJ_TRY(text, member(file, "mode", where));
   unsigned mode = 0;
   for (char c : text) mode = c >= '0' && c <= '7' && mode <= 0777 ? mode * 8 + static_cast<unsigned>(c - '0') : 01000;
-  if (text.empty() || mode > 0777) return wrong(where + "mode: " + shown(text) + " is not 0000 to 0777, as text");
+  if (text.empty() || mode > 0777) return wrong(where + "mode: " + excerpt(text) + " is not 0000 to 0777, as text");
   return mode;
 }
 
-Result<std::vector<PreparedFile>> files_of(const json& object) {
-  std::vector<PreparedFile> out;
+Result<std::vector<PluginFile>> files_of(const json& object) {
+  std::vector<PluginFile> out;
   const auto found = object.find("files");
   if (found == object.end()) return out;
   if (!found->is_object()) return wrong("files: it is no object");
@@ -175,7 +175,7 @@ Result<std::vector<PreparedFile>> files_of(const json& object) {
     MJ_CHECK(check_names(file, where, {"text", "base64", "mode"}));
     if (file.contains("text") == file.contains("base64"))
       return wrong(where + "text: give this or base64, and not both");
-    PreparedFile made{path, {}, 0};
+    PluginFile made{path, {}, 0};
     MJ_TRY(mode, mode_of(file, where));
     made.mode = mode;
     const json& value = file.contains("text") ? file.at("text") : file.at("base64");
@@ -191,7 +191,7 @@ Result<std::vector<PreparedFile>> files_of(const json& object) {
   return out;
 }
 
-Result<void> read_error(const json& error, Interpreted& out) {
+Result<void> read_error(const json& error, InterpretReply& out) {
   if (!error.is_object()) return wrong("error: it is no object");
   MJ_CHECK(check_names(error, "error.", {"type", "message", "line", "retry"}));
   MJ_TRY(type, member(error, "type", "error."));
@@ -243,11 +243,11 @@ std::string job_question(const JobFacts& facts) {
                     {"flow", *flow_data_of(job).values}});
 }
 
-Ended ended_of(const Job& job) {
+PluginRunEnd ended_of(const Job& job) {
   return {job.id, job.caller_id, job.context_id, job.name, job.script_type, job.attempt, {}, {}};
 }
 
-std::string outcome_question(const Ended& ended, const Outcome& outcome) {
+std::string outcome_question(const PluginRunEnd& ended, const Outcome& outcome) {
   return dump_json({{"job",
                      {{"id", ended.id},
                       {"caller_id", ended.caller_id},
@@ -255,7 +255,7 @@ std::string outcome_question(const Ended& ended, const Outcome& outcome) {
                       {"name", ended.name},
                       {"attempt", ended.attempt},
                       {"script_type", ended.script_type}}},
-                    {"status", word(outcome.status)},
+                    {"status", to_string(outcome.status)},
                     {"exit_code", outcome.exit_code},
                     {"signal", outcome.signal},
                     {"stderr", ended.stderr_tail},
@@ -263,9 +263,9 @@ std::string outcome_question(const Ended& ended, const Outcome& outcome) {
                     {"usage", json::parse(usage_json(outcome.usage))}});
 }
 
-Result<Probed> read_probe(std::string_view reply) {
+Result<ProbeReply> read_probe(std::string_view reply) {
   MJ_TRY(object, object_of(reply));
-  Probed out;
+  ProbeReply out;
   MJ_TRY(refusal, refusal_of(object));
   out.refusal = std::move(refusal);
   if (out.refusal) return out;
@@ -276,9 +276,9 @@ Result<Probed> read_probe(std::string_view reply) {
   return out;
 }
 
-Result<Prepared> read_prepare(std::string_view reply) {
+Result<PrepareReply> read_prepare(std::string_view reply) {
   MJ_TRY(object, object_of(reply));
-  Prepared out;
+  PrepareReply out;
   MJ_TRY(refusal, refusal_of(object));
   out.refusal = std::move(refusal);
   if (out.refusal) return out;
@@ -288,27 +288,27 @@ Result<Prepared> read_prepare(std::string_view reply) {
   MJ_TRY(script_file, member(object, "script_file"));
   if (object.contains("script_file")) MJ_CHECK(check_path("script_file", script_file));
   if (script_file.find('/') != std::string::npos)
-    return wrong("script_file: " + shown(script_file) + " is no file name");
+    return wrong("script_file: " + excerpt(script_file) + " is no file name");
   out.script_file = std::move(script_file);
   MJ_TRY(environment, environment_of(object));
   out.environment = std::move(environment);
   MJ_TRY(files, files_of(object));
   out.files = std::move(files);
   const std::string& script = out.script_file.empty() ? kScriptFile : out.script_file;
-  for (const PreparedFile& file : out.files) {
+  for (const PluginFile& file : out.files) {
     if (file.path == script || file.path.starts_with(script + "/"))
-      return wrong("files: " + shown(file.path) + ": the script is there");
+      return wrong("files: " + excerpt(file.path) + ": the script is there");
   }
   MJ_TRY(notes, texts_of(object, "notes", kMaxNotes));
   for (const std::string& note : notes) out.notes.push_back(printable_line(note, 1000));
   return out;
 }
 
-Result<Interpreted> read_interpret(std::string_view reply) {
+Result<InterpretReply> read_interpret(std::string_view reply) {
   MJ_TRY(object, object_of(reply));
   MJ_CHECK(check_names(object, "", {"result", "error"}));
   if (object.contains("result") && object.contains("error")) return wrong("result: give this or error, and not both");
-  Interpreted out;
+  InterpretReply out;
   if (object.contains("error")) MJ_CHECK(read_error(object.at("error"), out));
   if (!object.contains("result")) return out;
   MJ_TRY(result, map_of(object.at("result"), "result", 10000));

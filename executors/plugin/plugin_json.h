@@ -20,45 +20,45 @@ std::string job_question(const JobFacts&);
 
 inline constexpr std::size_t kStderrTail = 64U << 10;
 
-struct Ended {
+struct PluginRunEnd {
   Id id = 0, caller_id = 0, context_id = 0;
   std::string name, script_type;
   std::uint32_t attempt = 0;
   std::string stderr_tail;  // at most kStderrTail bytes
   TextMap result;
 };
-Ended ended_of(const Job&);
+PluginRunEnd ended_of(const Job&);
 
 // REQUIRES: outcome.status is ok, exit or signal.
-std::string outcome_question(const Ended&, const Outcome&);
+std::string outcome_question(const PluginRunEnd&, const Outcome&);
 
 // The plugin reports an error of the job or the host.
-struct Refusal {
+struct PluginError {
   std::string error, field;
 };
 
-struct Probed {
+struct ProbeReply {
   std::string runs;
-  std::optional<Refusal> refusal;
+  std::optional<PluginError> refusal;
 };
-Result<Probed> read_probe(std::string_view reply);
+Result<ProbeReply> read_probe(std::string_view reply);
 
-struct PreparedFile {
+struct PluginFile {
   std::string path;  // normalized path relative to /job, outside of the agent's folders
   std::string bytes;
   unsigned mode = 0644;  // at most 0777
 };
-struct Prepared {
+struct PrepareReply {
   std::vector<std::string> command;  // the first word is an absolute path; {script} is not yet replaced
   std::string script_file;           // file name below /job; empty: the default
   TextMap environment;
-  std::vector<PreparedFile> files;
-  std::vector<std::string> notes;  // printable lines
-  std::optional<Refusal> refusal;  // if set, the other members are empty
+  std::vector<PluginFile> files;
+  std::vector<std::string> notes;      // printable lines
+  std::optional<PluginError> refusal;  // if set, the other members are empty
 };
-Result<Prepared> read_prepare(std::string_view reply);
+Result<PrepareReply> read_prepare(std::string_view reply);
 
-struct Interpreted {
+struct InterpretReply {
   std::optional<TextMap> result;
   // At most one of `result` and `message` is set.
   std::optional<std::string> message;
@@ -67,7 +67,7 @@ struct Interpreted {
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms;
 };
-Result<Interpreted> read_interpret(std::string_view reply);
+Result<InterpretReply> read_interpret(std::string_view reply);
 
 // Converts a plugin's text to one printable line of UTF-8.
 std::string printable_line(std::string_view text, std::size_t max = 500);

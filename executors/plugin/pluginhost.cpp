@@ -119,10 +119,10 @@ Result<void> give_up_rights(int plugin_fd) {
   MJ_CHECK(sandbox::limit_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
   MJ_CHECK(sandbox::forbid_core_dumps());
   MJ_CHECK(sandbox::empty_bounding_set());
-  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_root());
   MJ_CHECK(sandbox::drop_capabilities());
   MJ_CHECK(sandbox::limit_resource(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
-  MJ_CHECK(sandbox::hide_and_keep_down());
+  MJ_CHECK(sandbox::forbid_ptrace_and_new_privileges());
   MJ_CHECK(sandbox::read_only_below(kReadable, plugin_fd));
   return sandbox::refuse_calls(kRefused);
 }
@@ -152,9 +152,9 @@ Result<void> check_version(const Plugin& plugin) {
   return {};
 }
 
-Result<void> check_text(const char* name, const char* text, std::size_t most) {
+Result<void> check_text(const char* name, const char* text, std::size_t max) {
   if (text == nullptr) return refuse(std::string(name) + ": it is NULL, which only profile and interpret may be");
-  if (::strnlen(text, most + 1) > most) return refuse(std::string(name) + ": more than " + number(most) + " bytes");
+  if (::strnlen(text, max + 1) > max) return refuse(std::string(name) + ": more than " + number(max) + " bytes");
   return {};
 }
 
@@ -240,26 +240,26 @@ void read_all(char* to, std::size_t size) {
     const ssize_t got = ::read(kSocketFd, to, size);
     if (got == 0) leave(0);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) leave(kSocketGoneExit);
+    if (got < 0) leave(kSocketEndedExit);
     to += got;
     size -= static_cast<std::size_t>(got);
   }
 }
 
-void send(WireKind kind, std::uint32_t call, const char* text, std::size_t size) {
+void send(PluginFrameKind kind, std::uint32_t call, const char* text, std::size_t size) {
   const std::string header = header_bytes(kind, call, size);
   if (!write_all(kSocketFd, {header.data(), header.size()}) || !write_all(kSocketFd, {text, size}))
-    leave(kSocketGoneExit);
+    leave(kSocketEndedExit);
 }
 
-void send(WireKind kind, std::uint32_t call, const std::string& text = "") {
+void send(PluginFrameKind kind, std::uint32_t call, const std::string& text = "") {
   send(kind, call, text.data(), text.size());
 }
 
 // Kills the process if a plugin hangs after the agent has died. Uses SIGKILL, which a plugin cannot block.
-class Abandoned {
+class KillTimer {
  public:
-  Abandoned() {
+  KillTimer() {
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = SIGKILL;
@@ -275,35 +275,35 @@ class Abandoned {
   timer_t timer_{};
 };
 
-void answer(const Plugin& plugin, WireKind kind, std::uint32_t call, const std::string& text) {
+void answer(const Plugin& plugin, PluginFrameKind kind, std::uint32_t call, const std::string& text) {
   char* reply = nullptr;
   try {
-    if (kind == WireKind::probe) reply = plugin.probe();
-    if (kind == WireKind::prepare) reply = plugin.prepare(text.c_str());
-    if (kind == WireKind::interpret) reply = plugin.interpret(text.c_str());
-    if (reply == nullptr) return send(WireKind::nothing, call);
+    if (kind == PluginFrameKind::probe) reply = plugin.probe();
+    if (kind == PluginFrameKind::prepare) reply = plugin.prepare(text.c_str());
+    if (kind == PluginFrameKind::interpret) reply = plugin.interpret(text.c_str());
+    if (reply == nullptr) return send(PluginFrameKind::nothing, call);
     const std::size_t size = ::strnlen(reply, std::size_t{kMaxReplyBytes} + 1);
     if (size > kMaxReplyBytes) {
-      send(WireKind::too_large, call);
+      send(PluginFrameKind::too_large, call);
     } else {
-      send(WireKind::answer, call, reply, size);
+      send(PluginFrameKind::answer, call, reply, size);
     }
     plugin.release(reply);
   } catch (...) {
     // An exception from release() is sent after the answer. The agent does not expect this frame and detects it at the
     // next call.
-    send(WireKind::threw, call);
+    send(PluginFrameKind::threw, call);
   }
 }
 
-[[noreturn]] void serve(const Plugin& plugin, Abandoned& abandoned) {
+[[noreturn]] void serve(const Plugin& plugin, KillTimer& abandoned) {
   for (;;) {
     char header[kHeaderBytes];
     read_all(header, sizeof header);
-    const WireHeader frame = read_header(header);
-    const auto kind = static_cast<WireKind>(frame.kind);
-    if (frame.size > kMaxRequestBytes || kind < WireKind::probe || kind > WireKind::interpret ||
-        (kind == WireKind::interpret && plugin.interpret == nullptr)) {
+    const PluginFrameHeader frame = read_header(header);
+    const auto kind = static_cast<PluginFrameKind>(frame.kind);
+    if (frame.size > kMaxRequestBytes || kind < PluginFrameKind::probe || kind > PluginFrameKind::interpret ||
+        (kind == PluginFrameKind::interpret && plugin.interpret == nullptr)) {
       leave(1);
     }
     abandoned.watch(kAbandonedSeconds);
@@ -331,20 +331,20 @@ int main() try {
   // Signals from a service manager are meant for the agent; this process ends when its socket is closed.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kPluginFd + 1, ~0U, 0);
-  Abandoned abandoned;
+  KillTimer abandoned;
   abandoned.watch(kAbandonedSeconds);
   if (auto given_up = give_up_rights(kPluginFd); !given_up) {
-    send(WireKind::refused, 0, std::string(kHostProgram) + ": " + given_up.error().message);
+    send(PluginFrameKind::refused, 0, std::string(kHostProgram) + ": " + given_up.error().message);
     return 71;
   }
   const auto plugin = load_plugin(kPluginFd);
   if (!plugin) {
-    send(WireKind::refused, 0, plugin.error().message);
+    send(PluginFrameKind::refused, 0, plugin.error().message);
     leave(1);
   }
-  send(WireKind::loaded, 0, describe(**plugin));
+  send(PluginFrameKind::loaded, 0, describe(**plugin));
   abandoned.watch(0);
   serve(**plugin, abandoned);
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-pluginhost");
+  mycojobs::exit_with_report("mycojobs-pluginhost");
 }

@@ -20,7 +20,7 @@ namespace mycojobs::plugin {
 
 using Plugin = struct ::mycojobs_plugin;  // C++ needs the tag, since the symbol has the same name
 
-enum class WireKind : std::uint8_t {
+enum class PluginFrameKind : std::uint8_t {
   probe = 1,
   prepare = 2,
   interpret = 3,
@@ -36,12 +36,12 @@ inline constexpr std::size_t kHeaderBytes = 9;
 inline constexpr std::uint32_t kMaxReplyBytes = MYCOJOBS_PLUGIN_MAX_REPLY;
 inline constexpr std::uint32_t kMaxRequestBytes = 128U << 20;
 inline constexpr int kSocketFd = 3, kPluginFd = 4;  // descriptors of the host at its start
-inline constexpr int kSocketGoneExit = 70;          // exit code of the host if the socket cannot be written
+inline constexpr int kSocketEndedExit = 70;         // exit code of the host if the socket cannot be written
 inline constexpr const char* kHostProgram = "mycojobs-pluginhost";
 // The host kills itself after this duration of a call: the agent has stopped waiting long before.
 inline constexpr unsigned kAbandonedSeconds = 30;
 
-struct WireHeader {
+struct PluginFrameHeader {
   std::uint32_t size = 0;
   std::uint8_t kind = 0;
   std::uint32_t call = 0;
@@ -55,7 +55,7 @@ inline std::uint32_t read_u32(const char* bytes) {
   for (unsigned i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   return value;
 }
-inline std::string header_bytes(WireKind kind, std::uint32_t call, std::size_t size) {
+inline std::string header_bytes(PluginFrameKind kind, std::uint32_t call, std::size_t size) {
   std::string out;
   append_u32(out, static_cast<std::uint32_t>(size));
   out.push_back(static_cast<char>(kind));
@@ -63,7 +63,7 @@ inline std::string header_bytes(WireKind kind, std::uint32_t call, std::size_t s
   return out;
 }
 // REQUIRES: `bytes` has kHeaderBytes bytes.
-inline WireHeader read_header(const char* bytes) {
+inline PluginFrameHeader read_header(const char* bytes) {
   return {read_u32(bytes), static_cast<std::uint8_t>(bytes[4]), read_u32(bytes + 5)};
 }
 

@@ -24,10 +24,10 @@ inline constexpr std::uint64_t kMaxBinaryBytes = 64ULL << 20;
 
 class BinaryCache {
  public:
-  static constexpr std::uint64_t kMostBytes = 1ULL << 30;  // limit; the least recently used files are removed
+  static constexpr std::uint64_t kMaxBytes = 1ULL << 30;  // limit; the least recently used files are removed
 
-  BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes = kMostBytes);
-  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), most_bytes_(kMostBytes) {}
+  BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes = kMaxBytes);
+  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), most_bytes_(kMaxBytes) {}
 
   // Returns nullopt if there is no file, or if its hash is wrong; a damaged file is removed.
   std::optional<std::string> find(const std::string& key) const;

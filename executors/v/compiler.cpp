@@ -17,7 +17,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char* kPlaces[] = {"/usr/bin/v", "/usr/local/bin/v", "/opt/v/v"};
+constexpr const char* kPaths[] = {"/usr/bin/v", "/usr/local/bin/v", "/opt/v/v"};
 constexpr const char* kWhereFrom =
     "; remedy: get V from https://github.com/vlang/v (git clone into /opt/v, then make; it is in no Debian package), "
     "or name it with v.compiler";
@@ -44,7 +44,7 @@ Result<Compiler> examine(const std::string& path) {
   return found;
 }
 
-constexpr std::size_t kLongestName = 100;
+constexpr std::size_t kMaxName = 100;
 
 bool is_of_a_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
@@ -85,7 +85,7 @@ std::uint32_t place_of(std::string_view line, const std::string& name) {
 
 Result<Compiler> find_compiler(const std::string& configured) {
   if (!configured.empty()) return examine(configured);
-  for (const char* place : kPlaces) {
+  for (const char* place : kPaths) {
     if (::access(place, F_OK) == 0) return examine(place);
   }
   return fail(Code::not_found, std::string("v: no compiler on this host") + kWhereFrom);
@@ -100,7 +100,7 @@ Result<std::string> version_of(const Compiler& compiler) {
 
 std::string source_name(std::string_view job_name) {
   const bool plain =
-      !job_name.empty() && job_name.size() <= kLongestName && std::all_of(job_name.begin(), job_name.end(), [](char c) {
+      !job_name.empty() && job_name.size() <= kMaxName && std::all_of(job_name.begin(), job_name.end(), [](char c) {
         return static_cast<unsigned char>(c) > ' ' && c != '\x7f' && c != ':' && c != '/';
       });
   if (!plain) return std::string(kSourceFile);

@@ -62,12 +62,12 @@ struct RunLimits {
 
 // Reads until all writers have closed the pipe. Returns false on an error, after the time-out, or when `stop` is set.
 bool read_to_end(int fd, std::string& text, const RunLimits& limits) {
-  constexpr int kLookAtStopMs = 100;
+  constexpr int kCheckStopMs = 100;
   const std::uint64_t deadline = SystemClock().boot_ms() + limits.timeout_ms;
   std::array<char, 4096> buffer;  // NOLINT(*-member-init): filled by read
   while (!limits.stop && SystemClock().boot_ms() < deadline) {
     pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, kLookAtStopMs) <= 0) continue;
+    if (::poll(&waiting, 1, kCheckStopMs) <= 0) continue;
     const ssize_t got = ::read(fd, buffer.data(), buffer.size());
     if (got < 0 && errno != EINTR) return false;
     if (got == 0) return true;

@@ -65,14 +65,14 @@ class CompileRun final : public ProgramConversation {
  public:
   using ProgramConversation::ProgramConversation;
   // V writes its own errors to stderr, and those of the C compiler to stdout.
-  void saw_stdout(std::string_view bytes) override { take_text(bytes); }
-  void saw_stderr(std::string_view bytes) override { take_text(bytes); }
+  void on_stdout(std::string_view bytes) override { take_text(bytes); }
+  void on_stderr(std::string_view bytes) override { take_text(bytes); }
   bool understood() const {
-    const Answer answer = complete_answer();
+    const ScriptAnswer answer = complete_answer();
     return answer.done && !answer.error && answer.problem.empty();
   }
   JobEnd end_of_failure(const Outcome& outcome, const std::string& name) const {
-    Answer answer = complete_answer();
+    ScriptAnswer answer = complete_answer();
     const bool left_by_itself = outcome.status == RunStatus::ok || outcome.status == RunStatus::exit;
     const bool could_not_start = answer.error && !answer.error->exit;
     if (left_by_itself && answer.problem.empty() && !could_not_start) {
@@ -95,11 +95,11 @@ class CompileRun final : public ProgramConversation {
   bool cut_ = false;
 };
 
-class OwnRun final : public ProgramConversation {
+class ProgramRun final : public ProgramConversation {
  public:
   using ProgramConversation::ProgramConversation;
   JobEnd finish(const Outcome& outcome) const override {
-    Answer answer = complete_answer();
+    ScriptAnswer answer = complete_answer();
     // V prints a stack trace after the panic message.
     const std::string& text = errors().text();
     const std::size_t panic = text.rfind("V panic: ");
@@ -135,14 +135,14 @@ class VConversation final : public Conversation {
   std::string take_output() override { return current().take_output(); }
   void feed(std::string_view bytes) override { current().feed(bytes); }
   std::uint64_t frames() const override { return run_ ? run_->frames() : compile_->frames(); }
-  void saw_stdout(std::string_view bytes) override { current().saw_stdout(bytes); }
-  void saw_stderr(std::string_view bytes) override { current().saw_stderr(bytes); }
+  void on_stdout(std::string_view bytes) override { current().on_stdout(bytes); }
+  void on_stderr(std::string_view bytes) override { current().on_stderr(bytes); }
   std::vector<std::string> take_notes() override { return current().take_notes(); }
   // A compiler sends no calls. Another process that does so receives no reply and ends at its time limit.
   std::vector<std::string> take_calls() override { return run_ ? run_->take_calls() : std::vector<std::string>{}; }
   void answer(std::string_view reply) override { current().answer(reply); }
 
-  bool go_on(const Outcome& outcome) override {
+  bool next_stage(const Outcome& outcome) override {
     if (run_ || outcome.status != RunStatus::ok || !program_.whole() || !compile_->understood()) return false;
     compile_usage_ = outcome.usage;
     std::string program = program_.take();
@@ -195,13 +195,13 @@ class VConversation final : public Conversation {
                         .environment = {{"GC_NPROCS", "1"}}};
     extras.programs.push_back({"program", std::move(program)});
     MJ_TRY(request, script_request(job_.facts, extras));
-    run_ = std::make_unique<OwnRun>(std::move(request), end_context(job_.facts, "v.run"), sink_);
+    run_ = std::make_unique<ProgramRun>(std::move(request), end_context(job_.facts, "v.run"), sink_);
     return {};
   }
 
   // The program exists but its run cannot start, for example because an input of the job is no longer readable.
   JobEnd end_of_problem(const Outcome& outcome) const {
-    Answer answer;
+    ScriptAnswer answer;
     answer.error = ScriptError{"SetupError", problem_->message, "", 0, {}};
     return outcome_to_end(end_context(job_.facts, "v.run"), outcome, answer);
   }
@@ -230,7 +230,7 @@ class VConversation final : public Conversation {
   ArtifactSink* sink_;
   ProgramSink program_;  // before the run that writes into it
   std::unique_ptr<CompileRun> compile_;
-  std::unique_ptr<OwnRun> run_;
+  std::unique_ptr<ProgramRun> run_;
   std::optional<Usage> compile_usage_;
   std::optional<Error> problem_;
 };

@@ -27,8 +27,8 @@ class VExecutor final : public Executor {
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
   // begin() may wait for the disk of the cache and the inputs, and once per compiler for its version.
-  bool may_wait() const override { return true; }
-  bool finish_may_wait() const override { return false; }
+  bool can_block() const override { return true; }
+  bool can_finish_block() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

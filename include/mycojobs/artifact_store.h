@@ -25,14 +25,14 @@ struct FileContent {
 };
 
 // Plain file names. Each sender, identified by its key, has a share of the space.
-struct ParcelName {
+struct InboundBundleId {
   std::string name, sender;
 };
 inline constexpr const char* kIncomingLimit = "message.max_incoming_bytes";
 // Minimum accounted size of a file and of a parcel, because many small files also cost disk space.
-inline constexpr std::uint64_t kLeastFileRoom = 4U << 10, kLeastParcelRoom = 256U << 10;
-inline std::uint64_t room_of(std::uint64_t file_bytes) {
-  return file_bytes < kLeastFileRoom ? kLeastFileRoom : file_bytes;
+inline constexpr std::uint64_t kMinAccountedFileBytes = 4U << 10, kMinAccountedBundleBytes = 256U << 10;
+inline std::uint64_t accounted_bytes(std::uint64_t file_bytes) {
+  return file_bytes < kMinAccountedFileBytes ? kMinAccountedFileBytes : file_bytes;
 }
 
 class ArtifactStore {
@@ -46,35 +46,35 @@ class ArtifactStore {
   virtual Result<bool> has(RecordStore&, Id context, const std::string& job_key, const std::vector<FileContent>&) = 0;
 
   // Returns the number of received bytes; equal to the size if the file is complete; nullopt if no space is reserved.
-  virtual std::optional<std::uint64_t> have(Id context, const ParcelName&, const FileContent&) const = 0;
+  virtual std::optional<std::uint64_t> is_complete(Id context, const InboundBundleId&, const FileContent&) const = 0;
   // Reserves space for each file that has none. Errors: unavailable (there is no free space now), too_large (the files
   // exceed the share of one sender).
-  virtual Result<void> expect(RecordStore&, Id context, const ParcelName&, const std::vector<FileContent>&) = 0;
+  virtual Result<void> expect(RecordStore&, Id context, const InboundBundleId&, const std::vector<FileContent>&) = 0;
   virtual std::uint64_t share() const = 0;
-  // Adds a piece and returns the new value of have(). A repeated piece, or a piece after a gap, changes nothing.
+  // Adds a piece and returns the new value of is_complete(). A repeated piece, or a piece after a gap, changes nothing.
   // Errors: not_found (no space is reserved), invalid (the file is too long, or complete with another hash; its
   // transfer restarts).
-  virtual Result<std::uint64_t> add(Id context, const ParcelName&, const FileContent&, std::uint64_t offset,
+  virtual Result<std::uint64_t> add(Id context, const InboundBundleId&, const FileContent&, std::uint64_t offset,
                                     std::string_view piece) = 0;
 
-  // Protects files from tidy() while it exists. The caller keeps it until the records name the files' jobs.
-  class HandedOver {
+  // Protects files from sweep() while it exists. The caller keeps it until the records name the files' jobs.
+  class RetainedFiles {
    public:
-    virtual ~HandedOver() = default;
+    virtual ~RetainedFiles() = default;
   };
   struct ForJob {
     std::string job_key;
     std::vector<FileContent> files;
   };
   // Error not_found: a file is incomplete or missing.
-  virtual Result<std::unique_ptr<HandedOver>> hand_over(RecordStore&, Id context, const ParcelName&,
-                                                        const std::vector<ForJob>& to) = 0;
-  virtual void drop(Id context, const ParcelName&) = 0;
+  virtual Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore&, Id context, const InboundBundleId&,
+                                                              const std::vector<ForJob>& to) = 0;
+  virtual void drop(Id context, const InboundBundleId&) = 0;
 
   // Deletes parcels of all contexts that were not used for an hour, and files without a job, a bounded number in each
   // call. Returns the time until more work exists, in ms; an earlier call is cheap. Errors: of the store. May block on
   // disk I/O, so call it on a background thread.
-  virtual Result<std::uint64_t> tidy(RecordStore&, Id context) = 0;
+  virtual Result<std::uint64_t> sweep(RecordStore&, Id context) = 0;
 };
 
 }  // namespace mycojobs

@@ -4,7 +4,7 @@
 //
 //   begin(facts) --> Conversation --> take_output() is sent down the run's channel
 //                                 --> feed(bytes) receives the replies, in pieces of any size; answer(reply) to calls
-//                                 --> go_on(outcome) after the end of the run: another run (compile, then run), or
+//                                 --> next_stage(outcome) after the end of the run: another run (compile, then run), or
 //                                 --> finish(outcome) --> JobEnd
 #pragma once
 
@@ -77,7 +77,7 @@ class ArtifactSink {
 class Conversation {
  public:
   virtual ~Conversation() = default;
-  // Index of the executor's stage for the next run. Called before the first run, and after go_on() returned true.
+  // Index of the executor's stage for the next run. Called before the first run, and after next_stage() returned true.
   virtual std::size_t stage() const { return 0; }
   // Returns bytes for the channel; empty: none now. The caller sends all of them, in order.
   virtual std::string take_output() = 0;
@@ -87,8 +87,8 @@ class Conversation {
   virtual void feed(std::string_view bytes) = 0;
   virtual std::uint64_t frames() const { return 0; }  // received so far; each costs the agent CPU time
   // The job's stdout and stderr as written, with secrets redacted.
-  virtual void saw_stdout(std::string_view) {}
-  virtual void saw_stderr(std::string_view) {}
+  virtual void on_stdout(std::string_view) {}
+  virtual void on_stderr(std::string_view) {}
   // Returns lines for the job's log, stream "system", since the last call, such as progress.
   virtual std::vector<std::string> take_notes() = 0;
   // Returns calls of the script to the agent as JSON {id, method, params}. Each is answered with {id, result | error}.
@@ -96,7 +96,7 @@ class Conversation {
   virtual void answer(std::string_view /*reply_json*/) {}
   // Called after the end of a run. True: the job continues with another run (stage(), take_output()). False: finish()
   // returns the job's end. Does not block unless the outcome is ok.
-  virtual bool go_on(const Outcome&) { return false; }
+  virtual bool next_stage(const Outcome&) { return false; }
   virtual JobEnd finish(const Outcome&) const = 0;
 };
 
@@ -128,14 +128,14 @@ class Executor {
   // Returns one line about the interpreter ("CPython 3.11.2"). Error: the reason why this host cannot run scripts, and
   // the packages to install.
   virtual Result<std::string> probe() const = 0;
-  // True if begin(), or go_on() and finish() of its conversations, may block on a plugin or a disk. They are then
+  // True if begin(), or next_stage() and finish() of its conversations, may block on a plugin or a disk. They are then
   // called on any thread, for several jobs at the same time.
-  virtual bool may_wait() const { return false; }
+  virtual bool can_block() const { return false; }
   // False if finish() does not block although the others may. A job's end is reported after finish().
-  virtual bool finish_may_wait() const { return may_wait(); }
+  virtual bool can_finish_block() const { return can_block(); }
   // True while begin() fails for jobs of this caller only, so that jobs of other callers can start. Thread-safe; never
   // blocks.
-  virtual bool holds_back(Id /*context*/, Id /*caller*/) const { return false; }
+  virtual bool is_paused(Id /*context*/, Id /*caller*/) const { return false; }
   // sink: receives artifacts and must outlive the conversation; null: artifacts are ignored. Error invalid: the job can
   // never run; the message names the field.
   virtual Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const = 0;

@@ -48,7 +48,7 @@ struct FlowDraft {
   std::string fingerprint;      // digest of the request; the same key with another fingerprint is a `conflict`
 };
 // Ids of a new or existing flow.
-struct FlowPlace {
+struct FlowIds {
   Id flow = 0;
   Id first_job = 0;      // the flow owns the ids first_job .. first_job + jobs - 1 of the caller
   bool existed = false;  // the idempotency key was used before: the caller creates the missing parts only
@@ -66,7 +66,7 @@ struct FlowJobView {
 };
 
 // State of a flow, as returned by FlowStore::read().
-struct RunRead {
+struct FlowReadResult {
   // flow:<id>; empty if the flow does not exist. Id, caller, jobs, definition_hash, name and parent are the values from
   // the creation, even if another client has changed the record.
   Fields record;
@@ -123,7 +123,7 @@ struct FlowSummary {  // A row of the catalog.
 };
 
 // All index entries of a flow, read in one step; used to verify its consistency.
-struct FlowPlaces {
+struct FlowIndexEntries {
   std::string state;        // state of the flow's mark: creating, new, active, ended; empty: there is no mark
   bool active = false;      // in the index of active flows
   bool ended = false;       // in the index of ended flows
@@ -148,9 +148,9 @@ struct FlowFix {
     dispatch,    // job: dispatched again by a commit, which queues the job or raises its event
     await,       // other: calls FlowStore::await_flow()
   };
-  enum class Place { none, active, ended, due, catalog, events, checkpoint, index, users, keys };
+  enum class FlowIndex { none, active, ended, due, catalog, events, checkpoint, index, users, keys };
   Kind kind = Kind::enter;
-  Place place = Place::none;
+  FlowIndex place = FlowIndex::none;
   std::string job = {};
   Fields words = {};
   Id other = 0;
@@ -175,7 +175,7 @@ struct CatalogEntry {
   std::string flow_text;  // unparsed field `flow`
 };
 // All index entries of a schedule; used to verify its consistency.
-struct SchedulePlaces {
+struct ScheduleIndexEntries {
   std::string name;
   bool exists = false, listed = false, used = false;  // used: its definition lists it as a user
   std::string definition_hash;
@@ -204,7 +204,7 @@ class FlowStore {
 
   // Allocates the ids of a flow and of its jobs, and writes the flow's record (status dispatched, detail `creating`).
   // With a used idempotency key it returns the same ids. Error conflict: the key has another fingerprint.
-  virtual Result<FlowPlace> create(const FlowDraft&) = 0;
+  virtual Result<FlowIds> create(const FlowDraft&) = 0;
   // Writes these jobs as planned jobs of the flow. A record that exists in no queue (from job.create or another client)
   // is adopted. Nodes that a run may add later have ids and no record; the commit that dispatches such a node writes
   // the record. Idempotent. Error conflict, naming the job: it is in a queue, has run, belongs to another flow, or has
@@ -217,9 +217,9 @@ class FlowStore {
 
   // With `after`: the facts after that revision, without a checkpoint, and without `nodes` if the record has many.
   // Without: the checkpoint and the facts after it.
-  virtual Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) = 0;
-  // Returns the revision after the commit. expected_revision is RunRead::revision, also if the last journal entries are
-  // not valid facts. events_taken counts from the events that this FlowStore has read last of the flow.
+  virtual Result<FlowReadResult> read(Id context, Id flow, std::optional<std::uint64_t> after) = 0;
+  // Returns the revision after the commit. expected_revision is FlowReadResult::revision, also if the last journal
+  // entries are not valid facts. events_taken counts from the events that this FlowStore has read last of the flow.
   virtual Result<std::uint64_t> commit(const FlowCommit&) = 0;
   virtual Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) = 0;
   // Registers the flow for an event {flow, flow:<other>} at the end of the other flow. The event is added at once if
@@ -230,12 +230,12 @@ class FlowStore {
   // none).
   virtual Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) = 0;
   virtual Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) = 0;  // started and not ended, by id
-  virtual Result<void> raise(Id context, Id flow) = 0;                                  // makes the flow due now
+  virtual Result<void> mark_due(Id context, Id flow) = 0;                               // makes the flow due now
   // Acquires or renews the leadership of a context for ttl_ms; true: this instance leads. Other coordinators wait until
-  // the time expires. stop_leading() releases the leadership.
-  virtual Result<bool> lead(Id context, const std::string& instance, const std::string& where,
-                            std::uint32_t ttl_ms) = 0;
-  virtual Result<void> stop_leading(Id context, const std::string& instance) = 0;
+  // the time expires. release_leadership() releases the leadership.
+  virtual Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
+                                          std::uint32_t ttl_ms) = 0;
+  virtual Result<void> release_leadership(Id context, const std::string& instance) = 0;
   // Returns instance and location of the leader; both are empty if there is no leader.
   virtual Result<std::pair<std::string, std::string>> leader(Id context) = 0;
 
@@ -248,10 +248,10 @@ class FlowStore {
   virtual Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) = 0;
   virtual Result<void> remove(Id context, Id flow) = 0;  // conflict: the flow has not ended
 
-  virtual Result<FlowPlaces> places(Id context, Id flow) = 0;
+  virtual Result<FlowIndexEntries> places(Id context, Id flow) = 0;
   // Applies all fixes in one step. Error conflict: the flow has changed, and nothing was repaired.
   virtual Result<void> repair(Id context, Id flow, const FlowRepair&) = 0;
-  virtual Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) = 0;
+  virtual Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> others) = 0;
   // Entries of the catalog (name empty) or of the catalog of a definition's name, after this id (empty: from the
   // start).
   virtual Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
@@ -264,7 +264,7 @@ class FlowStore {
   virtual Result<std::vector<Schedule>> schedules(Id context) = 0;
   virtual Result<void> remove_schedule(Id context, const std::string& name) = 0;
   // Returns the states of the named and of all listed schedules.
-  virtual Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) = 0;
+  virtual Result<std::vector<ScheduleIndexEntries>> schedule_states(Id context, std::span<const std::string> names) = 0;
   // Lists the schedule and adds it to the users of its definition. The name of a deleted schedule is removed from the
   // list.
   virtual Result<void> repair_schedule(Id context, const std::string& name) = 0;

@@ -26,7 +26,7 @@ enum class RunStatus {
   unkillable,   // SIGKILL had no effect; this is not the end of the run
   setup_error,  // the sandbox could not be built, and the job was not started
 };
-std::string_view word(RunStatus);
+std::string_view to_string(RunStatus);
 
 // The system call for which a run was killed.
 struct Violation {

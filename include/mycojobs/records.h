@@ -31,14 +31,14 @@ enum class LogStream { out, err, system };  // texts: stdout, stderr, system
 
 // Conversions: word(JobStatus::started) == "started"; parse<JobStatus>("started"). domain/enums.cpp has one table per
 // enum.
-std::string_view word(FlowStatus);
-std::string_view word(JobStatus);
-std::string_view word(MessageStatus);
-std::string_view word(MessageType);
-std::string_view word(MessageFormatType);
-std::string_view word(RunnerType);
-std::string_view word(NodeStatus);
-std::string_view word(LogStream);
+std::string_view to_string(FlowStatus);
+std::string_view to_string(JobStatus);
+std::string_view to_string(MessageStatus);
+std::string_view to_string(MessageType);
+std::string_view to_string(MessageFormatType);
+std::string_view to_string(RunnerType);
+std::string_view to_string(NodeStatus);
+std::string_view to_string(LogStream);
 template <class Enum>
 std::optional<Enum> parse(std::string_view word);
 

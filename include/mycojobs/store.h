@@ -50,7 +50,7 @@ struct ClaimRequest {
   // Actor that claims. If the context's record names executors, only they and its admins get jobs; other actors get
   // `denied`. 0: an agent without an actor. nullopt: a component of the operator (router, `dev`), which is not checked.
   std::optional<Id> actor = std::nullopt;
-  std::string instance;                  // instance of the runner (RunnerHold::instance)
+  std::string instance;                  // instance of the runner (RunnerHolder::instance)
   std::vector<std::string> queues;       // list keys, in the order in which jobs are claimed from them
   std::uint32_t max_jobs = 1;            // 1 to 64
   std::uint64_t max_bytes = 8ULL << 20;  // sum of all records; one job is always returned, regardless of its size
@@ -60,7 +60,7 @@ struct ClaimRequest {
 };
 
 // A job with its claim.
-struct Claimed {
+struct ClaimedJob {
   ClaimRef ref;
   std::string queue;
   std::uint64_t epoch = 0;  // the job's fencing number, which increases with every claim of the job
@@ -70,7 +70,7 @@ struct Claimed {
 
 // Result of ClaimStore::claim().
 struct ClaimReply {
-  std::vector<Claimed> jobs;
+  std::vector<ClaimedJob> jobs;
   std::uint32_t set_aside = 0;      // entries that became dead letters or anomalies, or wait for their record
   std::vector<std::string> paused;  // queues of the request that are paused and should not be waited for
   // True if the call reached its bound, because of many entries that cannot run, before the queues were empty.
@@ -93,7 +93,7 @@ struct EndReport {
   std::optional<std::uint64_t> retry_after_ms = std::nullopt;
 };
 // Detail of a run that continues: running, unkillable.
-struct Mark {
+struct DetailUpdate {
   ClaimRef claim;
   std::string detail;
 };
@@ -103,7 +103,7 @@ struct Release {
   std::string reason;
   bool ran = true;  // false: nothing of the job was started, so the claim does not count as a delivery
 };
-using Report = std::variant<LogAppend, EndReport, Release, Mark>;
+using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate>;
 
 // Lease of a live claim.
 struct Lease {
@@ -140,7 +140,7 @@ struct AwaitedPrerequisites {
 };
 
 // Role that checks prerequisites. Agents check them only if no coordinator has checked for 5 s.
-enum class Looker { agent, coordinator };
+enum class CheckerRole { agent, coordinator };
 
 // A notification of the end of a job or a flow. It is stored in the same step as the end.
 struct Notice {
@@ -151,20 +151,20 @@ struct Notice {
   std::uint32_t tries = 0;
   std::vector<std::string> reached;  // digests of the targets that have received the notice
 };
-// Result of NoticeStore::notices_due().
+// Result of NoticeStore::due_notices().
 struct DueNotices {
   std::vector<Notice> notices;
   std::uint64_t next_ms = 0;  // time until the next notice is due; 0: there is none
 };
 // Result of a delivery attempt. Without `again` all targets were reached, or delivery has failed permanently
 // (`given_up`).
-struct NoticeAfter {
-  struct Again {
+struct NoticeResult {
+  struct Retry {
     std::vector<std::string> reached;
     std::uint64_t after_ms = 0;
     bool counts = true;  // counts as an attempt
   };
-  std::optional<Again> again;
+  std::optional<Retry> again;
   std::string given_up;  // line for the list of anomalies; empty: delivery has not failed permanently
 };
 
@@ -181,7 +181,7 @@ struct MessageJob {
   std::string queue;  // "queue:python", "mj:queue:runner20"
 };
 // Conversion of a received message into jobs.
-struct TakeMessage {
+struct AcceptMessage {
   std::string list;  // list that holds the message key: a topic or msg_in
   std::string message_key;
   std::vector<MessageJob> jobs;
@@ -189,12 +189,12 @@ struct TakeMessage {
   std::vector<std::string> origins = {};  // keys of the jobs in the sender's context, in the same order
 };
 // Result of accepting or routing a message.
-struct MessageIntake {
+struct AcceptedMessage {
   std::vector<std::string> job_keys;
   bool repeated = false;  // the message was accepted or sent before, and nothing was changed
 };
 // A message that is sent to another context, or received from one.
-struct MessageMark {
+struct MessageState {
   // content_hash() (domain/signatures.h); a message with the same key and another hash is a different message.
   std::string content;
   Fields more;  // additional fields of the mark; names in store/keys.cpp
@@ -202,7 +202,7 @@ struct MessageMark {
 // Request to send a message to another context.
 struct RouteMessage {
   std::string message_key;
-  MessageMark mark;
+  MessageState mark;
   // Time limits for the delivery, from now, and for the answer, from the delivery. 0: unlimited.
   std::uint64_t deliver_ms = 0, result_ms = 0;
   std::vector<MessageJob> jobs;
@@ -216,7 +216,7 @@ struct OutboxEntry {
   std::string kind, message_key;
   Fields mark;
 };
-// Result of MessageStore::mail_due().
+// Result of MessageStore::due_mail().
 struct DueMail {
   std::vector<OutboxEntry> out;
   std::vector<std::string> arrived;  // message keys
@@ -224,16 +224,16 @@ struct DueMail {
   std::uint64_t now_ms = 0;          // clock of Redis
 };
 // Result of an action of the outbox.
-struct MailAfter {
-  enum class What { delivered, later, failed, over };
-  What what = What::over;
+struct MailResult {
+  enum class Kind { delivered, later, failed, over };
+  Kind what = Kind::over;
   std::uint64_t pause_ms = 0;  // time until the next attempt, for `later`
   // For `failed`: written to the ends of the jobs. For `later`: an empty `why` means that the attempt does not count.
   std::string detail, why;
   Fields more = {};  // additional fields for the mark
 };
 // End of a job in the answer to a message.
-struct AnsweredJob {
+struct RemoteJobEnd {
   std::string job_key;
   Fields more;  // record fields, in addition to those of the end
   JobEnd end;
@@ -243,20 +243,20 @@ struct AnswerMessage {
   std::string message_key, content;
   std::string reason;  // empty: the message was processed
   Fields fields;       // record fields of the message
-  std::vector<AnsweredJob> jobs;
+  std::vector<RemoteJobEnd> jobs;
   bool is_last = true;  // false: the ends of more jobs follow
   std::string carried;  // for a message that carries a router's job: data of the answer, stored in the mark
 };
 
 // Result of submitting several jobs in one call.
 struct NewJobs {
-  struct Refused {
+  struct RejectedJob {
     std::size_t index = 0;  // position of the job in the call
     Error error;
   };
-  std::vector<Job> jobs;           // current state of the jobs
-  std::vector<bool> existed;       // for each job: it existed before
-  std::optional<Refused> refused;  // if set, nothing was written, and `jobs` is empty
+  std::vector<Job> jobs;               // current state of the jobs
+  std::vector<bool> existed;           // for each job: it existed before
+  std::optional<RejectedJob> refused;  // if set, nothing was written, and `jobs` is empty
 };
 
 // A record to be created.
@@ -328,11 +328,12 @@ class PrerequisiteStore {
 
   // Returns at most max jobs whose prerequisites are to be checked now. Each job is returned to one caller, and again
   // after again_ms.
-  virtual Result<std::vector<AwaitedPrerequisites>> prerequisites_due(Id context, std::uint32_t max,
-                                                                      std::uint32_t again_ms, Looker) = 0;
+  virtual Result<std::vector<AwaitedPrerequisites>> due_prerequisites(Id context, std::uint32_t max,
+                                                                      std::uint32_t again_ms, CheckerRole) = 0;
   // impossible empty: the prerequisites are met, and the job is queued. Otherwise: the reason why they can never be
   // met; the job ends as error, detail prerequisite.
-  virtual Result<void> prerequisites_settled(Id context, const std::string& job_key, const std::string& impossible) = 0;
+  virtual Result<void> complete_prerequisites(Id context, const std::string& job_key,
+                                              const std::string& impossible) = 0;
 };
 
 // Notifications of ends.
@@ -342,8 +343,8 @@ class NoticeStore {
 
   // Returns at most max notices that are due. Each is returned to one caller, and again after hold_ms unless it was
   // settled.
-  virtual Result<DueNotices> notices_due(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
-  virtual Result<void> settle_notice(Id context, const Notice&, const NoticeAfter&) = 0;
+  virtual Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  virtual Result<void> complete_notice(Id context, const Notice&, const NoticeResult&) = 0;
 };
 
 // Creation and change of records, and requests of users for jobs.
@@ -394,13 +395,13 @@ class QueueStore {
   // Reports at most 10,000 queues (an arbitrary subset) and the types of 1,000 runners. The cost grows with their
   // number.
   virtual Result<KnownQueues> known_queues(Id context) = 0;
-  // Counts the entries of these queues, at most kMostSurveyed, and of all other indexes.
-  static constexpr std::size_t kMostSurveyed = 250;
+  // Counts the entries of these queues, at most kMaxSurveyed, and of all other indexes.
+  static constexpr std::size_t kMaxSurveyed = 250;
   virtual Result<Survey> survey(Id context, std::span<const std::string> queues) = 0;
   virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
   // Removes a dead letter. With requeue, its job runs again; if there is no record or never was, its entry is pushed
   // onto its queue again. Errors of requeue(); not_found.
-  virtual Result<void> settle_dead_letter(Id context, const std::string& id, bool requeue) = 0;
+  virtual Result<void> resolve_dead_letter(Id context, const std::string& id, bool requeue) = 0;
 };
 
 // Registration of runners.
@@ -417,9 +418,9 @@ class RunnerStore {
   // Holds runner:<id> for ttl_ms and writes its record; topic and local are written only if they are missing. Error
   // conflict: an instance other than `replaces` holds it (`held_by`), or the record has another public key (`held_by`
   // is empty).
-  virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHold& self, std::uint32_t ttl_ms,
-                                   const std::string& replaces, RunnerHold& held_by) = 0;
-  virtual Result<void> release_runner(Id context, Id runner, const RunnerHold& self) = 0;
+  virtual Result<void> hold_runner(Id context, const Runner&, const RunnerHolder& self, std::uint32_t ttl_ms,
+                                   const std::string& replaces, RunnerHolder& held_by) = 0;
+  virtual Result<void> release_runner(Id context, Id runner, const RunnerHolder& self) = 0;
 };
 
 // Facts, index entries and anomalies, which explain, verify and rebuild read.
@@ -434,11 +435,13 @@ class JournalStore {
   virtual Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
                                                std::span<const std::uint64_t> revisions) = 0;
   // Returns one result for each job, in order. positions: a full inspection, which is slow if a queue is long.
-  virtual Result<std::vector<JobPlaces>> places(Id context, std::span<const std::string> job_keys, bool positions) = 0;
+  virtual Result<std::vector<JobStoreState>> job_states(Id context, std::span<const std::string> job_keys,
+                                                        bool positions) = 0;
   // Applies all fixes in one step. Returns false and changes nothing if the job has changed since the inspection.
   virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
   // Returns one result for each message, in order.
-  virtual Result<std::vector<MessagePlaces>> message_places(Id context, std::span<const std::string> message_keys) = 0;
+  virtual Result<std::vector<MessageStoreState>> message_states(Id context,
+                                                                std::span<const std::string> message_keys) = 0;
   // Adds entries of these kinds to mj:outbox ("inbox": to mj:inbox). Returns false and changes nothing if the message
   // has changed since the inspection.
   virtual Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
@@ -447,7 +450,7 @@ class JournalStore {
   virtual Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) = 0;
   virtual Result<std::vector<std::string>> anomalies(Id context, std::size_t max) = 0;  // one line each, newest last
   // Records a request that was denied; the newest 1000 are kept.
-  virtual Result<void> note_refusal(Id context, const RefusalNote&) = 0;
+  virtual Result<void> record_refusal(Id context, const RefusalNote&) = 0;
   virtual Result<std::vector<RefusalNote>> refusals(Id context, std::size_t max) = 0;  // newest first
 };
 
@@ -469,8 +472,8 @@ class RecordStore {
   virtual Result<KeyOwner> owner_of_key(const std::string& pubkey) = 0;
   // Returns at most max keys with this prefix, unordered, without duplicates.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
-  // The cost is bounded by max_looks, regardless of the number of jobs.
-  virtual Result<JobsPage> jobs(Id context, const JobsWanted&) = 0;
+  // The cost is bounded by max_scanned, regardless of the number of jobs.
+  virtual Result<JobsPage> jobs(Id context, const JobFilter&) = 0;
   // Returns lines after after_seq; waits up to wait_ms for the first line.
   virtual Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
                                std::uint32_t wait_ms) = 0;
@@ -487,14 +490,14 @@ class MessageStore {
   // routed or rejected.
   virtual Result<std::vector<std::string>> outgoing(Id context) = 0;
   // Pushes the message key onto msg_out, as clients do.
-  virtual Result<void> put_out(Id context, const std::string& message_key) = 0;
+  virtual Result<void> enqueue_outbox(Id context, const std::string& message_key) = 0;
   // Stores the message if fields are given, pushes its key onto the topic's list and publishes the hint.
   virtual Result<void> topic_send(Id context, const std::string& topic, const std::string& message_key,
                                   const Fields& message) = 0;
   // Converts a message's jobs into records and queue entries, marks the message acknowledged and removes it from its
   // list. This is one atomic step, once per message. The message becomes processed (or error) at the end of its last
   // job.
-  virtual Result<MessageIntake> take_message(Id context, const TakeMessage&) = 0;
+  virtual Result<AcceptedMessage> accept_message(Id context, const AcceptMessage&) = 0;
   // Closes a message that creates no jobs and removes it from its list. With a reason, the message is invalid and gets
   // the status error. With an empty reason, it is text for people and is processed.
   virtual Result<void> close_message(Id context, const std::string& list, const std::string& message_key,
@@ -502,14 +505,14 @@ class MessageStore {
 
   // Starts sending a message, in one atomic step, once per message. Its jobs stay `planned` here until the answer
   // arrives.
-  virtual Result<MessageIntake> route_message(Id context, const RouteMessage&) = 0;
+  virtual Result<AcceptedMessage> route_message(Id context, const RouteMessage&) = 0;
   // Stores a valid message that was received from another context. fields: its record; empty: the record exists.
-  virtual Result<Arrival> arrive_message(Id context, const std::string& message_key, const MessageMark&,
-                                         const Fields& fields) = 0;
+  virtual Result<Arrival> receive_message(Id context, const std::string& message_key, const MessageState&,
+                                          const Fields& fields) = 0;
   // Returns messages that are to be sent or accepted now, at most max of each. Each is returned to one caller, and
   // again after hold_ms.
-  virtual Result<DueMail> mail_due(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) = 0;
-  virtual Result<void> settle_mail(Id context, const OutboxEntry&, const MailAfter&) = 0;
+  virtual Result<DueMail> due_mail(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) = 0;
+  virtual Result<void> complete_delivery(Id context, const OutboxEntry&, const MailResult&) = 0;
   // Ends the jobs of a sent message, and the message, as the answer specifies. Returns false if no such message was
   // sent.
   virtual Result<bool> answer_message(Id context, const AnswerMessage&) = 0;
@@ -517,8 +520,9 @@ class MessageStore {
   // at once. Ended jobs are not changed. Error not_found.
   virtual Result<void> cancel_message(Id context, const std::string& message_key) = 0;
   // Appends log lines to a job of a sent message. Returns the last stored line number; 0: no such message was sent.
-  virtual Result<std::uint64_t> follow_log(Id context, const std::string& message_key, const std::string& content,
-                                           const std::string& job_key, const std::vector<Log>&) = 0;
+  virtual Result<std::uint64_t> append_remote_log(Id context, const std::string& message_key,
+                                                  const std::string& content, const std::string& job_key,
+                                                  const std::vector<Log>&) = 0;
   // Reserves at most 1000 consecutive job ids of a caller and returns the first.
   virtual Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) = 0;
   // Deletes at most max messages whose end is older than keep_ms. Returns their number.
@@ -543,7 +547,7 @@ class Store : public ClaimStore,
 };
 
 // Result of Waiter::wait().
-struct Woken {
+struct WaitResult {
   bool work = false;               // at least one of the queues may have an entry: claim
   std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"
   bool reconnected = false;        // hints may have been lost: read topic_pending()
@@ -555,7 +559,7 @@ class Waiter {
  public:
   virtual ~Waiter() = default;
   // Returns when a queue has an entry (only if for_work), a hint arrives or wake() was called, or after timeout_ms.
-  virtual Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) = 0;
+  virtual Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) = 0;
   // From the next wait() on, these queues of the context are not waited for; all others are.
   virtual void set_paused(Id context, const std::vector<std::string>& queues) = 0;
   // May be called from any thread, also from a signal thread; remembered until the next wait().

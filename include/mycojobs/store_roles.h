@@ -10,13 +10,13 @@
 namespace mycojobs {
 
 // Copying costs as much as copying a pointer for each role. The store must outlive the object. Conversions are
-// implicit: from Store& to RolesOf<ClaimStore, RunnerStore>, from there to fewer roles or to ClaimStore&.
+// implicit: from Store& to StoreRoles<ClaimStore, RunnerStore>, from there to fewer roles or to ClaimStore&.
 template <class... Roles>
-class RolesOf {
+class StoreRoles {
  public:
-  RolesOf(Store& store) : roles_(static_cast<Roles*>(&store)...) {}  // NOLINT(*-explicit-*)
+  StoreRoles(Store& store) : roles_(static_cast<Roles*>(&store)...) {}  // NOLINT(*-explicit-*)
   template <class... More>
-  RolesOf(const RolesOf<More...>& wider) : roles_(&wider.template as<Roles>()...) {}  // NOLINT(*-explicit-*)
+  StoreRoles(const StoreRoles<More...>& wider) : roles_(&wider.template as<Roles>()...) {}  // NOLINT(*-explicit-*)
 
   template <class Role>
   requires(std::same_as<Role, Roles> || ...) Role& as() const { return *std::get<Role*>(roles_); }

@@ -97,7 +97,7 @@ struct EndedJob {
 };
 
 // All data of the store about a job's state, read in one atomic step.
-struct JobPlaces {
+struct JobStoreState {
   std::string job_key;
   std::string record_type;  // hash or none; another type was written by another client
   Fields record;            // without script, result, error_info, inputs
@@ -148,23 +148,36 @@ struct JobFix {
     finish,        // ends the job as a dead letter; of: the reason, for users
     restore,       // appends a fact with the state of the claim; of: revisions of its remaining facts
   };
-  enum class Place { none, jobs, leases, delayed, prerequisites, ended, overdue, queue, priority, slots, held, waits };
+  enum class JobIndex {
+    none,
+    jobs,
+    leases,
+    delayed,
+    prerequisites,
+    ended,
+    overdue,
+    queue,
+    priority,
+    slots,
+    held,
+    waits
+  };
   Kind kind = Kind::enter;
-  Place place = Place::none;
+  JobIndex place = JobIndex::none;
   std::string of = {};      // the queue; the concurrency key for slots and held; the awaited job
   std::uint64_t score = 0;  // in the index `place`
   Fields words = {};
   bool operator==(const JobFix&) const = default;
 };
 struct Repair {
-  std::string seen;                // JobPlaces::seen of the inspection that the fixes are based on
+  std::string seen;                // JobStoreState::seen of the inspection that the fixes are based on
   std::string queue;               // queue whose journal contains the job's facts
   std::uint64_t journal_head = 0;  // last journal revision that was read; 0: there is no journal
   std::vector<JobFix> fixes;       // in order of execution
 };
 
 // State of a message, read in one step.
-struct MessagePlaces {
+struct MessageStoreState {
   std::string message_key;
   std::string mark_type;            // hash or none; another type was written by another client
   Fields mark;                      // field names: store/keys.cpp
@@ -174,14 +187,14 @@ struct MessagePlaces {
 };
 
 // Filter of a job list. Empty or 0 members do not restrict the list.
-struct JobsWanted {
+struct JobFilter {
   std::optional<JobStatus> status;
   std::string state;  // a JobStatus, or a value of `detail`
   std::string name;   // substring of the job's name
   std::string script_type;
   std::optional<Id> caller;
   std::uint64_t since_ms = 0;  // changed at or after this time
-  std::uint32_t max_looks = 1000;
+  std::uint32_t max_scanned = 1000;
   std::uint32_t max_jobs = 1000;  // from the scanned jobs; unseen jobs are not counted
   std::string after = {};         // JobsPage::after of the previous page
 };
@@ -220,7 +233,7 @@ struct Tally {
 };
 
 // Process that holds a runner id.
-struct RunnerHold {
+struct RunnerHolder {
   std::string instance;       // random, new at every start
   std::string host, boot_id;  // boot_id also distinguishes pid namespaces
   std::int64_t pid = 0;
@@ -231,8 +244,8 @@ struct KeyOwner {
   std::uint32_t actors = 0;  // number of actors with the key; 2 means two or more
   Id id = 0;                 // id of the only actor, whose record follows
   Fields record = {};
-  std::uint64_t looked_ms = 0;  // start time of the last complete scan of all records; 0: no scan has completed
-  bool looked_now = false;      // a scan was made for this call
+  std::uint64_t checked_ms = 0;  // start time of the last complete scan of all records; 0: no scan has completed
+  bool checked_now = false;      // a scan was made for this call
 };
 
 // A request that the table of rights denied (agent/domain/rights.h).
@@ -246,7 +259,7 @@ struct RefusalNote {
 // A runner's record and the state of its registration.
 struct RunnerInfo {
   Runner runner;
-  RunnerHold hold;            // empty: the id is not held
+  RunnerHolder hold;          // empty: the id is not held
   std::uint64_t held_ms = 0;  // remaining time of the hold, by the store's clock; 0: expired
   std::uint32_t claims = 0;   // number of live claims
 };

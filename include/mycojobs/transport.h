@@ -34,10 +34,10 @@ class Transport {
                                        std::uint32_t timeout_ms) = 0;
   // Returns true if the last exchange() failed with `unavailable` although the peer was reachable: only that request
   // got lost, so another request may succeed.
-  virtual bool is_peer_there() const { return false; }
+  virtual bool is_peer_reachable() const { return false; }
 };
 
 // Server side: returns the JSON-RPC reply to any request. Must be thread-safe.
-using Answerer = std::function<std::string(std::string_view request)>;
+using RequestHandler = std::function<std::string(std::string_view request)>;
 
 }  // namespace mycojobs

@@ -40,7 +40,7 @@ bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || er
 
 }  // namespace
 
-Connection::Connection(RunState& run, std::uint32_t id, Fd client, std::uint64_t now)
+Connection::Connection(ProxyRunState& run, std::uint32_t id, Fd client, std::uint64_t now)
     : run_(run), id_(id), now_(now), deadline_(now + run.times.header_ms) {
   client_.fd = std::move(client);
   tune(client_.fd.get());
@@ -171,7 +171,7 @@ bool Connection::read_socks() {
 void Connection::ask(HostPort target) {
   wait(client_, 0);  // nothing more is read until the server is connected
   if (state_ == State::closed) return;
-  if (const auto may = run_.judge.may_ask(target); !may) return deny(403, socks_not_allowed, may.error().message);
+  if (const auto may = run_.judge.check_request(target); !may) return deny(403, socks_not_allowed, may.error().message);
   deadline_ = now_ + run_.times.connect_ms;
   state_ = State::resolving;
   if (!target.host.address) {
@@ -200,7 +200,7 @@ void Connection::take_answer() {
   if (!own) return refuse(500, socks_failure, own.error().message);
   // All addresses must be allowed before any is used: a mix of public and private addresses is never legitimate.
   for (const auto& address : addresses) {
-    const auto may = run_.judge.may_connect(request_.target, address, *own);
+    const auto may = run_.judge.check_address(request_.target, address, *own);
     if (!may) return deny(403, socks_not_allowed, may.error().message);
   }
   // IPv4 first (at the back), since unreachable IPv6 destinations often cause time-outs instead of errors.
@@ -247,7 +247,7 @@ void Connection::connected() {
     up_.pending = std::exchange(request_.forward, {});
   }
   const std::string early = std::exchange(input_, {});
-  if (!early.empty() && !take_up(early)) return;
+  if (!early.empty() && !read_upstream(early)) return;
   flush(up_);
   if (state_ == State::relaying) flush(down_);
   if (state_ == State::relaying) update_waits();
@@ -279,22 +279,22 @@ void Connection::refuse(int status, std::uint8_t socks_reply, const std::string&
   start_draining();
 }
 
-bool Connection::wants_more(const Lane& lane) const {
-  if (lane.ended || !lane.pending.empty()) return false;
-  return &lane != &up_ || request_.tunnel || !parser_.done();
+bool Connection::wants_more(const RelayDirection& direction) const {
+  if (direction.ended || !direction.pending.empty()) return false;
+  return &direction != &up_ || request_.tunnel || !parser_.done();
 }
 
 void Connection::relay(int fd, std::uint32_t events) {
   const bool of_client = fd == client_.fd.get();
-  Lane& from = of_client ? up_ : down_;
-  Lane& to = of_client ? down_ : up_;
+  RelayDirection& from = of_client ? up_ : down_;
+  RelayDirection& to = of_client ? down_ : up_;
   if ((events & (EPOLLOUT | kBroken)) != 0 && !to.pending.empty()) flush(to);
   if (state_ == State::relaying && (events & (EPOLLIN | kBroken)) != 0 && wants_more(from)) fill(from);
   if (state_ == State::relaying) update_waits();
 }
 
-void Connection::fill(Lane& lane) {
-  const bool up = &lane == &up_;
+void Connection::fill(RelayDirection& direction) {
+  const bool up = &direction == &up_;
   char part[kPart];
   const ssize_t size = ::recv((up ? client_ : server_).fd.get(), part, sizeof part, MSG_DONTWAIT);
   if (size < 0) {
@@ -304,15 +304,15 @@ void Connection::fill(Lane& lane) {
   }
   if (size == 0) {
     if (up && !request_.tunnel) return abort();  // incomplete body
-    lane.ended = true;
-    return pass_end_on(lane);
+    direction.ended = true;
+    return forward_shutdown(direction);
   }
   const std::string_view bytes(part, static_cast<std::size_t>(size));
-  if (up ? take_up(bytes) : take_down(bytes)) flush(lane);
+  if (up ? read_upstream(bytes) : read_downstream(bytes)) flush(direction);
 }
 
 // Returns false if the connection has ended or will end.
-bool Connection::take_up(std::string_view bytes) {
+bool Connection::read_upstream(std::string_view bytes) {
   if (!request_.tunnel) {
     input_ += bytes;
     HttpRequestParser::Body passed_on;  // unchanged, including chunks
@@ -332,7 +332,7 @@ bool Connection::take_up(std::string_view bytes) {
   return true;
 }
 
-bool Connection::take_down(std::string_view bytes) {
+bool Connection::read_downstream(std::string_view bytes) {
   run_.bytes_down += bytes.size();
   if (request_.tunnel) {
     down_.pending += bytes;
@@ -347,36 +347,36 @@ bool Connection::take_down(std::string_view bytes) {
   return true;
 }
 
-void Connection::flush(Lane& lane) {
-  const bool up = &lane == &up_;
-  if (!lane.pending.empty()) {
-    const ssize_t size = ::send((up ? server_ : client_).fd.get(), lane.pending.data(), lane.pending.size(),
+void Connection::flush(RelayDirection& direction) {
+  const bool up = &direction == &up_;
+  if (!direction.pending.empty()) {
+    const ssize_t size = ::send((up ? server_ : client_).fd.get(), direction.pending.data(), direction.pending.size(),
                                 MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0) {
       if (try_again(errno)) return;
       if (!up) return abort();
       // The server accepts no more data, but may have sent the reason before it closed: its response is still
       // forwarded.
-      lane.ended = lane.passed_on = lane.broken = true;
-      lane.pending = {};
+      direction.ended = direction.passed_on = direction.broken = true;
+      direction.pending = {};
       return down_.passed_on ? abort() : void();
     }
     deadline_ = now_ + run_.times.idle_ms;
-    lane.pending.erase(0, static_cast<std::size_t>(size));
-    if (!lane.pending.empty()) return;
-    std::string().swap(lane.pending);  // idle connections hold no buffer
+    direction.pending.erase(0, static_cast<std::size_t>(size));
+    if (!direction.pending.empty()) return;
+    std::string().swap(direction.pending);  // idle connections hold no buffer
   }
-  pass_end_on(lane);
+  forward_shutdown(direction);
 }
 
-void Connection::pass_end_on(Lane& lane) {
-  if (!lane.ended || lane.passed_on || !lane.pending.empty()) return;
+void Connection::forward_shutdown(RelayDirection& direction) {
+  if (!direction.ended || direction.passed_on || !direction.pending.empty()) return;
   if (!request_.tunnel) {  // the server has ended
     if (!response_.complete()) return refuse(502, socks_failure, "the server closed without an answer");
     return start_draining();
   }
-  lane.passed_on = true;
-  ::shutdown((&lane == &up_ ? server_ : client_).fd.get(), SHUT_WR);
+  direction.passed_on = true;
+  ::shutdown((&direction == &up_ ? server_ : client_).fd.get(), SHUT_WR);
   // Data of the job for a closed server is read and discarded; otherwise a reset would discard the server's last data.
   if (up_.passed_on && down_.passed_on) up_.broken ? start_draining() : close();
 }
@@ -422,7 +422,7 @@ void Connection::update_waits() {
                     (up_.pending.empty() ? 0U : static_cast<std::uint32_t>(EPOLLOUT)));
 }
 
-void Connection::wait(Side& side, std::uint32_t events) {
+void Connection::wait(Endpoint& side, std::uint32_t events) {
   if (!side.fd) return;
   // Out of memory: a connection that is not watched would never end.
   if (run_.poller.wait_for(side.fd.get(), id_, side.waits_for, events) != 0) abort();
@@ -430,7 +430,7 @@ void Connection::wait(Side& side, std::uint32_t events) {
 
 void Connection::abort() {
   const linger none{1, 0};
-  for (Side* side : {&client_, &server_}) {
+  for (Endpoint* side : {&client_, &server_}) {
     if (side->fd) ::setsockopt(side->fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
   }
   close();

@@ -35,8 +35,8 @@ struct Times {
 };
 
 // State that the connections of a run share.
-struct RunState {
-  Judge judge;
+struct ProxyRunState {
+  AllowListChecker judge;
   Resolver& resolver;
   Times times;
   Poller poller;
@@ -48,7 +48,7 @@ struct RunState {
 class Connection {
  public:
   // `id` is unique in the run and never 0. Times are CLOCK_MONOTONIC milliseconds.
-  Connection(RunState&, std::uint32_t id, Fd client, std::uint64_t now);
+  Connection(ProxyRunState&, std::uint32_t id, Fd client, std::uint64_t now);
   ~Connection();
   Connection(const Connection&) = delete;
   void on_event(int fd, std::uint32_t events, std::uint64_t now);  // reads at most kPart bytes
@@ -59,11 +59,11 @@ class Connection {
  private:
   enum class State { reading, resolving, connecting, relaying, draining, closed };
   enum class Language { unknown, http, socks };
-  struct Side {
+  struct Endpoint {
     Fd fd;
     std::uint32_t waits_for = 0;
   };
-  struct Lane {              // state of one direction
+  struct RelayDirection {    // state of one direction
     std::string pending;     // read but not yet written; no further reads while it is not empty
     bool ended = false;      // end of the source was read
     bool passed_on = false;  // the end was forwarded to the destination
@@ -81,24 +81,24 @@ class Connection {
   void deny(int status, std::uint8_t socks_reply, const std::string& why);
 
   void relay(int fd, std::uint32_t events);
-  void fill(Lane&);
-  bool take_up(std::string_view);
-  bool take_down(std::string_view);
-  void flush(Lane&);
-  void pass_end_on(Lane&);
-  bool wants_more(const Lane&) const;
+  void fill(RelayDirection&);
+  bool read_upstream(std::string_view);
+  bool read_downstream(std::string_view);
+  void flush(RelayDirection&);
+  void forward_shutdown(RelayDirection&);
+  bool wants_more(const RelayDirection&) const;
   void start_draining();
   void drain(std::uint32_t events);
   void update_waits();
-  void wait(Side&, std::uint32_t events);
+  void wait(Endpoint&, std::uint32_t events);
   void close();
 
-  RunState& run_;
+  ProxyRunState& run_;
   const std::uint32_t id_;
   State state_ = State::reading;
   Language language_ = Language::unknown;
   std::uint64_t now_, deadline_;
-  Side client_, server_;
+  Endpoint client_, server_;
   std::string input_;  // data of the job until its request is whole; then the incomplete rest of its body
   HttpRequestParser parser_{kMaxHeadBytes, true};
   bool greeted_ = false;
@@ -108,7 +108,7 @@ class Connection {
   std::vector<IpAddress> candidates_;  // allowed addresses; the last one is tried next
   std::uint64_t attempt_ms_ = 0;
   std::string last_failure_;
-  Lane up_, down_;
+  RelayDirection up_, down_;
   ResponseHead response_;
 };
 

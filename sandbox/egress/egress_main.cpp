@@ -76,11 +76,11 @@ int main(int argc, char** argv) try {
   auto options = parse_options(argc, argv);
   if (!options) return complain(options.error(), 64);
   if (auto ready = egress::Resolver::start_library(); !ready) return complain(ready.error(), 71);
-  auto descriptors = egress::give_up_rights();
+  auto descriptors = egress::drop_privileges();
   if (!descriptors) return complain(descriptors.error(), 71);
   options->descriptors = *descriptors;
   // Skips exit handlers of libraries: for example, a leak checker's tracer would be refused by the seccomp filter.
   ::_exit(egress::Proxy(Fd(egress::kLauncherSocket), std::move(*options)).run());
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-egress");
+  mycojobs::exit_with_report("mycojobs-egress");
 }

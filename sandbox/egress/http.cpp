@@ -67,7 +67,7 @@ Result<Url> parse_url(std::string_view url, std::string_view method) {
   constexpr std::string_view kScheme = "http://";
   if (url.starts_with('/') || url == "*") return wrong(std::string("this is a proxy, not a server: ") + kUse);
   if (!same_name(url.substr(0, kScheme.size()), kScheme)) {
-    return wrong("the proxy takes http:// URLs, and CONNECT for the rest: " + shown(url));
+    return wrong("the proxy takes http:// URLs, and CONNECT for the rest: " + excerpt(url));
   }
   url.remove_prefix(kScheme.size());
   const std::size_t end = std::min(url.find_first_of("/?#"), url.size());
@@ -162,7 +162,7 @@ Result<RequestHead> read_request_head(const HttpRequestParser& request) {
   const std::string& target = request.target();
   const auto visible = [](char c) { return c > ' ' && c < 0x7f; };
   if (!std::all_of(target.begin(), target.end(), visible))
-    return wrong("the target of the request has characters that belong in no URL: " + shown(target));
+    return wrong("the target of the request has characters that belong in no URL: " + excerpt(target));
   RequestHead out;
   if (request.method() == "CONNECT") {
     out.tunnel = true;

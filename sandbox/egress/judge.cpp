@@ -6,28 +6,28 @@
 namespace mycojobs::egress {
 namespace {
 
-enum class Opens { range, single };  // kind of entry that allows the address
+enum class AllowingEntryKind { range, single };  // kind of entry that allows the address
 
 struct Block {
   const char* base;
   unsigned prefix;
   const char* kind;
-  Opens opens = Opens::range;
+  AllowingEntryKind opens = AllowingEntryKind::range;
 };
 // IANA's special-purpose registries (RFC 6890 and its updates), preceded by metadata services of clouds. The first
 // match is used.
 constexpr Block kBlocks[] = {
-    {"169.254.169.254", 32, "cloud metadata", Opens::single},
-    {"169.254.170.2", 32, "cloud metadata", Opens::single},
-    {"169.254.170.23", 32, "cloud metadata", Opens::single},
-    {"100.100.100.200", 32, "cloud metadata", Opens::single},
-    {"192.0.0.192", 32, "cloud metadata", Opens::single},
-    {"168.63.129.16", 32, "cloud metadata", Opens::single},
-    {"fd00:ec2::254", 128, "cloud metadata", Opens::single},
-    {"fd00:ec2::23", 128, "cloud metadata", Opens::single},
-    {"fd20:ce::254", 128, "cloud metadata", Opens::single},
-    {"0.0.0.0", 8, "this host", Opens::single},
-    {"127.0.0.0", 8, "loopback", Opens::single},
+    {"169.254.169.254", 32, "cloud metadata", AllowingEntryKind::single},
+    {"169.254.170.2", 32, "cloud metadata", AllowingEntryKind::single},
+    {"169.254.170.23", 32, "cloud metadata", AllowingEntryKind::single},
+    {"100.100.100.200", 32, "cloud metadata", AllowingEntryKind::single},
+    {"192.0.0.192", 32, "cloud metadata", AllowingEntryKind::single},
+    {"168.63.129.16", 32, "cloud metadata", AllowingEntryKind::single},
+    {"fd00:ec2::254", 128, "cloud metadata", AllowingEntryKind::single},
+    {"fd00:ec2::23", 128, "cloud metadata", AllowingEntryKind::single},
+    {"fd20:ce::254", 128, "cloud metadata", AllowingEntryKind::single},
+    {"0.0.0.0", 8, "this host", AllowingEntryKind::single},
+    {"127.0.0.0", 8, "loopback", AllowingEntryKind::single},
     {"10.0.0.0", 8, "private"},
     {"172.16.0.0", 12, "private"},
     {"192.168.0.0", 16, "private"},
@@ -42,8 +42,8 @@ constexpr Block kBlocks[] = {
     {"224.0.0.0", 4, "multicast"},
     {"255.255.255.255", 32, "broadcast"},
     {"240.0.0.0", 4, "reserved"},
-    {"::", 128, "this host", Opens::single},
-    {"::1", 128, "loopback", Opens::single},
+    {"::", 128, "this host", AllowingEntryKind::single},
+    {"::1", 128, "loopback", AllowingEntryKind::single},
     {"64:ff9b:1::", 48, "private (NAT64)"},
     {"100::", 64, "discarded"},
     {"2001:db8::", 32, "for documentation"},
@@ -125,7 +125,7 @@ std::vector<std::pair<IpAddress, const char*>> inside(const IpAddress& address) 
 std::optional<Special> special(const IpAddress& address) {
   for (const auto& [range, row] : tables().blocks) {
     if (!in_range(address, range.base, range.prefix)) continue;
-    if (row->opens == Opens::single) return Special{row->kind, {}};
+    if (row->opens == AllowingEntryKind::single) return Special{row->kind, {}};
     return Special{row->kind, range};
   }
   if (!address.v6) return {};
@@ -153,7 +153,7 @@ std::string entry_for(const IpAddress& address, std::uint16_t port) {
 
 }  // namespace
 
-Result<void> Judge::may_ask(const HostPort& asked) const {
+Result<void> AllowListChecker::check_request(const HostPort& asked) const {
   for (const auto& entry : entries_) {
     if (!entry.allows_port(asked.port)) continue;
     if (asked.host.address ? entry.allows_address(*asked.host.address) : entry.allows_name(asked.host.name)) return {};
@@ -162,8 +162,8 @@ Result<void> Judge::may_ask(const HostPort& asked) const {
   return fail(Code::denied, text + " is not on this job's list; to allow: net = [\"" + text + "\"]");
 }
 
-Result<void> Judge::may_connect(const HostPort& asked, const IpAddress& address,
-                                const std::vector<IpAddress>& own) const {
+Result<void> AllowListChecker::check_address(const HostPort& asked, const IpAddress& address,
+                                             const std::vector<IpAddress>& own) const {
   std::optional<Special> found = special(address);
   if (is_own(address, own)) found = Special{"an address of the host itself", {}};
   if (!found) return {};

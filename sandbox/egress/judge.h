@@ -1,7 +1,7 @@
 // Decides where a job with an allow-list may connect. Both checks must succeed:
 //
-//   may_ask      before the lookup: the name or address is on the list, with its port
-//   may_connect  for EACH address of the name: it is public, or an entry contains the address itself
+//   check_request before the lookup: the name or address is on the list, with its port
+//   check_address for EACH address of the name: it is public, or an entry contains the address itself
 //
 // Special addresses (private, link-local, reserved, tunnelled, ...) are allowed only by an entry for a single address
 // or for a range within their block: 10.1.0.0/16:5432 allows 10.1.2.3, 0.0.0.0/0:* does not. Addresses of the host
@@ -16,14 +16,14 @@
 
 namespace mycojobs::egress {
 
-class Judge {
+class AllowListChecker {
  public:
-  Judge() = default;
-  explicit Judge(std::vector<AllowEntry> entries) : entries_(std::move(entries)) {}
+  AllowListChecker() = default;
+  explicit AllowListChecker(std::vector<AllowEntry> entries) : entries_(std::move(entries)) {}
   // Error denied: one line for the job's author that contains the missing entry.
-  Result<void> may_ask(const HostPort&) const;
+  Result<void> check_request(const HostPort&) const;
   // own: the addresses of this host's interfaces.
-  Result<void> may_connect(const HostPort& asked, const IpAddress&, const std::vector<IpAddress>& own) const;
+  Result<void> check_address(const HostPort& asked, const IpAddress&, const std::vector<IpAddress>& own) const;
 
  private:
   std::vector<AllowEntry> entries_;

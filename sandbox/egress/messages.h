@@ -50,17 +50,17 @@ void fields(A& a, NextJob& m) {
   a(m.run);
 }
 
-struct Denied {
+struct ConnectionDenied {
   static constexpr Kind kKind = Kind::denied;
   std::uint64_t run = 0;
   std::string text;  // one printable line for the job's author
 };
 template <class A>
-void fields(A& a, Denied& m) {
+void fields(A& a, ConnectionDenied& m) {
   a(m.run), a(m.text);
 }
 
-struct Ended {
+struct ProxyRunEnded {
   static constexpr Kind kKind = Kind::ended;
   std::uint64_t run = 0;
   std::uint64_t connections = 0;               // connections to servers
@@ -68,16 +68,16 @@ struct Ended {
   std::uint64_t denied = 0;                    // all denials, including those not reported by Denied
 };
 template <class A>
-void fields(A& a, Ended& m) {
+void fields(A& a, ProxyRunEnded& m) {
   a(m.run), a(m.connections), a(m.bytes_up), a(m.bytes_down), a(m.denied);
 }
 
-struct Trouble {
+struct ProxyProblem {
   static constexpr Kind kKind = Kind::trouble;
   std::string text;  // for the operator's log
 };
 template <class A>
-void fields(A& a, Trouble& m) {
+void fields(A& a, ProxyProblem& m) {
   a(m.text);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kSweepMs = 250;
 constexpr int kFramesATurn = 16;
 constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers start at 1
-constexpr std::size_t kKeptDescriptors = 64;
+constexpr std::size_t kStoredDescriptors = 64;
 constexpr std::size_t kDescriptorsAConnection = 4;  // both sides, and that of a lookup
 
 std::uint64_t monotonic_ms() {
@@ -58,17 +58,17 @@ bool Proxy::read_launcher() {
   for (int i = 0; i < kFramesATurn; ++i) {
     sandbox::RawFrame frame;
     switch (sandbox::receive_raw(launcher_.get(), frame, MSG_DONTWAIT)) {
-      case sandbox::Received::nothing:
+      case sandbox::ReceiveResult::nothing:
         return true;
-      case sandbox::Received::closed:
+      case sandbox::ReceiveResult::closed:
         return false;
-      case sandbox::Received::malformed:
-        send(Trouble{"egress: a frame from the launcher is malformed"});
+      case sandbox::ReceiveResult::malformed:
+        send(ProxyProblem{"egress: a frame from the launcher is malformed"});
         break;
-      case sandbox::Received::cut:
-        send(Trouble{"egress: out of descriptors: a frame from the launcher came without its sockets"});
+      case sandbox::ReceiveResult::cut:
+        send(ProxyProblem{"egress: out of descriptors: a frame from the launcher came without its sockets"});
         break;
-      case sandbox::Received::frame:
+      case sandbox::ReceiveResult::frame:
         obey(frame);
         break;
     }
@@ -86,18 +86,18 @@ void Proxy::obey(sandbox::RawFrame& frame) {
     if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().reported = 0;
     return;
   }
-  send(Trouble{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
-               std::to_string(frame.fds.size()) + " descriptors"});
+  send(ProxyProblem{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
+                    std::to_string(frame.fds.size()) + " descriptors"});
 }
 
 void Proxy::serve(const Serve& message, Fd listener) {
   const auto trouble = [&](const std::string& why) {
-    send(Trouble{"egress: run " + std::to_string(message.run) + ": " + why});
+    send(ProxyProblem{"egress: run " + std::to_string(message.run) + ": " + why});
   };
   if (runs_.contains(message.run) || message.run == kLauncher) return trouble("is served already");
   auto allow = parse_allow(message.allow);
   if (!allow) return trouble(allow.error().message);
-  RunState state{Judge(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
+  ProxyRunState state{AllowListChecker(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
   if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
   // Sent before the job receives the refusal, since its run may then end. A closed launcher socket is detected in the
   // next iteration.
@@ -105,10 +105,10 @@ void Proxy::serve(const Serve& message, Fd listener) {
     const auto found = runs_.find(id);
     if (found == runs_.end() || found->second->state().reported >= kMaxDenied) return;
     ++found->second->state().reported;
-    send(Denied{id, text});
+    send(ConnectionDenied{id, text});
     static_cast<void>(flush());
   };
-  auto run = Run::start(std::move(state), std::move(listener));
+  auto run = ProxiedRun::start(std::move(state), std::move(listener));
   if (!run) return trouble(run.error().message);
   epoll_event event{};
   event.events = EPOLLIN;
@@ -120,10 +120,10 @@ void Proxy::serve(const Serve& message, Fd listener) {
 }
 
 void Proxy::close(const Close& message) {
-  Ended ended;
+  ProxyRunEnded ended;
   ended.run = message.run;
   if (const auto found = runs_.find(message.run); found != runs_.end()) {
-    const RunState& state = found->second->state();
+    const ProxyRunState& state = found->second->state();
     ended.connections = state.connections;
     ended.bytes_up = state.bytes_up;
     ended.bytes_down = state.bytes_down;
@@ -135,7 +135,7 @@ void Proxy::close(const Close& message) {
 
 // An equal share of the descriptors, so that many connections of one run do not affect others.
 std::size_t Proxy::limit() const {
-  const std::size_t free = options_.descriptors > kKeptDescriptors ? options_.descriptors - kKeptDescriptors : 0;
+  const std::size_t free = options_.descriptors > kStoredDescriptors ? options_.descriptors - kStoredDescriptors : 0;
   const std::size_t share = free / kDescriptorsAConnection / std::max<std::size_t>(runs_.size(), 1);
   return std::clamp<std::size_t>(share, 1, kMaxConnections);
 }

@@ -38,7 +38,7 @@ class Proxy {
   const Options options_;
   Resolver resolver_;
   std::deque<std::string> unsent_;
-  std::map<std::uint64_t, std::unique_ptr<Run>> runs_;
+  std::map<std::uint64_t, std::unique_ptr<ProxiedRun>> runs_;
 };
 
 }  // namespace mycojobs::egress

@@ -49,9 +49,9 @@ bool leads_home(const IpAddress& address) {
   return address_of(reinterpret_cast<sockaddr*>(&here)) == address;
 }
 
-class Fixed final : public Lookup {
+class FixedLookup final : public Lookup {
  public:
-  explicit Fixed(std::vector<IpAddress> addresses) { answer_ = std::move(addresses); }
+  explicit FixedLookup(std::vector<IpAddress> addresses) { answer_ = std::move(addresses); }
   void on_event(int, std::uint32_t) override {}
   void on_time() override {}
 };
@@ -149,10 +149,10 @@ Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
     std::istringstream items(list);
     for (std::string item; std::getline(items, item, ',');) {
       const auto address = parse_ip(item);
-      if (!address) return fail(Code::invalid, "hosts: " + shown(item) + " is no canonical address");
+      if (!address) return fail(Code::invalid, "hosts: " + excerpt(item) + " is no canonical address");
       addresses.push_back(*address);
     }
-    if (addresses.empty()) return fail(Code::invalid, "hosts: " + shown(line) + ": write \"name address,address\"");
+    if (addresses.empty()) return fail(Code::invalid, "hosts: " + excerpt(line) + ": write \"name address,address\"");
     hosts[name].push_back(std::move(addresses));
   }
   return hosts;
@@ -162,7 +162,7 @@ std::unique_ptr<Lookup> Resolver::look_up(const std::string& name, WatchFd watch
   const auto found = hosts_.find(name);
   if (found == hosts_.end()) return std::make_unique<AresLookup>(name, servers_, std::move(watch));
   const auto& answers = found->second;
-  return std::make_unique<Fixed>(answers[asked_[name]++ % answers.size()]);
+  return std::make_unique<FixedLookup>(answers[asked_[name]++ % answers.size()]);
 }
 
 Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked) {

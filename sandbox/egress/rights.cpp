@@ -97,12 +97,12 @@ Result<void> load_filter() {
 
 }  // namespace
 
-Result<std::size_t> give_up_rights() {
+Result<std::size_t> drop_privileges() {
   MJ_TRY(descriptors, limit_resources());
   MJ_CHECK(sandbox::empty_bounding_set());
-  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_root());
   MJ_CHECK(sandbox::drop_capabilities());
-  MJ_CHECK(sandbox::hide_and_keep_down());
+  MJ_CHECK(sandbox::forbid_ptrace_and_new_privileges());
   MJ_CHECK(load_filter());
   return descriptors;
 }

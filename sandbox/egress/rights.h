@@ -20,6 +20,6 @@
 namespace mycojobs::egress {
 
 // Returns the limit of descriptors that now applies. Errors: unsupported, io; the proxy must then exit.
-Result<std::size_t> give_up_rights();
+Result<std::size_t> drop_privileges();
 
 }  // namespace mycojobs::egress

@@ -25,22 +25,22 @@ bool is_listener(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<Run>> Run::start(RunState state, Fd listener) {
+Result<std::unique_ptr<ProxiedRun>> ProxiedRun::start(ProxyRunState state, Fd listener) {
   if (!is_listener(listener.get())) return fail(Code::invalid, "the descriptor is no TCP listener");
   const int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return fail(Code::io, "the listener cannot be made non-blocking");
   }
-  std::unique_ptr<Run> run(new Run(std::move(state), std::move(listener)));
+  std::unique_ptr<ProxiedRun> run(new ProxiedRun(std::move(state), std::move(listener)));
   run->update_listener(1);
   return run;
 }
 
-Run::~Run() {
+ProxiedRun::~ProxiedRun() {
   for (auto& [id, connection] : connections_) connection->abort();
 }
 
-void Run::turn(std::uint64_t now, std::size_t limit) {
+void ProxiedRun::turn(std::uint64_t now, std::size_t limit) {
   epoll_event events[kEventsATurn];
   const int count = ::epoll_wait(state_.poller.fd(), events, kEventsATurn, 0);
   for (int i = 0; i < count; ++i) {
@@ -57,7 +57,7 @@ void Run::turn(std::uint64_t now, std::size_t limit) {
   update_listener(limit);
 }
 
-void Run::on_time(std::uint64_t now, std::size_t limit) {
+void ProxiedRun::on_time(std::uint64_t now, std::size_t limit) {
   for (auto each = connections_.begin(); each != connections_.end();) {
     each->second->on_time(now);
     each = each->second->closed() ? connections_.erase(each) : std::next(each);
@@ -67,7 +67,7 @@ void Run::on_time(std::uint64_t now, std::size_t limit) {
   update_listener(limit);
 }
 
-void Run::accept(std::uint64_t now, std::size_t limit) {
+void ProxiedRun::accept(std::uint64_t now, std::size_t limit) {
   for (int i = 0; i < kAcceptsATurn && connections_.size() < limit; ++i) {
     if (accepts_ >= kMaxAccepts) {
       paused_ = true;
@@ -88,7 +88,7 @@ void Run::accept(std::uint64_t now, std::size_t limit) {
   }
 }
 
-void Run::update_listener(std::size_t limit) {
+void ProxiedRun::update_listener(std::size_t limit) {
   const bool wants = !paused_ && connections_.size() < limit;
   const std::uint32_t events = wants ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
   if (state_.poller.wait_for(listener_.get(), Poller::kNobody, listener_waits_for_, events) != 0) paused_ = true;

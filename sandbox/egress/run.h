@@ -14,25 +14,25 @@ inline constexpr std::size_t kMaxConnections = 64;  // per run; further connecti
 // per destination.
 inline constexpr std::size_t kMaxAccepts = 64;
 
-class Run {
+class ProxiedRun {
  public:
   // REQUIRES: the poller of `state` is valid. Error: invalid, the descriptor is not a TCP listener.
-  static Result<std::unique_ptr<Run>> start(RunState, Fd listener);
-  ~Run();  // resets every connection
+  static Result<std::unique_ptr<ProxiedRun>> start(ProxyRunState, Fd listener);
+  ~ProxiedRun();  // resets every connection
 
   int poll_fd() const { return state_.poller.fd(); }
-  RunState& state() { return state_; }
+  ProxyRunState& state() { return state_; }
   // Processes a bounded number of events. limit: maximum number of connections at this time.
   void turn(std::uint64_t now, std::size_t limit);
   void on_time(std::uint64_t now, std::size_t limit);
   bool needs_time() const { return paused_ || !connections_.empty(); }
 
  private:
-  Run(RunState state, Fd listener) : state_(std::move(state)), listener_(std::move(listener)) {}
+  ProxiedRun(ProxyRunState state, Fd listener) : state_(std::move(state)), listener_(std::move(listener)) {}
   void accept(std::uint64_t now, std::size_t limit);
   void update_listener(std::size_t limit);
 
-  RunState state_;
+  ProxyRunState state_;
   Fd listener_;
   std::uint32_t listener_waits_for_ = 0;
   bool paused_ = false;      // accept limit, or no descriptor or memory; resumed by on_time()

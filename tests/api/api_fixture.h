@@ -96,7 +96,7 @@ class ApiTest : public ::testing::Test {
     EXPECT_TRUE(found.contains("data") && found["data"].contains("word") && found["data"].contains("remedy")) << reply;
     return found;
   }
-  std::string word(const std::string& method, const json& params) {
+  std::string to_string(const std::string& method, const json& params) {
     return error(method, params).value("data", json::object()).value("word", "");
   }
   Id new_job(const json& more = json::object()) {

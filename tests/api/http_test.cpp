@@ -140,15 +140,15 @@ class Http : public ::testing::Test {
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
         [](const HttpRequest& from) -> Admission {
           if (from.headers.contains("x-refuse")) return {refuse(403, "denied", "no", "nothing")};
-          if (from.headers.contains("x-operator")) return {{}, Standing::operators};
+          if (from.headers.contains("x-operator")) return {{}, ConnectionClass::operators};
           if (from.headers.contains("authorization"))
-            return {{}, Standing::token, std::strtoull(from.header("authorization").c_str(), nullptr, 10)};
-          if (from.path == "/peer") return {{}, Standing::peer};
-          if (from.path == "/login") return {{}, Standing::login};
-          if (from.path == "/page") return {{}, Standing::page};
+            return {{}, ConnectionClass::token, std::strtoull(from.header("authorization").c_str(), nullptr, 10)};
+          if (from.path == "/peer") return {{}, ConnectionClass::peer};
+          if (from.path == "/login") return {{}, ConnectionClass::login};
+          if (from.path == "/page") return {{}, ConnectionClass::page};
           if (from.path == "/busy.json")
-            return {{}, Standing::open, 0, [] { return HttpReply{200, "text/plain", "the latest", {}, {}}; }};
-          return {{}, from.path == "/a.json" ? Standing::open : Standing::anonymous};
+            return {{}, ConnectionClass::open, 0, [] { return HttpReply{200, "text/plain", "the latest", {}, {}}; }};
+          return {{}, from.path == "/a.json" ? ConnectionClass::open : ConnectionClass::anonymous};
         });
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
@@ -698,11 +698,11 @@ TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
   limits_.body_bytes = 1'000'000;
   limits_.connections = 100;
   start();
-  const std::string most(999'000, 'b'), some(600'000, 'b');
+  const std::string max(999'000, 'b'), some(600'000, 'b');
   std::vector<Peer> holders;
   for (int actor = 1; actor <= 3; ++actor) {
     holders.push_back(peer());
-    ASSERT_TRUE(holders.back().send(unsent_body(actor, 1'000'000) + most));
+    ASSERT_TRUE(holders.back().send(unsent_body(actor, 1'000'000) + max));
     ASSERT_TRUE(eventually([&] {  // its bytes are there as soon as the actor gets no more
       const Peer probe = peer();
       (void)probe.send(unsent_body(actor, 100'000) + some.substr(0, 100'000));

@@ -33,7 +33,7 @@ class NotifierTest : public ::testing::Test {
     for (const std::string path : {"/a", "/b"})
       routes.push_back({"POST", path, [answer, path](const api::HttpRequest& from) { return answer(from, path); }});
     auto server = api::HttpServer::start("127.0.0.1:0", {}, std::move(routes), [](const api::HttpRequest&) {
-      return api::Admission{{}, api::Standing::token};
+      return api::Admission{{}, api::ConnectionClass::token};
     });
     EXPECT_TRUE(server) << server.error().message;
     server_ = std::move(*server);

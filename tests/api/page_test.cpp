@@ -45,7 +45,7 @@ TEST_F(Page, IsServedWithoutATokenAndContainsNoData) {
   start();
   if (api::page_files().empty()) {
     EXPECT_NE(get("/").find("without its page"), std::string::npos);
-    GTEST_SKIP() << api::why_no_page();
+    GTEST_SKIP() << api::page_unavailable_reason();
   }
   const std::string page = get("/");
   EXPECT_TRUE(page.starts_with("HTTP/1.1 200")) << head(page);
@@ -68,7 +68,7 @@ TEST_F(Page, IsServedWithoutATokenAndContainsNoData) {
 
 TEST_F(Page, OpensFromAnyOriginAndCallsOnlyItsOwn) {
   start_anonymous();
-  if (api::page_files().empty()) GTEST_SKIP() << api::why_no_page();
+  if (api::page_files().empty()) GTEST_SKIP() << api::page_unavailable_reason();
   const std::string gzip = "Accept-Encoding: gzip";
   const auto code = [&](const std::string& path, std::vector<std::string> headers) {
     headers.push_back(gzip);
@@ -110,8 +110,8 @@ TEST_F(Page, JobPagesListEachJobOnce) {
   EXPECT_EQ(ok("jobs.page", {{"name", "n12"}})["jobs"].size(), 11U);
   EXPECT_TRUE(ok("jobs.page", {{"until_ms", 1000}})["jobs"].empty());
   EXPECT_FALSE(ok("jobs.page", {{"until_ms", clock_.unix_ms() + 60000}})["jobs"].empty());
-  EXPECT_EQ(word("jobs.page", {{"after", "x"}}), "invalid");
-  EXPECT_EQ(word("jobs.page", {{"status", "x"}}), "invalid");
+  EXPECT_EQ(to_string("jobs.page", {{"after", "x"}}), "invalid");
+  EXPECT_EQ(to_string("jobs.page", {{"status", "x"}}), "invalid");
 }
 
 TEST_F(Page, FlowPagesListEachFlowOnce) {
@@ -141,7 +141,7 @@ TEST_F(Page, FlowPagesListEachFlowOnce) {
   EXPECT_TRUE(none.at("flows").empty());
   EXPECT_EQ(none.at("looked_at"), 11);
   EXPECT_EQ(none.at("after"), "");
-  EXPECT_EQ(word("flows.page", {{"after", "x"}}), "invalid");
+  EXPECT_EQ(to_string("flows.page", {{"after", "x"}}), "invalid");
 }
 
 TEST_F(Page, FlowListSeparatesWaitingFromRunning) {
@@ -168,8 +168,8 @@ TEST_F(Page, FlowListSeparatesWaitingFromRunning) {
   EXPECT_EQ(of_state("idle"), std::vector<Id>{idles});
   EXPECT_TRUE(of_state("running").empty());
   EXPECT_TRUE(of_state("paused").empty());
-  EXPECT_EQ(word("flow.list", {{"state", "wating"}}), "invalid");
-  EXPECT_EQ(word("flows.page", {{"state", "wating"}}), "invalid");
+  EXPECT_EQ(to_string("flow.list", {{"state", "wating"}}), "invalid");
+  EXPECT_EQ(to_string("flows.page", {{"state", "wating"}}), "invalid");
 }
 
 // A page reads the jobs of at most 200 flows. The next page continues after them.
@@ -241,9 +241,9 @@ TEST_F(Page, DeadLettersAreRetriedOrDropped) {
   EXPECT_EQ(ok("queue.dead", {{"limit", 1}})[0].at("letter"), "7-0") << "the latest";
   EXPECT_EQ(ok("queue.requeue", {{"letter", "5-0"}}), json({{"letter", "5-0"}, {"requeued", true}}));
   EXPECT_EQ(ok("queue.drop", {{"letter", "6-0"}}), json({{"letter", "6-0"}, {"requeued", false}}));
-  EXPECT_EQ(word("queue.requeue", {{"letter", "7-0"}}), "conflict") << "it can never run";
-  EXPECT_EQ(word("queue.drop", {{"letter", "5-0"}}), "not_found");
-  EXPECT_EQ(word("queue.drop", {{"letter", "x"}}), "invalid");
+  EXPECT_EQ(to_string("queue.requeue", {{"letter", "7-0"}}), "conflict") << "it can never run";
+  EXPECT_EQ(to_string("queue.drop", {{"letter", "5-0"}}), "not_found");
+  EXPECT_EQ(to_string("queue.drop", {{"letter", "x"}}), "invalid");
   EXPECT_EQ(ok("queue.dead", json::object()).size(), 1U);
   const json view = ok("context.overview", json::object());
   EXPECT_EQ(view.at("dead"), 1);
@@ -281,12 +281,12 @@ TEST_F(Page, DoctorReportsProblemsWithRemedies) {
   ASSERT_TRUE(checks.contains("redis maxmemory-policy"));
   auto store = *redis_.open();
   auto flows = *redis_.open_flows();
-  ASSERT_TRUE(flows->lead(1, "i", "host-a pid 7", 60000));
+  ASSERT_TRUE(flows->acquire_leadership(1, "i", "host-a pid 7", 60000));
   Runner runner;
   runner.id = 20;
   runner.version = "0.0.1";
   runner.executors = {"python"};
-  RunnerHold held_by;
+  RunnerHolder held_by;
   ASSERT_TRUE(store->hold_runner(1, runner, {"i", "host-a", "b", 7}, 60000, "", held_by));
   ok("context.create", {{"id", 1}, {"admins", {12}}});
   checks = found();
@@ -336,15 +336,15 @@ TEST_F(Page, SilentStoreIsDetectedByOneOfAllWatchers) {
                        [&](const auto& each) { return each->out().find(event) != std::string::npos; });
   };
   ASSERT_TRUE(test::eventually([&] { return all_heard("event: overview"); }));
-  std::atomic<std::size_t> looks{0};
-  redis_.set_faults([&looks](const ServerCall& call) {
+  std::atomic<std::size_t> checks_done{0};
+  redis_.set_faults([&checks_done](const ServerCall& call) {
     if (call.name != "tally") return Fault::before;
-    ++looks;
+    ++checks_done;
     std::this_thread::sleep_for(std::chrono::milliseconds(1200));  // longer than the interval of the watchers
     return Fault::before;
   });
   EXPECT_TRUE(test::eventually([&] { return all_heard("event: away"); }));
-  EXPECT_LE(looks, 2U) << "one, and one of who came when all had been told";
+  EXPECT_LE(checks_done, 2U) << "one, and one of who came when all had been told";
   redis_.set_faults([](const ServerCall&) { return Fault::none; });
 }
 
@@ -393,10 +393,10 @@ TEST_F(Page, DefinitionIsCheckedAsText) {
   EXPECT_EQ(of_list["warnings"][0].at("path"), "jobs[2].needs");
   EXPECT_EQ(of_list["warnings"][0].at("line"), 6);
   EXPECT_EQ(ok("flow.create", {{"definition", good}}).at("name"), "x");
-  EXPECT_EQ(word("flow.create", {{"definition", "a: [1"}}), "invalid");
+  EXPECT_EQ(to_string("flow.create", {{"definition", "a: [1"}}), "invalid");
   EXPECT_EQ(ok("flow.list", {{"status", "dispatched"}}).size(), 1U);
   EXPECT_TRUE(ok("flow.list", {{"status", "error"}}).empty());
-  EXPECT_EQ(word("flow.list", {{"status", "x"}}), "invalid");
+  EXPECT_EQ(to_string("flow.list", {{"status", "x"}}), "invalid");
 }
 
 TEST_F(Page, ApprovalOutsideOfFlowsIsListed) {

@@ -23,7 +23,7 @@ class ParamTypes : public ApiTest {
 
   json call(const std::string& method, const json& params) {
     const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
-    api::Caller caller;
+    api::RpcCaller caller;
     caller.actor = 1;
     caller.anonymous = true;
     ++calls_;

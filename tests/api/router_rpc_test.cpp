@@ -53,7 +53,7 @@ class RouterCalls : public ApiTest {
     request.queues = {"queue:python"};
     request.max_jobs = 8;
     const auto claimed = there_->claim(request).value();
-    for (const Claimed& each : claimed.jobs) {
+    for (const ClaimedJob& each : claimed.jobs) {
       JobEnd end;
       end.status = JobStatus::finished;
       end.detail = "ok";
@@ -125,7 +125,7 @@ TEST_F(RouterCalls, EndlessSupervisorLogDoesNotBlockShutdown) {
     return reply;
   };
   auto there = api::HttpServer::start("127.0.0.1:0", ApiLimits(), {{"POST", "/", answer}}, [](const api::HttpRequest&) {
-    return api::Admission{{}, api::Standing::token};
+    return api::Admission{{}, api::ConnectionClass::token};
   });
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));
@@ -161,7 +161,7 @@ TEST_F(RouterCalls, RunningJobSurvivesRejectedCalls) {
     return reply;
   };
   auto there = api::HttpServer::start("127.0.0.1:0", ApiLimits(), {{"POST", "/", answer}}, [](const api::HttpRequest&) {
-    return api::Admission{{}, api::Standing::token};
+    return api::Admission{{}, api::ConnectionClass::token};
   });
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));

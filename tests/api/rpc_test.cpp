@@ -15,7 +15,7 @@ using nlohmann::json;
 class Protocol : public ::testing::Test {
  protected:
   int runs_ = 0;
-  Caller last_;
+  RpcCaller last_;
   Rpc rpc_{methods(), {4096, 5, 500000, 1000}};
 
   std::vector<Method> methods() {
@@ -24,7 +24,7 @@ class Protocol : public ::testing::Test {
          "add two numbers",
          {{"a", "integer", "one", true}, {"b", "integer", "other", true}},
          "integer: the sum",
-         [this](const json& params, const Caller& caller) -> Result<json> {
+         [this](const json& params, const RpcCaller& caller) -> Result<json> {
            ++runs_;
            last_ = caller;
            return params.at("a").get<int>() + params.at("b").get<int>();
@@ -33,21 +33,25 @@ class Protocol : public ::testing::Test {
          "answer 600 bytes",
          {},
          "text: 600 bytes",
-         [this](const json&, const Caller&) -> Result<json> {
+         [this](const json&, const RpcCaller&) -> Result<json> {
            ++runs_;
            return std::string(600, 'x');
          }},
-        {"nothing", "answer null", {}, "any: null", [](const json&, const Caller&) -> Result<json> { return json(); }},
+        {"nothing",
+         "answer null",
+         {},
+         "any: null",
+         [](const json&, const RpcCaller&) -> Result<json> { return json(); }},
         {"deny",
          "refuse",
          {{"timeout", "integer", ""}},
          "any: never",
-         [](const json&, const Caller&) -> Result<json> { return fail(Code::denied, "timeout: not for you"); }},
+         [](const json&, const RpcCaller&) -> Result<json> { return fail(Code::denied, "timeout: not for you"); }},
         {"throw",
          "a bug",
          {},
          "any: never",
-         [](const json&, const Caller&) -> Result<json> { throw std::runtime_error("secret"); }},
+         [](const json&, const RpcCaller&) -> Result<json> { throw std::runtime_error("secret"); }},
         {"types",
          "one parameter of each type",
          {{"id", "id", ""},
@@ -61,10 +65,10 @@ class Protocol : public ::testing::Test {
           {"key", "key", ""},
           {"any", "any", ""}},
          "object: what came",
-         [](const json& params, const Caller&) -> Result<json> { return params; }},
+         [](const json& params, const RpcCaller&) -> Result<json> { return params; }},
     };
   }
-  std::string raw(const std::string& body) const { return rpc_.answer(body, Caller{12, false, false}); }
+  std::string raw(const std::string& body) const { return rpc_.answer(body, RpcCaller{12, false, false}); }
   json ask(const std::string& body) const { return json::parse(raw(body)); }
   json call(const std::string& method, const std::string& params) const {
     return ask(R"({"jsonrpc":"2.0","id":1,"method":")" + method + R"(","params":)" + params + "}");

@@ -138,13 +138,13 @@ TEST_F(ApiTest, RecordsAreListedChangedAndDeleted) {
   ok("actor.create", {{"id", 12}});
   EXPECT_EQ(ok("actor.update", {{"id", 12}, {"pubkey", key}}).value("pubkey", ""), key);
   EXPECT_EQ(ok("actor.list", json::object()).at(0).value("pubkey", ""), key);
-  EXPECT_EQ(word("actor.update", {{"id", 12}}), "invalid") << "no change is given";
+  EXPECT_EQ(to_string("actor.update", {{"id", 12}}), "invalid") << "no change is given";
   ok("context.create", {{"id", 1}, {"admins", {12}}});
-  EXPECT_EQ(word("actor.delete", {{"id", 12}}), "conflict");
+  EXPECT_EQ(to_string("actor.delete", {{"id", 12}}), "conflict");
   EXPECT_EQ(ok("context.update", {{"id", 1}, {"admins", {1}}, {"readers", {13}}}).at("readers"), json({13}));
   EXPECT_EQ(ok("context.list", json::object()).at(0).at("admins"), json({1}));
   EXPECT_EQ(ok("actor.delete", {{"id", 12}}).value("key", ""), "actor:12");
-  EXPECT_EQ(word("actor.get", {{"id", 12}}), "not_found");
+  EXPECT_EQ(to_string("actor.get", {{"id", 12}}), "not_found");
 
   ok("runner.create", {{"id", 20}, {"secret", "s3cret"}});
   const json runner = ok("runner.update", {{"id", 20}, {"topic", "here"}, {"local", true}});
@@ -154,17 +154,17 @@ TEST_F(ApiTest, RecordsAreListedChangedAndDeleted) {
   ok("message.create", {{"message", "hello"}, {"message_type", "chat"}});
   EXPECT_EQ(ok("message.delete", {{"id", 1}}).value("key", ""), "message:1:1");
   const Id job = new_job();
-  EXPECT_EQ(word("context.delete", {{"id", 1}}), "conflict") << "the job lives";
+  EXPECT_EQ(to_string("context.delete", {{"id", 1}}), "conflict") << "the job lives";
   EXPECT_EQ(ok("job.delete", {{"id", job}}).value("key", ""), "job:1:1");
   const json flow{
       {"id", ok("flow.create", {{"definition", json::parse(R"({"name":"n","jobs":{"h":{"pause":"?"}}})")}}).at("id")}};
   ok("flow.start", flow);
-  EXPECT_EQ(word("flow.delete", flow), "conflict");
-  EXPECT_EQ(word("context.delete", {{"id", 1}}), "conflict") << "the flow lives";
+  EXPECT_EQ(to_string("flow.delete", flow), "conflict");
+  EXPECT_EQ(to_string("context.delete", {{"id", 1}}), "conflict") << "the flow lives";
   ok("flow.cancel", flow);
   EXPECT_EQ(ok("flow.delete", flow).value("key", ""), "flow:1");
   EXPECT_EQ(ok("context.delete", {{"id", 1}}).value("key", ""), "context:1");
-  EXPECT_EQ(word("context.delete", {{"id", 1}}), "not_found");
+  EXPECT_EQ(to_string("context.delete", {{"id", 1}}), "not_found");
   EXPECT_EQ(ok("context.list", json::object()), json::array());
 }
 
@@ -175,11 +175,11 @@ TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
   const json twelve{{"id", 12}, {"pubkey", second}, {"address", {"unix:/x"}}};
   EXPECT_EQ(ok("actor.create", twelve).value("id", 0), 12);
   EXPECT_EQ(ok("actor.create", twelve).value("pubkey", ""), second);
-  EXPECT_EQ(word("actor.create", {{"id", 12}, {"pubkey", first}}), "conflict");
+  EXPECT_EQ(to_string("actor.create", {{"id", 12}, {"pubkey", first}}), "conflict");
   EXPECT_EQ(error("actor.create", {{"pubkey", "abc"}})["data"].value("field", ""), "pubkey");
   EXPECT_EQ(error("actor.create", {{"address", {"abc"}}})["data"].value("field", ""), "address");
   EXPECT_EQ(ok("actor.get", {{"id", 12}}).value("pubkey", ""), second);
-  EXPECT_EQ(word("actor.get", {{"id", 99}}), "not_found");
+  EXPECT_EQ(to_string("actor.get", {{"id", 99}}), "not_found");
   EXPECT_EQ(ok("context.create", {{"id", 1}, {"admins", {12}}, {"readers", {13}}}).value("id", 0), 1);
   EXPECT_EQ(ok("context.create", {{"admins", {12}}}).value("id", 0), 2);
   EXPECT_EQ(ok("context.get", {{"id", 1}}).at("readers"), json({13}));
@@ -192,7 +192,7 @@ TEST_F(ApiTest, RecordsAreCreatedOnceAndReadBack) {
   EXPECT_EQ(message.value("id", 0), 1);
   EXPECT_EQ(ok("message.get", {{"id", 1}}).value("message", ""), "hello");
   EXPECT_EQ(ok("message.list", json::object()).size(), 1U);
-  EXPECT_EQ(word("message.create", {{"message_type", "smoke"}}), "invalid");
+  EXPECT_EQ(to_string("message.create", {{"message_type", "smoke"}}), "invalid");
 }
 
 // ---- jobs ----
@@ -219,7 +219,7 @@ TEST_F(ApiTest, CreatedJobIsQueuedOnlyWhenStarted) {
   EXPECT_EQ(ok("job.cancel", {{"id", id}}).value("detail", ""), "cancelled");
   EXPECT_TRUE(ok("job.result", {{"id", id}}).value("ended", false));
   EXPECT_TRUE(ok("job.run", {{"id", id}}).value("ended", false)) << "it has ended: nothing to wait for";
-  EXPECT_EQ(word("job.retry", {{"id", id}}), "conflict");
+  EXPECT_EQ(to_string("job.retry", {{"id", id}}), "conflict");
   EXPECT_TRUE(ok("job.logs", {{"id", id}}).at("lines").empty());
   const json waited = ok("job.run", {{"script", "x"}, {"script_type", "python"}, {"wait_ms", 30}});
   EXPECT_FALSE(waited.value("ended", true));
@@ -295,9 +295,9 @@ TEST_F(ApiTest, InvalidJobNamesItsField) {
   EXPECT_EQ(field({{"env_vars", {{"A=B", "x"}}}}), "env_vars");
   EXPECT_EQ(field({{"dependends", {"x"}}}), "dependends[0]");
   EXPECT_EQ(error("job.create", {{"script", "x"}}).at("data").value("field", ""), "script_type");
-  EXPECT_EQ(word("job.create", {{"script", "x"}, {"payload", "x"}, {"script_type", "v"}}), "invalid");
-  EXPECT_EQ(word("job.get", {{"id", "nonsense"}}), "invalid");
-  EXPECT_EQ(word("job.start", json::object()), "invalid");
+  EXPECT_EQ(to_string("job.create", {{"script", "x"}, {"payload", "x"}, {"script_type", "v"}}), "invalid");
+  EXPECT_EQ(to_string("job.get", {{"id", "nonsense"}}), "invalid");
+  EXPECT_EQ(to_string("job.start", json::object()), "invalid");
   const json many = error("jobs.create", {{"jobs", {{{"script", "x"}, {"script_type", "v"}}, {{"script", 7}}}}});
   EXPECT_EQ(many.at("data").value("field", ""), "jobs[1]") << many;
   EXPECT_TRUE(ok("job.list", json::object()).empty()) << "one was wrong: none is written";
@@ -339,7 +339,7 @@ TEST_F(ApiTest, SeveralJobsAreCreatedAndOnlyIfAskedForQueued) {
   ASSERT_EQ(queued.size(), 2U);
   EXPECT_EQ(queued[1].value("detail", ""), "queued");
   EXPECT_EQ(ok("job.status", {{"id", queued[0]["id"]}}).value("detail", ""), "queued");
-  EXPECT_EQ(word("jobs.create", {{"jobs", {job}}, {"start", "yes"}}), "invalid");
+  EXPECT_EQ(to_string("jobs.create", {{"jobs", {job}}, {"start", "yes"}}), "invalid");
 }
 
 TEST_F(ApiTest, IdempotencyKeyCreatesOneJob) {
@@ -349,7 +349,7 @@ TEST_F(ApiTest, IdempotencyKeyCreatesOneJob) {
   EXPECT_EQ(ok("job.create", params).value("id", 0U), id);
   json other = params;
   other["script"] = "y";
-  EXPECT_EQ(word("job.create", other), "conflict");
+  EXPECT_EQ(to_string("job.create", other), "conflict");
   const json start{{"script", "x"}, {"script_type", "python"}, {"idempotency_key", "s"}};
   EXPECT_EQ(ok("job.start", start).at("id"), ok("job.start", start).at("id"));
   ok("job.cancel", {{"id", id}});
@@ -384,10 +384,10 @@ TEST_F(ApiTest, FlowOfJobsIsCreatedStartedAndShown) {
   ok("flow.cancel", {{"id", flow.at("id")}, {"key", "c1"}});
   ok("flow.cancel", {{"id", flow.at("id")}, {"key", "c1"}});
   EXPECT_EQ(ok("flow.result", by_id).value("status", ""), "error");
-  EXPECT_EQ(word("flow.pause", by_id), "conflict");
-  EXPECT_EQ(word("flow.retry", by_id), "conflict");
+  EXPECT_EQ(to_string("flow.pause", by_id), "conflict");
+  EXPECT_EQ(to_string("flow.retry", by_id), "conflict");
   EXPECT_NE(ok("flow.replay", by_id).at("id"), flow.at("id"));
-  EXPECT_EQ(word("flow.start", {{"id", 999}}), "not_found");
+  EXPECT_EQ(to_string("flow.start", {{"id", 999}}), "not_found");
 }
 
 TEST_F(ApiTest, FlowOfADefinitionWaitsForApproval) {
@@ -396,17 +396,17 @@ TEST_F(ApiTest, FlowOfADefinitionWaitsForApproval) {
     "ok":{"approval":{"approvers":[12]}},"go":{"needs":["ok"],"log":"shipped"}}})");
   const json flow = ok("flow.create", {{"definition", definition}});
   ok("flow.start", {{"id", flow.at("id")}});
-  EXPECT_EQ(word("flow.approve", {{"id", flow.at("id")}, {"name", "ok"}, {"actor_id", 13}}), "denied");
+  EXPECT_EQ(to_string("flow.approve", {{"id", flow.at("id")}, {"name", "ok"}, {"actor_id", 13}}), "denied");
   ok("flow.approve", {{"id", flow.at("id")}, {"name", "ok"}, {"actor_id", 12}, {"comment", "ship it"}});
   EXPECT_EQ(ok("flow.result", {{"id", flow.at("id")}}).value("status", ""), "finished");
 }
 
 TEST_F(ApiTest, InvalidFlowReportsItsErrors) {
   start_anonymous();
-  EXPECT_EQ(word("flow.create", json::object()), "invalid");
-  EXPECT_EQ(word("flow.create", {{"jobs", json::array()}}), "invalid");
-  EXPECT_EQ(word("flow.create", {{"jobs", {99}}}), "not_found");
-  EXPECT_EQ(word("flow.create", {{"jobs", {"x"}}}), "invalid");
+  EXPECT_EQ(to_string("flow.create", json::object()), "invalid");
+  EXPECT_EQ(to_string("flow.create", {{"jobs", json::array()}}), "invalid");
+  EXPECT_EQ(to_string("flow.create", {{"jobs", {99}}}), "not_found");
+  EXPECT_EQ(to_string("flow.create", {{"jobs", {"x"}}}), "invalid");
   const json bad = error("flow.create", {{"definition", {{"name", "x"}, {"jobs", {{"a", {{"needs", {"b"}}}}}}}}});
   EXPECT_EQ(bad.at("data").value("word", ""), "invalid");
   EXPECT_NE(bad.value("message", "").find("jobs.a"), std::string::npos) << bad;
@@ -511,9 +511,9 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
   settings_.metrics = Metrics::make();
   start_anonymous();
   ok("job.list", json::object());
-  EXPECT_EQ(word("job.get", {{"id", 99}}), "not_found");
-  EXPECT_EQ(word("job.git", json::object()), "method_not_found");
-  EXPECT_EQ(word("job.get", {{"id", "x"}}), "invalid");
+  EXPECT_EQ(to_string("job.get", {{"id", 99}}), "not_found");
+  EXPECT_EQ(to_string("job.git", json::object()), "method_not_found");
+  EXPECT_EQ(to_string("job.get", {{"id", "x"}}), "invalid");
   HttpPost ask;
   ask.url = server_->url() + "/rpc";
   ask.headers = {"Origin: http://x"};
@@ -558,9 +558,9 @@ TEST_F(ApiTest, TraceFromHeaderOrParameterReachesTheRecord) {
 
 TEST_F(ApiTest, MissingTokenIsRejectedExceptByDevOnLoopback) {
   start();
-  EXPECT_EQ(word("system.ping", json::object()), "denied");
+  EXPECT_EQ(to_string("system.ping", json::object()), "denied");
   token_ = "mj_wrong";
-  EXPECT_EQ(word("system.ping", json::object()), "denied");
+  EXPECT_EQ(to_string("system.ping", json::object()), "denied");
   EXPECT_EQ(status("GET /health HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 200);
   EXPECT_EQ(status("GET /openrpc.json HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 401);
   settings_.listen = "0.0.0.0:0";
@@ -777,7 +777,7 @@ class EventStreamPlaces : public ApiTest {
     bool send(std::string_view text) override { return on_text(text); }
     bool open() const override { return true; }
   };
-  const api::Caller operator_{0, false, true};
+  const api::RpcCaller operator_{0, false, true};
   Client client_;
 
   static api::HttpRequest asks() {
@@ -790,7 +790,7 @@ class EventStreamPlaces : public ApiTest {
 TEST_F(EventStreamPlaces, FailedStreamReleasesItsPlace) {
   settings_.limits.event_streams = 2;
   api::Services services(redis_, clock_, settings_);
-  api::Events events(services, redis_);
+  api::EventHub events(services, redis_);
   client_.on_text = [](std::string_view) -> bool { throw std::runtime_error("no memory"); };
   for (int i = 0; i < 5; ++i) EXPECT_THROW(events.stream(asks(), operator_).stream(client_), std::runtime_error);
   std::string first;
@@ -807,8 +807,8 @@ TEST_F(EventStreamPlaces, FailedStreamReleasesItsPlace) {
 TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
   settings_.limits.calls = 1;
   api::Services services(redis_, clock_, settings_);
-  api::Events events(services, redis_);
-  const api::Caller caller{7, true};
+  api::EventHub events(services, redis_);
+  const api::RpcCaller caller{7, true};
   int sent = 0;
   client_.on_text = [&](std::string_view) {
     EXPECT_TRUE(services.backends.take(7).has_value());
@@ -819,8 +819,8 @@ TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
 }
 
 TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
-  api::Backends backends(redis_, 3, 3);
-  std::vector<Result<api::Backends::Lease>> held;
+  api::BackendPool backends(redis_, 3, 3);
+  std::vector<Result<api::BackendPool::Lease>> held;
   for (int i = 0; i < 3; ++i) held.push_back(backends.take(7));
   std::mutex mutex;
   std::vector<Id> order;
@@ -840,7 +840,7 @@ TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
   EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 20; }));
   wait_as(8);
   EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 21; }));
-  held.back()->give_back();
+  held.back()->release_backend();
   EXPECT_TRUE(test::eventually([&] {
     const std::lock_guard lock(mutex);
     return !order.empty();
@@ -855,7 +855,7 @@ TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
 TEST_F(ApiTest, WaitEndsWithItsConnection) {
   api::Services services(redis_, clock_, settings_);
   const auto methods = api::methods_of(services, ApiRole::coordinator);
-  api::Caller caller{0, true};
+  api::RpcCaller caller{0, true};
   ASSERT_TRUE(
       (*redis_.open())
           ->save(1, "job:1:1",
@@ -877,7 +877,7 @@ TEST_F(ApiTest, WaitEndsWithItsConnection) {
 }
 
 TEST_F(ApiTest, ActorHasAShareOfTheConcurrentCalls) {
-  api::Backends backends(redis_, 3, 2);
+  api::BackendPool backends(redis_, 3, 2);
   const auto first = backends.take(7);
   auto second = backends.take(7);
   ASSERT_TRUE(first && second);
@@ -885,7 +885,7 @@ TEST_F(ApiTest, ActorHasAShareOfTheConcurrentCalls) {
   std::thread waiting([&] { has_third = backends.take(7).has_value(); });
   EXPECT_TRUE(backends.take(8)) << "there is one that actor 7 does not get";
   EXPECT_FALSE(has_third);
-  second->give_back();
+  second->release_backend();
   waiting.join();
   EXPECT_TRUE(has_third);
 }

@@ -38,15 +38,15 @@ TEST(Sessions, ChallengeIsValidOnceInTimeForItsServer) {
   }
   for (const char* none : {"", ".", "..", "a.b", "1.2.3"}) EXPECT_FALSE(here.check(none)) << none;
   EXPECT_FALSE(here.check(std::string(100'000, '.')));
-  EXPECT_TRUE(here.use(text, 12));
-  EXPECT_FALSE(here.use(text, 13));
+  EXPECT_TRUE(here.consume_challenge(text, 12));
+  EXPECT_FALSE(here.consume_challenge(text, 13));
   EXPECT_FALSE(here.check(text));
   const std::string later = here.challenge().text;
   clock.now += 59'999;
   EXPECT_TRUE(here.check(later));
   clock.now += 1;
-  EXPECT_FALSE(here.use(later, 12));
-  EXPECT_FALSE(here.use(text, 12)) << "what was forgotten as used is too old";
+  EXPECT_FALSE(here.consume_challenge(later, 12));
+  EXPECT_FALSE(here.consume_challenge(text, 12)) << "what was forgotten as used is too old";
 }
 
 TEST(Sessions, SessionExpiresDespiteActivity) {
@@ -65,9 +65,9 @@ TEST(Sessions, SessionExpiresDespiteActivity) {
   EXPECT_FALSE(sessions.find(begun.token));
   const auto next = sessions.begin(12, "key");
   const std::string id = sessions.find(next.token)->id;
-  EXPECT_TRUE(sessions.holds(id));
+  EXPECT_TRUE(sessions.is_valid_session(id));
   sessions.end(id);
-  EXPECT_FALSE(sessions.holds(id));
+  EXPECT_FALSE(sessions.is_valid_session(id));
   EXPECT_FALSE(sessions.find(next.token));
   EXPECT_FALSE(sessions.find("mjs_"));
   EXPECT_FALSE(sessions.find("mjs_" + std::string(1 << 20, 'a')));
@@ -86,7 +86,7 @@ TEST(Sessions, ManySessionsOfOneActorDoNotEvictOthers) {
 TEST(Sessions, ConstantLoginsDoNotLockOthersOut) {
   HandClock clock;
   api::Sessions sessions(clock, {.used_by_actor = 3, .used = 5});
-  const auto log_in = [&](Id actor) { return sessions.use(sessions.challenge().text, actor); };
+  const auto log_in = [&](Id actor) { return sessions.consume_challenge(sessions.challenge().text, actor); };
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(log_in(12));
   for (int i = 0; i < 10; ++i) {
     const auto refused = log_in(12);
@@ -165,13 +165,13 @@ TEST_F(Login, KeyHolderCallsOnlyAsItsActor) {
   EXPECT_EQ(may.at("actor"), 12);
   EXPECT_EQ(may.at("operator"), false);
   EXPECT_EQ(may.at("read_all"), true);
-  EXPECT_EQ(word("context.verify", json::object()), "denied");
-  EXPECT_EQ(word("job.start", {{"script", "x"}, {"script_type", "python"}}), "denied");
-  EXPECT_EQ(word("actor.create", {{"id", 99}}), "denied");
+  EXPECT_EQ(to_string("context.verify", json::object()), "denied");
+  EXPECT_EQ(to_string("job.start", {{"script", "x"}, {"script_type", "python"}}), "denied");
+  EXPECT_EQ(to_string("actor.create", {{"id", 99}}), "denied");
   EXPECT_EQ(ok("session.end", json::object()).at("actor"), 12);
   EXPECT_EQ(status_of(token_), 401);
   token_ = operator_;
-  EXPECT_EQ(word("session.end", json::object()), "invalid") << "a token of the file is no session";
+  EXPECT_EQ(to_string("session.end", json::object()), "invalid") << "a token of the file is no session";
 }
 
 TEST_F(Login, SignatureIsValidForOneLogin) {

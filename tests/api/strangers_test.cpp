@@ -15,48 +15,48 @@ namespace mycojobs {
 namespace {
 
 TEST(PeerRateLimit, AreCountedByNetworkAndMinute) {
-  test::HandClock clock;
-  api::Strangers strangers(clock, 2);
-  EXPECT_TRUE(strangers.admits("192.0.2.7"));
-  strangers.refused("192.0.2.7");
-  EXPECT_TRUE(strangers.admits("192.0.2.7"));
-  strangers.refused("192.0.2.7");
-  EXPECT_FALSE(strangers.admits("192.0.2.7"));
-  EXPECT_TRUE(strangers.admits("192.0.2.8"));
-  clock.pass(59999);
-  EXPECT_FALSE(strangers.admits("192.0.2.7"));
-  clock.pass(1);
-  EXPECT_TRUE(strangers.admits("192.0.2.7"));
-  strangers.refused("192.0.2.7");
-  EXPECT_TRUE(strangers.admits("192.0.2.7")) << "a new minute";
+  test::ManualClock clock;
+  api::PeerRateLimiter strangers(clock, 2);
+  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  strangers.count_refusal("192.0.2.7");
+  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  strangers.count_refusal("192.0.2.7");
+  EXPECT_FALSE(strangers.check_limit("192.0.2.7"));
+  EXPECT_TRUE(strangers.check_limit("192.0.2.8"));
+  clock.advance(59999);
+  EXPECT_FALSE(strangers.check_limit("192.0.2.7"));
+  clock.advance(1);
+  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  strangers.count_refusal("192.0.2.7");
+  EXPECT_TRUE(strangers.check_limit("192.0.2.7")) << "a new minute";
 }
 
 // The stored number of networks is bounded. Networks beyond the bound share one count.
 TEST(PeerRateLimit, TooManyNetworksShareOneCounter) {
-  test::HandClock clock;
-  api::Strangers strangers(clock, 2);
-  for (int i = 0; i < 1000; ++i) strangers.refused(std::to_string(i));
-  EXPECT_TRUE(strangers.admits("one more"));
-  strangers.refused("one more");
-  strangers.refused("another");
-  EXPECT_FALSE(strangers.admits("a third"));
-  EXPECT_TRUE(strangers.admits("0"));
-  clock.pass(60000);
-  strangers.refused("one more");
-  EXPECT_TRUE(strangers.admits("a third"));
+  test::ManualClock clock;
+  api::PeerRateLimiter strangers(clock, 2);
+  for (int i = 0; i < 1000; ++i) strangers.count_refusal(std::to_string(i));
+  EXPECT_TRUE(strangers.check_limit("one more"));
+  strangers.count_refusal("one more");
+  strangers.count_refusal("another");
+  EXPECT_FALSE(strangers.check_limit("a third"));
+  EXPECT_TRUE(strangers.check_limit("0"));
+  clock.advance(60000);
+  strangers.count_refusal("one more");
+  EXPECT_TRUE(strangers.check_limit("a third"));
 }
 
 TEST(PeerRateLimit, ManyNetworksDoNotAffectKnownNetworks) {
-  test::HandClock clock;
-  api::Strangers strangers(clock, 2);
-  strangers.known("peer");
-  for (int i = 0; i < 1002; ++i) strangers.refused(std::to_string(i));
-  EXPECT_FALSE(strangers.admits("a third"));
-  EXPECT_TRUE(strangers.admits("peer"));
-  strangers.refused("peer");
-  EXPECT_TRUE(strangers.admits("peer"));
-  strangers.refused("peer");
-  EXPECT_FALSE(strangers.admits("peer")) << "it is counted alone";
+  test::ManualClock clock;
+  api::PeerRateLimiter strangers(clock, 2);
+  strangers.mark_known_network("peer");
+  for (int i = 0; i < 1002; ++i) strangers.count_refusal(std::to_string(i));
+  EXPECT_FALSE(strangers.check_limit("a third"));
+  EXPECT_TRUE(strangers.check_limit("peer"));
+  strangers.count_refusal("peer");
+  EXPECT_TRUE(strangers.check_limit("peer"));
+  strangers.count_refusal("peer");
+  EXPECT_FALSE(strangers.check_limit("peer")) << "it is counted alone";
 }
 
 class PeerRateLimitHttp : public ApiTest {

@@ -44,7 +44,7 @@ TEST(Tokens, ChangedFileIsReloadedAndInvalidFileDeniesAll) {
   const std::string file = folder / "tokens";
   Tokens tokens(file);
   ASSERT_TRUE(tokens.refresh());
-  EXPECT_FALSE(tokens.any());
+  EXPECT_FALSE(tokens.has_tokens());
   const std::string token = *add_token(file, {12, false, false}, "");
   ASSERT_TRUE(tokens.refresh());
   EXPECT_TRUE(tokens.find(token));
@@ -56,7 +56,7 @@ TEST(Tokens, ChangedFileIsReloadedAndInvalidFileDeniesAll) {
   EXPECT_FALSE(tokens.refresh()) << "a bad file stays bad until it changes";
   std::filesystem::remove(file);
   ASSERT_TRUE(tokens.refresh());
-  EXPECT_FALSE(tokens.any());
+  EXPECT_FALSE(tokens.has_tokens());
 }
 
 TEST(Tokens, FileWritableByOthersIsRejected) {
@@ -68,7 +68,7 @@ TEST(Tokens, FileWritableByOthersIsRejected) {
   const auto refused = tokens.refresh();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::denied);
-  EXPECT_FALSE(tokens.any());
+  EXPECT_FALSE(tokens.has_tokens());
 }
 
 TEST(Tokens, ErrorsContainTheLineOfTheRow) {

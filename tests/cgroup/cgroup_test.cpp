@@ -144,7 +144,7 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
   const std::string dead = "mycojobs-1-" + pid + "-1", alive = "mycojobs-1-" + pid + "-2";
   std::vector<Fd> locks;
   std::vector<std::string> folders;
-  for (const CgroupPlace& place : find_cgroups()) {
+  for (const CgroupHierarchy& place : find_cgroups()) {
     for (const std::string& name : {dead, alive}) {
       folders.push_back(place.path + "/" + name);
       ASSERT_EQ(::mkdir(folders.back().c_str(), 0755), 0) << folders.back();
@@ -159,7 +159,7 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
     EXPECT_FALSE(any_group_of(dead));
     EXPECT_TRUE(any_group_of(alive)) << "its launcher holds the lock";
     // The groups of a living launcher are locked.
-    for (const CgroupPlace& place : find_cgroups()) {
+    for (const CgroupHierarchy& place : find_cgroups()) {
       const Fd lock(::open((place.path + "/" + own_group_name()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
     }

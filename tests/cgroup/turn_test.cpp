@@ -81,19 +81,19 @@ TEST_F(CgroupReuse, UsageOfARunIsItsOwn) {
   TestSandbox sandbox(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
     sandbox.run({1, 1});
-    const auto small = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
+    const auto small = groups_->reset_for_next_run(1, limits_of(128 * kMebi, 8), 1);
     ASSERT_TRUE(small) << i;
     EXPECT_GE(small->memory_peak, kMebi) << i;
-    EXPECT_LE(small->memory_peak, Cgroups::kMostLeft) << i;
+    EXPECT_LE(small->memory_peak, Cgroups::kMaxLeftoverBytes) << i;
     EXPECT_EQ(small->pids_peak, 1U) << i;
   }
   sandbox.run({1, 48});
-  const auto large = groups_->turn_over(1, limits_of(128 * kMebi, 8), 1);
+  const auto large = groups_->reset_for_next_run(1, limits_of(128 * kMebi, 8), 1);
   // If the peak cannot be reset, a later run would report it. Such a run must be the last of its group, and its own
   // peak exact.
   EXPECT_GE((large ? *large : groups_->usage(1)).memory_peak, 48 * kMebi);
   if (large) {
-    EXPECT_LE(groups_->usage(1).memory_peak, Cgroups::kMostLeft);
+    EXPECT_LE(groups_->usage(1).memory_peak, Cgroups::kMaxLeftoverBytes);
   }
   remove(1, sandbox);
 }
@@ -103,12 +103,12 @@ TEST_F(CgroupReuse, RunThatMayHaveReachedALimitIsTheLast) {
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox many(make(1, limits.memory_bytes, limits.pids));
   many.run({4, 0});
-  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2));
   EXPECT_EQ(groups_->usage(1).pids_peak, 4U);
   remove(1, many);
   TestSandbox large(make(2, limits.memory_bytes, limits.pids));
   large.run({1, 60});
-  EXPECT_FALSE(groups_->turn_over(2, limits, 2));
+  EXPECT_FALSE(groups_->reset_for_next_run(2, limits, 2));
   remove(2, large);
 }
 
@@ -118,11 +118,11 @@ TEST_F(CgroupReuse, SampledPeaksRestartUnlessALimitWasReached) {
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({3, 1});
-  EXPECT_FALSE(groups_->turn_over(1, limits, 2)) << "nothing is known of it";
+  EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2)) << "nothing is known of it";
   for (int i = 0; i < 3; ++i) {
     sandbox.run({3, 1});
     groups_->sample();
-    const auto turned = groups_->turn_over(1, limits, 2);
+    const auto turned = groups_->reset_for_next_run(1, limits, 2);
     ASSERT_TRUE(turned);
     EXPECT_EQ(turned->pids_peak, 1U) << "as it was when somebody looked";
     EXPECT_GT(turned->memory_peak, 0U);
@@ -130,7 +130,7 @@ TEST_F(CgroupReuse, SampledPeaksRestartUnlessALimitWasReached) {
   EXPECT_EQ(groups_->usage(1).pids_peak, 0U);
   sandbox.run({5, 0});  // one of the forks is refused
   groups_->sample();
-  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2));
   EXPECT_GE(groups_->usage(1).pids_max_hits, 1U);
   remove(1, sandbox);
 }
@@ -141,12 +141,12 @@ TEST_F(CgroupReuse, ProcessPeakRestartsWhileSomeProcessesWait) {
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   for (const std::uint32_t processes : {3U, 1U, 3U, 3U}) {
     sandbox.run({processes, 0});
-    const auto usage = groups_->turn_over(1, limits, 2);
+    const auto usage = groups_->reset_for_next_run(1, limits, 2);
     ASSERT_TRUE(usage);
     EXPECT_EQ(usage->pids_peak, processes);
   }
   sandbox.run({6, 0});
-  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2));
   EXPECT_EQ(groups_->usage(1).pids_max_hits, 2U) << "the limit is in force, for all of them";
   EXPECT_EQ(groups_->usage(1).pids_peak, 4U) << "what was refused is no process that it had";
   remove(1, sandbox);
@@ -158,11 +158,11 @@ TEST_F(CgroupReuse, RunRefusedAProcessBelowItsLimitIsTheLast) {
   const Limits limits = limits_of(64 * kMebi, 8);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({2, 0});
-  ASSERT_TRUE(groups_->turn_over(1, limits, 2));
+  ASSERT_TRUE(groups_->reset_for_next_run(1, limits, 2));
   ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, 3));
   sandbox.run({5, 0});
   ASSERT_TRUE(groups_->set_limits(1, limits.memory_bytes, limits.pids));
-  EXPECT_FALSE(groups_->turn_over(1, limits, 2));
+  EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2));
   remove(1, sandbox);
 }
 
@@ -172,7 +172,7 @@ TEST_F(CgroupReuse, LeftoversOfADeadLaunchersSlotAreRemoved) {
   const Limits limits = limits_of(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({3, 0});
-  ASSERT_TRUE(groups_->turn_over(1, limits, 2));
+  ASSERT_TRUE(groups_->reset_for_next_run(1, limits, 2));
   groups_.reset();
   EXPECT_TRUE(killed(wait_status(sandbox.init())));
   EXPECT_FALSE(any_group_of(own_group_name()));

@@ -104,10 +104,11 @@ TEST(AofTruncation, GivesTheStateBeforeTheStepOrAfterIt) {
   const RedisServer redis(folder, digest_options(kAlways));
   PlainRedis plain(redis, PlainRedis::kLongMs);
   const auto store = open_store(redis);
-  const auto worlds = open_worlds(redis);
-  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));  // the first connection writes, too
+  const auto deployments = open_deployments(redis);
+  ASSERT_TRUE(store && deployments && store->leases(1) &&
+              deployments->list_deployments(1));  // the first connection writes, too
   const fs::path files = folder.path() / "appendonlydir";
-  const Steps steps(*store, *worlds);
+  const Steps steps(*store, *deployments);
   std::size_t all_cuts = 0;
   bool met = false;
   for (const Step& step : steps.all()) {

@@ -14,7 +14,7 @@ namespace mycojobs::test {
 namespace {
 
 constexpr unsigned kRounds = 2;  // one for each value of appendfsync
-constexpr unsigned kMostShown = 12;
+constexpr unsigned kMaxShown = 12;
 
 std::uint64_t setting(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -44,10 +44,10 @@ struct Totals {
   void print(std::uint64_t seed, std::uint64_t rounds) const {
     std::cout << "chaos: rounds " << rounds << " seed " << seed << "; kills " << kills(SIGKILL) << " (";
     for (const auto& [what, count] : tally)
-      if (what.second == SIGKILL) std::cout << " " << word(what.first) << " " << count;
+      if (what.second == SIGKILL) std::cout << " " << to_string(what.first) << " " << count;
     std::cout << " ), stops " << kills(SIGSTOP) << " (";
     for (const auto& [what, count] : tally)
-      if (what.second == SIGSTOP) std::cout << " " << word(what.first) << " " << count;
+      if (what.second == SIGSTOP) std::cout << " " << to_string(what.first) << " " << count;
     std::cout << " ); jobs " << jobs << " (";
     for (const auto& [name, count] : kinds) std::cout << " " << name << " " << count;
     std::cout << " ), runs seen " << runs << "; lost " << lost << ", doubled " << doubled << ", overlaps " << overlaps
@@ -73,8 +73,8 @@ void keep(const TempDir& folder, const std::vector<std::string>& problems) {
   std::ofstream all(kept + "/problems.txt");
   for (const auto& problem : problems) all << "- " << problem << "\n";
   std::string shown;
-  for (std::size_t i = 0; i < problems.size() && i < kMostShown; ++i) shown += "- " + problems[i] + "\n";
-  if (problems.size() > kMostShown) shown += "... and " + std::to_string(problems.size() - kMostShown) + " more\n";
+  for (std::size_t i = 0; i < problems.size() && i < kMaxShown; ++i) shown += "- " + problems[i] + "\n";
+  if (problems.size() > kMaxShown) shown += "... and " + std::to_string(problems.size() - kMaxShown) + " more\n";
   ADD_FAILURE() << shown << "all of them, Redis' files and the agents' logs: " << kept;
 }
 
@@ -113,7 +113,7 @@ TEST(Chaos, TwoHundredKills) {
   EXPECT_GE(totals.kills(SIGKILL), 100 * rounds);
   for (const auto what : {Component::agent, Component::guardian, Component::launcher, Component::zygote,
                           Component::init, Component::job, Component::redis}) {
-    EXPECT_GE((totals.tally[{what, SIGKILL}]), 10 * rounds) << word(what);
+    EXPECT_GE((totals.tally[{what, SIGKILL}]), 10 * rounds) << to_string(what);
   }
 }
 

@@ -15,7 +15,7 @@ namespace mycojobs::test {
 using Random = std::mt19937_64;
 // Returns a number from 0 to count - 1.
 std::size_t pick(Random&, std::size_t count);
-std::int64_t between(Random&, std::int64_t least, std::int64_t most);
+std::int64_t between(Random&, std::int64_t min, std::int64_t max);
 
 struct Kind {
   const char* name;

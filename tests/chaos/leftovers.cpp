@@ -45,14 +45,14 @@ std::vector<std::string> Leftovers::look(ProcessTree& tree, const std::vector<pi
   std::vector<std::string> left;
   eventually(
       [&] {
-        left = look_once(tree, launchers);
+        left = check_once(tree, launchers);
         return left.empty();
       },
       Seconds(10));
   return left;
 }
 
-std::vector<std::string> Leftovers::look_once(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
+std::vector<std::string> Leftovers::check_once(ProcessTree& tree, const std::vector<pid_t>& launchers) const {
   std::vector<std::string> left;
   for (const auto& process : tree.walk()) {
     if (process.what == Component::redis) continue;

@@ -18,7 +18,7 @@ class Leftovers {
   std::vector<std::string> look(ProcessTree&, const std::vector<pid_t>& launchers) const;
 
  private:
-  std::vector<std::string> look_once(ProcessTree&, const std::vector<pid_t>& launchers) const;
+  std::vector<std::string> check_once(ProcessTree&, const std::vector<pid_t>& launchers) const;
 
   const TempDir& folder_;
   std::set<std::string> mounts_;

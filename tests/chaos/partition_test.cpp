@@ -43,9 +43,10 @@ TEST_F(Partition, AgentReconnectsWithoutDuplicates) {
           return claim && claim->number() == 1;
         },
         Seconds(kBackSeconds));
-    EXPECT_TRUE(claimed) << word(fault.wire) << " for " << fault.seconds << " s: " << behind.err();
-    std::cout << "partition: " << word(fault.wire) << " for " << fault.seconds << " s, its next job was claimed after "
-              << (boot_us() - back_us) / 1000 << " ms, behind those that waited" << std::endl;
+    EXPECT_TRUE(claimed) << to_string(fault.wire) << " for " << fault.seconds << " s: " << behind.err();
+    std::cout << "partition: " << to_string(fault.wire) << " for " << fault.seconds
+              << " s, its next job was claimed after " << (boot_us() - back_us) / 1000
+              << " ms, behind those that waited" << std::endl;
   }
   settle(jobs, redis);
 }

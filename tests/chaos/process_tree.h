@@ -18,7 +18,7 @@
 namespace mycojobs::test {
 
 enum class Component { agent, guardian, launcher, zygote, init, job, redis, other };
-const char* word(Component);
+const char* to_string(Component);
 
 struct ProcessSeen {
   pid_t pid = 0;

@@ -22,7 +22,7 @@ enum class Wire {
   slow,      // delays all data by some tenths of a second
   cutting,   // forwards a part of each reply, then closes the connection
 };
-const char* word(Wire);
+const char* to_string(Wire);
 
 class Proxy {
  public:

@@ -21,9 +21,9 @@ struct Trouble {
 // Tries each step during the fault first.
 void take_all_steps(const RedisServer& redis, PlainRedis& plain, const Trouble& trouble) {
   const auto store = open_store(redis);
-  const auto worlds = open_worlds(redis);
-  ASSERT_TRUE(store && worlds && store->leases(1) && worlds->worlds(1));
-  const Steps steps(*store, *worlds);
+  const auto deployments = open_deployments(redis);
+  ASSERT_TRUE(store && deployments && store->leases(1) && deployments->list_deployments(1));
+  const Steps steps(*store, *deployments);
   unsigned refused = 0;
   for (const Step& step : steps.all()) {
     ASSERT_TRUE(trouble.begin()) << trouble.name;

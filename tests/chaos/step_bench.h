@@ -20,7 +20,7 @@ std::string digest(PlainRedis&);
 // Returns the value of "field:value" in INFO.
 std::string info(PlainRedis&, const std::string& section, const std::string& field);
 std::unique_ptr<Store> open_store(const RedisServer&);
-std::unique_ptr<WorkflowStore> open_worlds(const RedisServer&);
+std::unique_ptr<WorkflowStore> open_deployments(const RedisServer&);
 // Returns the violations that `mycojobs verify` finds; empty if there are none.
 std::string violations(Store&, Id context);
 

@@ -48,7 +48,7 @@ tl::unexpected<Error> odd(const std::string& what) { return fail(Code::internal,
 
 }  // namespace
 
-Steps::Steps(Store& store, WorkflowStore& worlds) : store_(store), worlds_(worlds) {
+Steps::Steps(Store& store, WorkflowStore& deployments) : store_(store), deployments_(deployments) {
   one_job();
   failures();
   dependents();
@@ -115,7 +115,7 @@ void Steps::tick(const std::string& name, TickRequest request, std::uint32_t Tic
 void Steps::one_job() {
   submit(job(1));
   claim(1);
-  report("mark running", 1, [](const ClaimRef& claim) { return Mark{claim, "running"}; });
+  report("mark running", 1, [](const ClaimRef& claim) { return DetailUpdate{claim, "running"}; });
   report("log", 1, [](const ClaimRef& claim) {
     return LogAppend{claim, {{1000, 1, LogStream::out, "one\n"}, {1001, 2, LogStream::err, "two\n"}}};
   });
@@ -184,7 +184,7 @@ void Steps::limits() {
   awaited.prerequisites = {"approval:boss"};
   submit(awaited);
   claim(0);
-  add("prerequisites are met", [this] { return store_.prerequisites_settled(kContext, key(23), ""); });
+  add("prerequisites are met", [this] { return store_.complete_prerequisites(kContext, key(23), ""); });
   Job hasty = job(24);
   hasty.queue_timeout_ms = 1;
   submit(hasty);
@@ -206,12 +206,12 @@ void Steps::operators() {
   add("settle a dead letter", [this]() -> Result<void> {
     MJ_TRY(letters, store_.dead_letters(kContext, 10));
     if (letters.empty()) return odd("there is no dead letter");
-    return store_.settle_dead_letter(kContext, letters.front().id, true);
+    return store_.resolve_dead_letter(kContext, letters.front().id, true);
   });
   add("hold a runner", [this] {
     Runner runner;
     runner.id = kRunner;
-    RunnerHold held_by;
+    RunnerHolder held_by;
     return store_.hold_runner(kContext, runner, {kInstance, "here", "boot", 1}, 60000, "", held_by);
   });
 }
@@ -222,41 +222,41 @@ void Steps::messages() {
                              {{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}, {"status", "dispatched"}});
   });
   add("take a message", [this]() -> Result<void> {
-    auto taken = store_.take_message(kContext, {"mj:topic:runner7", "message:12:1", {{job(40), kQueue}}});
+    auto taken = store_.accept_message(kContext, {"mj:topic:runner7", "message:12:1", {{job(40), kQueue}}});
     return taken ? Result<void>() : tl::unexpected<Error>(taken.error());
   });
 }
 
 void Steps::post(const std::string& name, PostRules rules) {
   add(name, [this, rules]() -> Result<void> {
-    MJ_TRY(posted, worlds_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
+    MJ_TRY(posted, deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, rules));
     return posted.id.empty() ? Result<void>(odd("it has no id")) : Result<void>();
   });
 }
 
 // Commits at the current height of the deployment with the waiting inbox entries, as a coordinator does. Can be
 // repeated.
-void Steps::commit(const std::string& name, std::function<void(WorldCommit&)> change) {
+void Steps::commit(const std::string& name, std::function<void(DeploymentCommit&)> change) {
   add(name, [this, change]() -> Result<void> {
-    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(waiting, worlds_.mail(kContext, kWorld, 10));
-    WorldCommit wanted;
+    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
+    MJ_TRY(waiting, deployments_.mail(kContext, kWorld, 10));
+    DeploymentCommit wanted;
     wanted.context = kContext;
-    wanted.world = kWorld;
+    wanted.deployment = kWorld;
     wanted.base = read.height;
     wanted.facts = {"a fact", "another"};
-    for (const WorldMail& mail : waiting) wanted.done.push_back(mail.id);
+    for (const InboxEntry& mail : waiting) wanted.done.push_back(mail.id);
     change(wanted);
-    return worlds_.commit(wanted);
+    return deployments_.commit(wanted);
   });
 }
 
 void Steps::worlds() {
-  add("store a manifest", [this] { return worlds_.put_manifest(kContext, kWorld, "h1", "text"); });
-  commit("apply", [](WorldCommit& wanted) { wanted.manifest = "h1"; });
+  add("store a manifest", [this] { return deployments_.put_manifest(kContext, kWorld, "h1", "text"); });
+  commit("apply", [](DeploymentCommit& wanted) { wanted.manifest = "h1"; });
   post("send", {"h1"});
   post("send with a key", {"h1", {{"acme/order@1 07", "acme/order@1[7]"}}, "12 tuesday", "c0ffee"});
-  commit("a step with a long state, and a snapshot", [](WorldCommit& wanted) {
+  commit("a step with a long state, and a snapshot", [](DeploymentCommit& wanted) {
     wanted.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
     wanted.snapshot = "snapshot";
     wanted.full = std::vector<std::string>{"acme/order@1 07"};
@@ -264,27 +264,27 @@ void Steps::worlds() {
   });
   add("collect", [this]() -> Result<void> {
     const PostRules again{"h1", {}, "12 tuesday", "c0ffee"};
-    MJ_TRY(posted, worlds_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, again));
+    MJ_TRY(posted, deployments_.post(kContext, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", "{}"}}, again));
     if (!posted.repeated) return odd("it was sent twice");
-    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
-    return worlds_.drop_blobs(kContext, kWorld, read.height, {"state"});
+    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
+    return deployments_.drop_blobs(kContext, kWorld, read.height, {"state"});
   });
   Job effect = job(50);
   effect.unknown.emplace_back("effect_of", "1 " + std::string(kWorld));
   submit(effect);
   claim(50);
   end(50, "ok");
-  commit("the receipt", [](WorldCommit& wanted) {
+  commit("the receipt", [](DeploymentCommit& wanted) {
     // the deployment must be notified exactly once; otherwise the commit is refused
     if (wanted.done.size() != 1) wanted.base = 0;
   });
   add("repair", [this]() -> Result<void> {
-    MJ_TRY(read, worlds_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(done, worlds_.repair(kContext, kWorld, read.height,
-                                {{WorldFix::Kind::list},
-                                 {WorldFix::Kind::due},
-                                 {WorldFix::Kind::open, "acme/order@1 07", ""},
-                                 {WorldFix::Kind::notice, "job", "job:12:50"}}));
+    MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
+    MJ_TRY(done, deployments_.repair(kContext, kWorld, read.height,
+                                     {{DeploymentFix::Kind::list},
+                                      {DeploymentFix::Kind::due},
+                                      {DeploymentFix::Kind::open, "acme/order@1 07", ""},
+                                      {DeploymentFix::Kind::notice, "job", "job:12:50"}}));
     return done ? Result<void>() : odd("it has moved");
   });
 }

@@ -42,10 +42,10 @@ class Steps {
   void tick(const std::string& name, TickRequest, std::uint32_t TickReply::*expected);
 
   void post(const std::string& name, PostRules);
-  void commit(const std::string& name, std::function<void(WorldCommit&)> change);
+  void commit(const std::string& name, std::function<void(DeploymentCommit&)> change);
 
   Store& store_;
-  WorkflowStore& worlds_;
+  WorkflowStore& deployments_;
   std::map<Id, ClaimRef> claims_;
   std::vector<Step> steps_;
 };

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kOrders = 120, kOrdersAtOnce = 6;
+constexpr int kOrders = 120, kMaxOrdersBatch = 6;
 
 constexpr const char* kManifest = R"json({
   "name": "shop/order@1",
@@ -163,7 +163,7 @@ TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
   int harms = 0;
   for (int id = 1; id <= kOrders; ++id) {
     place(id);
-    if (id % kOrdersAtOnce != 0) continue;
+    if (id % kMaxOrdersBatch != 0) continue;
     harm();
     ++harms;
   }

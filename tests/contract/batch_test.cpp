@@ -54,7 +54,7 @@ TEST_P(Batch, FittingJobsAreStoredAndQueuedInOrder) {
     EXPECT_EQ(std::to_string(made.jobs[id - 1].created_at), field("job:12:" + std::to_string(id), "created_at"));
   }
   std::vector<std::string> taken;
-  for (const Claimed& each : claim(3)) taken.push_back(each.ref.job_key);
+  for (const ClaimedJob& each : claim(3)) taken.push_back(each.ref.job_key);
   EXPECT_EQ(taken, (std::vector<std::string>{"job:12:2", "job:12:3"}));
 }
 

@@ -154,7 +154,7 @@ ClaimRequest StoreContract::request(std::uint32_t max_jobs, std::uint32_t lease_
   return out;
 }
 
-std::vector<Claimed> StoreContract::claim(std::uint32_t max_jobs, std::uint32_t lease_ms) {
+std::vector<ClaimedJob> StoreContract::claim(std::uint32_t max_jobs, std::uint32_t lease_ms) {
   auto reply = store_->claim(request(max_jobs, lease_ms));
   if (!reply) {
     ADD_FAILURE() << reply.error().message;
@@ -163,7 +163,7 @@ std::vector<Claimed> StoreContract::claim(std::uint32_t max_jobs, std::uint32_t 
   return std::move(reply->jobs);
 }
 
-Claimed StoreContract::claim_one(std::uint32_t lease_ms) {
+ClaimedJob StoreContract::claim_one(std::uint32_t lease_ms) {
   auto jobs = claim(1, lease_ms);
   if (jobs.size() == 1) return std::move(jobs[0]);
   ADD_FAILURE() << "nothing to claim";
@@ -195,7 +195,7 @@ std::string StoreContract::field(const std::string& key, const std::string& name
   return "";
 }
 
-void StoreContract::await_end_of_lease(const Claimed& job) {
+void StoreContract::await_end_of_lease(const ClaimedJob& job) {
   const auto leases = store_->leases(1).value();
   for (const Lease& lease : leases) {
     if (lease.job_key != job.ref.job_key) continue;
@@ -221,6 +221,6 @@ std::string StoreContract::last_anomaly() {
   return lines.empty() ? "" : lines.back();
 }
 
-std::string code_of(const Error& error) { return std::string(word(error.code)); }
+std::string code_of(const Error& error) { return std::string(to_string(error.code)); }
 
 }  // namespace mycojobs

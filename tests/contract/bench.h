@@ -77,13 +77,13 @@ class StoreContract : public testing::TestWithParam<const char*> {
   static Job job(Id id, std::string script = "print(1)");
   void submit(Id id) { ASSERT_TRUE(store_->submit(job(id)).has_value()); }
   ClaimRequest request(std::uint32_t max_jobs = 1, std::uint32_t lease_ms = 60000);
-  std::vector<Claimed> claim(std::uint32_t max_jobs = 1, std::uint32_t lease_ms = 60000);
-  Claimed claim_one(std::uint32_t lease_ms = 60000);
+  std::vector<ClaimedJob> claim(std::uint32_t max_jobs = 1, std::uint32_t lease_ms = 60000);
+  ClaimedJob claim_one(std::uint32_t lease_ms = 60000);
   Result<void> report(Report);
   Result<void> end(const ClaimRef&, JobEnd);
   static JobEnd finished(TextMap result = {{"answer", "42"}});
   std::string field(const std::string& key, const std::string& name);
-  void await_end_of_lease(const Claimed&);
+  void await_end_of_lease(const ClaimedJob&);
   bool expire(const std::string& job_key);
   std::string last_dead_reason();
   std::string last_anomaly();

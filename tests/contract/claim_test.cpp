@@ -54,7 +54,7 @@ TEST_P(Claim, QueuesAreServedInTheRequestedOrder) {
 TEST_P(Claim, ServesAPlainClient) {
   ASSERT_TRUE(store_->save(1, "job:12:2001", {{"id", "2001"}, {"script", "print(2)"}, {"script_type", "python"}}));
   bench_->push(1, "queue:python", "job:12:2001");
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_EQ(got.ref.job_key, "job:12:2001");
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:2001", "status"), "finished");
@@ -169,7 +169,7 @@ TEST_P(Claim, ForgedRecordCannotReopenAnEndedJob) {
 
 TEST_P(Claim, ForgedStatusCannotEndAJobThatWasClaimed) {
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"status", "finished"}, {"claim_id", "x"}, {"lease_until_ms", "junk"}}));
   EXPECT_EQ(store_->renew(1, std::vector{first.ref}, 60000).value().at(0), Renewal::renewed);
   ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
@@ -231,7 +231,7 @@ TEST_P(Claim, LongFieldIsRejectedByName) {
 TEST_P(Claim, MaxDeliveriesWithoutAnEndAreACrashLoop) {
   submit(1);
   for (std::uint32_t delivery = 1; delivery <= 3; ++delivery) {
-    const Claimed got = claim_one();
+    const ClaimedJob got = claim_one();
     EXPECT_EQ(got.deliveries, delivery);
     ASSERT_EQ(outcome(report(Release{got.ref, "launcher lost"})), "ok");
   }
@@ -258,7 +258,7 @@ TEST_P(Claim, AnyBytesPassThrough) {
   bench_->push(1, "queue:python", "job:12:1");
   bool script = false;
   bool own = false;
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   for (const auto& [name, value] : got.record) {
     script = script || (name == "script" && value == bytes);
     own = own || (name == bytes && value == bytes);
@@ -289,7 +289,7 @@ TEST_P(Claim, ManyClaimersGetEachJobOnce) {
       for (;;) {
         const auto reply = store->claim(request(3)).value();
         if (reply.jobs.empty()) return;
-        for (const Claimed& each : reply.jobs) mine.push_back(each.ref.job_key);
+        for (const ClaimedJob& each : reply.jobs) mine.push_back(each.ref.job_key);
       }
     });
   }

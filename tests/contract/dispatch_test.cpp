@@ -41,7 +41,7 @@ class Dispatch : public StoreContract {
   }
   std::vector<std::string> claim_keys(std::uint32_t max = 64) {
     std::vector<std::string> out;
-    for (const Claimed& each : claim(max)) out.push_back(each.ref.job_key), claimed_[each.ref.job_key] = each;
+    for (const ClaimedJob& each : claim(max)) out.push_back(each.ref.job_key), claimed_[each.ref.job_key] = each;
     return out;
   }
   void finish(Id id) { ASSERT_EQ(outcome(end(claimed_.at("job:12:" + std::to_string(id)).ref, finished())), "ok"); }
@@ -59,13 +59,13 @@ class Dispatch : public StoreContract {
     }
     return kinds;
   }
-  JobPlaces place(Id id) {
+  JobStoreState place(Id id) {
     const std::vector<std::string> keys{"job:12:" + std::to_string(id)};
-    auto reply = store_->places(1, keys, true);
+    auto reply = store_->job_states(1, keys, true);
     EXPECT_TRUE(reply.has_value()) << reply.error().message;
     return reply.value().at(0);
   }
-  std::map<std::string, Claimed> claimed_;
+  std::map<std::string, ClaimedJob> claimed_;
 };
 
 TEST_P(Dispatch, FactsAreReadByTheirRevisions) {
@@ -106,7 +106,7 @@ TEST_P(Dispatch, JournalRecordsTheLifeOfAJob) {
 TEST_P(Dispatch, FailedAttemptIsFollowedByAnother) {
   submit(1);
   claim_keys();
-  const Claimed first = claimed_.at("job:12:1");
+  const ClaimedJob first = claimed_.at("job:12:1");
   const Report failure = EndReport{first.ref, failed(), 0};
   EXPECT_EQ(outcome(report(failure)), "ok");
   EXPECT_EQ(outcome(report(failure)), "ok") << "the reply was lost: the same again";
@@ -116,7 +116,7 @@ TEST_P(Dispatch, FailedAttemptIsFollowedByAnother) {
   EXPECT_EQ(field("job:12:1", "error"), "ValueError: no");
   EXPECT_TRUE(place(1).due_ms.has_value());
   EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
-  const Claimed second = claim_one();
+  const ClaimedJob second = claim_one();
   EXPECT_EQ(second.attempt, 2U);
   EXPECT_EQ(second.deliveries, 1U);
   EXPECT_GT(second.epoch, first.epoch);
@@ -158,7 +158,7 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
     EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok");
     EXPECT_EQ(outcome(store_->cancel(1, "job:12:" + std::to_string(id))), "ok") << "twice";
     EXPECT_EQ(detail(id), "cancelled") << id;
-    const JobPlaces after = place(id);
+    const JobStoreState after = place(id);
     EXPECT_EQ(after.claim.state, "ended");
     EXPECT_FALSE(after.due_ms || after.check_ms || after.held || after.in_priority || !after.waits_for.empty()) << id;
   }
@@ -257,15 +257,15 @@ TEST_P(Dispatch, JobIsParkedUntilItsPrerequisitesAreMet) {
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(status(1), "waiting_for_prerequisites");
   EXPECT_EQ(detail(1), "prerequisite");
-  const auto due = store_->prerequisites_due(1, 10, 60000, Looker::agent).value();
+  const auto due = store_->due_prerequisites(1, 10, 60000, CheckerRole::agent).value();
   ASSERT_EQ(due.size(), 2U);
   EXPECT_EQ(due[0].job_key, "job:12:1");
   EXPECT_THAT(due[0].conditions, ElementsAre("wait:1s", "redis:ready"));
-  EXPECT_THAT(store_->prerequisites_due(1, 10, 60000, Looker::agent).value(), IsEmpty())
+  EXPECT_THAT(store_->due_prerequisites(1, 10, 60000, CheckerRole::agent).value(), IsEmpty())
       << "given to one looker at a time";
-  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
-  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "").has_value());
-  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:2", "file:/nowhere is not allowed").has_value());
+  ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "").has_value());
+  ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "").has_value());
+  ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:2", "file:/nowhere is not allowed").has_value());
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
   EXPECT_EQ(detail(2), "prerequisite");
   EXPECT_EQ(status(2), "error");
@@ -795,10 +795,10 @@ TEST_P(Dispatch, ApprovalIsNotMatchedByALongerName) {
 TEST_P(Dispatch, AgentsLeavePrerequisitesToACoordinator) {
   submit_with(1, [](Job& j) { j.prerequisites = {"file:/nowhere"}; });
   EXPECT_THAT(claim_keys(), IsEmpty());
-  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::agent).value().size(), 1U);
-  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
-  EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty());
-  EXPECT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
+  EXPECT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value().size(), 1U);
+  EXPECT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
+  EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty());
+  EXPECT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
 }
 
 TEST_P(Dispatch, JournalContinuesAfterRetiredFacts) {
@@ -837,7 +837,7 @@ TEST_P(Dispatch, OperatorRetriesAFailedJob) {
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:9")), "not_found");
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
   EXPECT_EQ(outcome(end(claimed_.at("job:12:1").ref, failed())), "stale_claim");
-  const Claimed again = claim_one();
+  const ClaimedJob again = claim_one();
   EXPECT_EQ(again.ref.job_key, "job:12:1");
   EXPECT_EQ(again.attempt, 2U);
   EXPECT_EQ(outcome(report(LogAppend{again.ref, {{1, 1, LogStream::out, "again"}}})), "ok");
@@ -862,19 +862,19 @@ TEST_P(Dispatch, DeadLetterIsRequeuedOrDropped) {
   const auto letters = store_->dead_letters(1, 10).value();
   ASSERT_EQ(letters.size(), 1U);
   EXPECT_EQ(letters[0].reason, "crash_loop");
-  EXPECT_EQ(outcome(store_->settle_dead_letter(1, letters[0].id, true)), "ok");
+  EXPECT_EQ(outcome(store_->resolve_dead_letter(1, letters[0].id, true)), "ok");
   EXPECT_THAT(store_->dead_letters(1, 10).value(), IsEmpty());
-  EXPECT_EQ(outcome(store_->settle_dead_letter(1, letters[0].id, true)), "not_found");
-  EXPECT_EQ(outcome(store_->settle_dead_letter(1, "x", true)), "invalid");
-  const Claimed again = claim_one();
+  EXPECT_EQ(outcome(store_->resolve_dead_letter(1, letters[0].id, true)), "not_found");
+  EXPECT_EQ(outcome(store_->resolve_dead_letter(1, "x", true)), "invalid");
+  const ClaimedJob again = claim_one();
   EXPECT_EQ(again.deliveries, 1U);
   EXPECT_EQ(outcome(end(again.ref, finished())), "ok");
   bench_->push(1, "queue:python", "nonsense");
   EXPECT_THAT(claim_keys(), IsEmpty());
   const auto more = store_->dead_letters(1, 10).value();
   ASSERT_EQ(more.size(), 1U);
-  EXPECT_EQ(outcome(store_->settle_dead_letter(1, more[0].id, true)), "conflict");
-  EXPECT_EQ(outcome(store_->settle_dead_letter(1, more[0].id, false)), "ok");
+  EXPECT_EQ(outcome(store_->resolve_dead_letter(1, more[0].id, true)), "conflict");
+  EXPECT_EQ(outcome(store_->resolve_dead_letter(1, more[0].id, false)), "ok");
 }
 
 TEST_P(Dispatch, PurgeCancelsTheJobsOfAQueue) {
@@ -900,7 +900,7 @@ TEST_P(Dispatch, StoppedInstanceReturnsItsJobsAtOnce) {
   EXPECT_THAT(store_->expire_instance(1, 21, "old").value(), IsEmpty()) << "another runner's";
   EXPECT_THAT(store_->expire_instance(1, 20, "").value(), IsEmpty());
   EXPECT_THAT(store_->expire_instance(1, 20, "old").value(), ElementsAre("job:12:1"));
-  const Claimed again = claim_one();
+  const ClaimedJob again = claim_one();
   EXPECT_EQ(again.ref.job_key, "job:12:1");
   EXPECT_EQ(again.deliveries, 2U);
 }
@@ -939,11 +939,11 @@ TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
 TEST_P(Dispatch, MarkAddsDetailsToARun) {
   submit(1);
   claim_keys();
-  EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "ok");
+  EXPECT_EQ(outcome(report(DetailUpdate{claimed_.at("job:12:1").ref, "unkillable"})), "ok");
   EXPECT_EQ(detail(1), "unkillable");
   EXPECT_EQ(status(1), "started");
   finish(1);
-  EXPECT_EQ(outcome(report(Mark{claimed_.at("job:12:1").ref, "unkillable"})), "stale_claim");
+  EXPECT_EQ(outcome(report(DetailUpdate{claimed_.at("job:12:1").ref, "unkillable"})), "stale_claim");
 }
 
 TEST_P(Dispatch, SecondEntryOfAJobIsAnAnomaly) {
@@ -974,7 +974,7 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
   ASSERT_TRUE(found.has_value()) << found.error().message;
   EXPECT_EQ(found->jobs, 8U);
   EXPECT_THAT(found->differences, IsEmpty());
-  const JobPlaces now = place(1);
+  const JobStoreState now = place(1);
   const Repair nothing{now.seen, now.claim.queue, 0, {}};
   EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "it is as it was";
 }
@@ -982,14 +982,14 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
 // A repair is based on earlier data. If the job has changed state since, the whole repair is refused.
 TEST_P(Dispatch, RepairLeavesAChangedJobUnchanged) {
   submit(1);
-  const JobPlaces before = place(1);
-  const JobFix record{JobFix::Kind::set_record, JobFix::Place::none, {}, 0, {{"status", "error"}}};
+  const JobStoreState before = place(1);
+  const JobFix record{JobFix::Kind::set_record, JobFix::JobIndex::none, {}, 0, {{"status", "error"}}};
   const Repair repair{
-      before.seen, before.claim.queue, 0, {{JobFix::Kind::leave, JobFix::Place::queue, before.claim.queue}, record}};
+      before.seen, before.claim.queue, 0, {{JobFix::Kind::leave, JobFix::JobIndex::queue, before.claim.queue}, record}};
   claim_keys(1);
   EXPECT_FALSE(store_->repair(1, before.job_key, repair).value());
   EXPECT_EQ(field("job:12:1", "status"), "started");
-  const JobPlaces now = place(1);
+  const JobStoreState now = place(1);
   EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {record}}).value());
   EXPECT_EQ(field("job:12:1", "status"), "error");
 }
@@ -999,7 +999,7 @@ TEST_P(Dispatch, RepairedLeaseIsNotShortened) {
   claim(1, 600000);
   const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
   bench_->plain(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
-  const JobPlaces now = place(1);
+  const JobStoreState now = place(1);
   EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {{JobFix::Kind::lease}}}).value());
   EXPECT_EQ(store_->leases(1).value().at(0).until_ms, until_ms);
 }

@@ -42,7 +42,7 @@ class FlowNodes : public StoreContract {
     StoreContract::SetUp();
     flows_ = bench_->stores().open_flows().value();
   }
-  const service::Caller by_{1, 12, WayIn::command, true};
+  const service::RequestContext by_{1, 12, EntryPoint::command, true};
   std::unique_ptr<FlowStore> flows_;
   RunCache runs_;
 };

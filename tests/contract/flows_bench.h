@@ -21,11 +21,11 @@ class FlowContract : public StoreContract {
 
   // Creates a complete flow of `jobs` jobs (of caller 12, ids from 1). The flow is not started.
   Id new_flow(std::uint32_t jobs, const std::string& name = "pipeline") {
-    const FlowPlace place = flows_->create(draft(jobs)).value();
+    const FlowIds place = flows_->create(draft(jobs)).value();
     put(place, jobs, name);
     return place.flow;
   }
-  void put(const FlowPlace& place, std::uint32_t count, const std::string& name = "pipeline") {
+  void put(const FlowIds& place, std::uint32_t count, const std::string& name = "pipeline") {
     std::vector<Job> jobs;
     for (std::uint32_t i = 0; i < count; ++i) jobs.push_back(job(place.first_job + i));
     const auto put = flows_->put_jobs(1, place.flow, jobs);
@@ -38,7 +38,7 @@ class FlowContract : public StoreContract {
   static FlowDraft draft(std::uint32_t jobs, std::string key = "", std::string fingerprint = "") {
     return {1, 12, jobs, std::move(key), std::move(fingerprint)};
   }
-  static Flow flow(const FlowPlace& place, const std::string& name = "pipeline") {
+  static Flow flow(const FlowIds& place, const std::string& name = "pipeline") {
     Flow out;
     out.id = place.flow;
     out.caller_id = 12;
@@ -63,10 +63,10 @@ class FlowContract : public StoreContract {
     EXPECT_TRUE(done) << done.error().message;
     return done.value_or(0);
   }
-  RunRead read(Id flow, std::optional<std::uint64_t> after = 0) {
+  FlowReadResult read(Id flow, std::optional<std::uint64_t> after = 0) {
     auto run = flows_->read(1, flow, after);
     EXPECT_TRUE(run) << run.error().message;
-    return run ? std::move(*run) : RunRead();
+    return run ? std::move(*run) : FlowReadResult();
   }
   std::string events(Id flow) {
     std::string out;

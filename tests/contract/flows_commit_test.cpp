@@ -22,7 +22,7 @@ TEST_P(FlowsCommit, FactsAreReadAsTheyWereWritten) {
   first.facts = {{0, 0, "started", std::nullopt, R"({"trigger":"manual"})"}, {0, 0, "ready", 7U, ""}};
   first.record = {{"status", "started"}, {"detail", "running"}};
   EXPECT_EQ(flows_->commit(first).value(), 2U);
-  const RunRead run = read(flow, std::nullopt);
+  const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 2U);
   ASSERT_EQ(run.facts.size(), 2U);
   EXPECT_EQ(run.facts[0].revision, 1U);
@@ -42,7 +42,7 @@ TEST_P(FlowsCommit, FactsAreReadAsTheyWereWritten) {
 TEST_P(FlowsCommit, WrongRevisionChangesNothing) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1"});
-  const RunRead before = read(flow);
+  const FlowReadResult before = read(flow);
   FlowCommit late = commit(flow, 0);
   late.dispatch = {{"job:12:2", {}}};
   late.ends = {ended("job:12:3", "error", "skipped")};
@@ -53,7 +53,7 @@ TEST_P(FlowsCommit, WrongRevisionChangesNothing) {
   const auto refused = flows_->commit(late);
   EXPECT_EQ(outcome(refused), "conflict");
   EXPECT_THAT(refused.error().message, HasSubstr("revision 1"));
-  const RunRead after = read(flow, std::nullopt);
+  const FlowReadResult after = read(flow, std::nullopt);
   EXPECT_EQ(after.revision, 1U);
   EXPECT_EQ(after.checkpoint, "");
   EXPECT_EQ(after.record, before.record);
@@ -92,7 +92,7 @@ TEST_P(FlowsCommit, DispatchQueuesTheJobWithItsFields) {
   ASSERT_TRUE(flows_->commit(first));
   EXPECT_EQ(field("job:12:1", "status"), "dispatched");
   EXPECT_EQ(field("job:12:1", "detail"), "queued");
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_EQ(got.ref.job_key, "job:12:1");
   EXPECT_EQ(got.attempt, 1U);
   EXPECT_EQ(field("job:12:1", "env_vars"), R"({"A":"b"})");
@@ -101,7 +101,7 @@ TEST_P(FlowsCommit, DispatchQueuesTheJobWithItsFields) {
 }
 
 TEST_P(FlowsCommit, DependenciesOfFlowJobsAreNotEvaluatedAgain) {
-  const FlowPlace place = flows_->create(draft(2)).value();
+  const FlowIds place = flows_->create(draft(2)).value();
   Job second = job(2);
   second.dependends = {1};
   const std::vector<Job> both{job(1), second};
@@ -115,7 +115,7 @@ TEST_P(FlowsCommit, DependenciesOfFlowJobsAreNotEvaluatedAgain) {
 }
 
 TEST_P(FlowsCommit, QueueSettingsApplyToItsJobs) {
-  const FlowPlace place = flows_->create(draft(3)).value();
+  const FlowIds place = flows_->create(draft(3)).value();
   std::vector<Job> jobs{job(1), job(2), job(3)};
   jobs[1].priority = 5;
   jobs[2].run_at_ms = store_->now_ms().value() + 3600000;
@@ -181,7 +181,7 @@ TEST_P(FlowsCommit, EndWithoutAStatusIsRejected) {
 TEST_P(FlowsCommit, CancelRequestsRunningAndEndsOtherJobs) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1", "job:12:2"});
-  const Claimed live = claim_one();
+  const ClaimedJob live = claim_one();
   FlowCommit next = commit(flow, 1);
   next.cancel = {"job:12:1", "job:12:2", "job:12:3"};
   ASSERT_TRUE(flows_->commit(next));
@@ -203,7 +203,7 @@ TEST_P(FlowsCommit, FailedJobIsQueuedAgainAsTheNextAttempt) {
   FlowCommit next = commit(flow, 1);
   next.requeue = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
-  const Claimed again = claim_one();
+  const ClaimedJob again = claim_one();
   EXPECT_EQ(again.attempt, 2U);
   ASSERT_EQ(outcome(end(again.ref, finished())), "ok");
   FlowCommit late = commit(flow, 2);
@@ -240,13 +240,13 @@ TEST_P(FlowsCommit, NodeThatNeverRanIsPlannedAgain) {
   FlowCommit last = commit(flow, 2);
   last.dispatch = {{"job:12:1", {}}};
   ASSERT_TRUE(flows_->commit(last));
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_EQ(got.attempt, 1U);
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
 }
 
 TEST_P(FlowsCommit, OperatorCannotRequeueAFlowNode) {
-  const FlowPlace place = flows_->create(draft(1)).value();
+  const FlowIds place = flows_->create(draft(1)).value();
   Job approval = job(place.first_job);
   approval.script_type = "approval";
   const std::vector<Job> one{approval};
@@ -300,7 +300,7 @@ TEST_P(FlowsCommit, CheckpointIsReadWithLaterFacts) {
   first.checkpoint = "state";
   ASSERT_TRUE(flows_->commit(first));
   ASSERT_TRUE(flows_->commit(commit(flow, 3, 2)));
-  const RunRead run = read(flow, std::nullopt);
+  const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.checkpoint, "state");
   EXPECT_EQ(run.checkpoint_at, 3U);
   ASSERT_EQ(run.facts.size(), 2U);
@@ -316,7 +316,7 @@ TEST_P(FlowsCommit, LongJournalsAreReadInPages) {
   std::uint64_t last = 0;
   std::size_t count = 0;
   for (bool more = true; more;) {
-    const RunRead run = read(flow, last);
+    const FlowReadResult run = read(flow, last);
     ASSERT_LE(run.facts.size(), 1000U);
     ASSERT_FALSE(run.facts.empty());
     EXPECT_EQ(run.facts.front().revision, last + 1);

@@ -12,11 +12,11 @@ using testing::IsEmpty;
 class FlowsCreate : public FlowContract {};
 
 TEST_P(FlowsCreate, AllocatesAFlowAndConsecutiveJobIds) {
-  const FlowPlace first = flows_->create(draft(3)).value();
+  const FlowIds first = flows_->create(draft(3)).value();
   EXPECT_EQ(first.flow, 1U);
   EXPECT_EQ(first.first_job, 1U);
   EXPECT_FALSE(first.existed);
-  const FlowPlace second = flows_->create(draft(2)).value();
+  const FlowIds second = flows_->create(draft(2)).value();
   EXPECT_EQ(second.flow, 2U);
   EXPECT_EQ(second.first_job, 4U);
   EXPECT_EQ(field("flow:2", "status"), "dispatched");
@@ -31,15 +31,15 @@ TEST_P(FlowsCreate, IdsOfOtherClientsAreSkipped) {
   bench_->plain(1, {"HSET", "job:12:7", "script", "x"});
   bench_->plain(1, {"HSET", "flow:1", "id", "1"});
   bench_->plain(1, {"HSET", "flow:2", "id", "2"});
-  const FlowPlace place = flows_->create(draft(4)).value();
+  const FlowIds place = flows_->create(draft(4)).value();
   EXPECT_GT(place.first_job, 7U);
   EXPECT_GT(place.flow, 2U);
   EXPECT_EQ(field("flow:1", "detail"), "");
 }
 
 TEST_P(FlowsCreate, IdempotencyKeyReturnsTheSameIds) {
-  const FlowPlace first = flows_->create(draft(3, "nightly", "abc")).value();
-  const FlowPlace again = flows_->create(draft(3, "nightly", "abc")).value();
+  const FlowIds first = flows_->create(draft(3, "nightly", "abc")).value();
+  const FlowIds again = flows_->create(draft(3, "nightly", "abc")).value();
   EXPECT_EQ(again.flow, first.flow);
   EXPECT_EQ(again.first_job, first.first_job);
   EXPECT_TRUE(again.existed);
@@ -75,7 +75,7 @@ TEST_P(FlowsCreate, JobsArePlannedAndInNoQueue) {
 }
 
 TEST_P(FlowsCreate, RepeatedCallsChangeNothing) {
-  const FlowPlace place = flows_->create(draft(2, "k")).value();
+  const FlowIds place = flows_->create(draft(2, "k")).value();
   put(place, 2);
   begin(place.flow, {"job:12:1"});
   const Fields record = store_->load(1, "flow:1").value();
@@ -108,7 +108,7 @@ TEST_P(FlowsCreate, RecordsOfOtherClientsAreAdopted) {
   bench_->plain(1, {"HSET",   "job:12:100", "id",       "100",         "caller_id",  "12",      "context_id",
                     "1",      "script",     "print(1)", "script_type", "python",     "timeout", "9",
                     "theirs", "kept",       "status",   "dispatched",  "dependends", "[ 5 ]"});
-  const FlowPlace place = flows_->create(draft(0)).value();
+  const FlowIds place = flows_->create(draft(0)).value();
   Job adopted = job(100);
   adopted.timeout = 9;
   adopted.dependends = {5};
@@ -122,7 +122,7 @@ TEST_P(FlowsCreate, RecordsOfOtherClientsAreAdopted) {
 }
 
 TEST_P(FlowsCreate, IndependentJobsAreNotAdopted) {
-  const FlowPlace place = flows_->create(draft(0)).value();
+  const FlowIds place = flows_->create(draft(0)).value();
   const auto refused = [&](Id id) {
     const std::vector<Job> one{job(id)};
     const auto put = flows_->put_jobs(1, place.flow, one);
@@ -142,13 +142,13 @@ TEST_P(FlowsCreate, IndependentJobsAreNotAdopted) {
   EXPECT_THAT(refused(3), HasSubstr("has run"));
   plain_job("job:12:4", "print(7)", "dispatched");
   EXPECT_THAT(refused(4), HasSubstr("job:12:4"));
-  const FlowPlace other = flows_->create(draft(1)).value();
+  const FlowIds other = flows_->create(draft(1)).value();
   put(other, 1);
   EXPECT_THAT(refused(other.first_job), HasSubstr("belongs to flow 1 " + std::to_string(other.flow)));
 }
 
 TEST_P(FlowsCreate, NodesRunByTheFlowHaveTheirOwnQueue) {
-  const FlowPlace place = flows_->create(draft(1)).value();
+  const FlowIds place = flows_->create(draft(1)).value();
   Job wait = job(place.first_job, "");
   wait.script_type = "wait";
   wait.name = "later";

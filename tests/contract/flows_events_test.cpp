@@ -41,7 +41,7 @@ TEST_P(FlowsEvents, EndRaisesAnEventAndTheFlowIsDue) {
 TEST_P(FlowsEvents, RepeatedEndIsOneEvent) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
   ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
   EXPECT_EQ(outcome(end(got.ref, failed())), "conflict");
@@ -76,7 +76,7 @@ TEST_P(FlowsEvents, EveryKindOfEndIsAnEvent) {
 TEST_P(FlowsEvents, ExpiredLeaseIsAnEndOnlyIfCancelled) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  Claimed got = claim_one(1);
+  ClaimedJob got = claim_one(1);
   await_end_of_lease(got);
   ASSERT_TRUE(expire("job:12:1"));
   EXPECT_EQ(events(flow), "");
@@ -88,7 +88,7 @@ TEST_P(FlowsEvents, ExpiredLeaseIsAnEndOnlyIfCancelled) {
 }
 
 TEST_P(FlowsEvents, ImpossiblePrerequisitesAndDeletedRecordsAreEnds) {
-  const FlowPlace place = flows_->create(draft(2)).value();
+  const FlowIds place = flows_->create(draft(2)).value();
   Job conditional = job(1);
   conditional.prerequisites = {"file:/nowhere"};
   const std::vector<Job> jobs{conditional, job(2)};
@@ -97,7 +97,7 @@ TEST_P(FlowsEvents, ImpossiblePrerequisitesAndDeletedRecordsAreEnds) {
   begin(place.flow, {"job:12:1"});
   EXPECT_THAT(claim(1), IsEmpty());
   EXPECT_EQ(state("job:12:1"), "prerequisites");
-  ASSERT_TRUE(store_->prerequisites_settled(1, "job:12:1", "there is no such folder"));
+  ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "there is no such folder"));
   EXPECT_EQ(events(place.flow), "job job:12:1");
   bench_->erase(1, "job:12:2");
   FlowCommit next = commit(place.flow, 1);
@@ -175,16 +175,16 @@ TEST_P(FlowsEvents, DueIsByTime) {
 TEST_P(FlowsEvents, RaisedFlowStaysDueAcrossACommit) {
   const Id flow = new_flow(0);
   begin(flow);
-  ASSERT_TRUE(flows_->raise(1, flow));
-  ASSERT_TRUE(flows_->raise(1, flow));
+  ASSERT_TRUE(flows_->mark_due(1, flow));
+  ASSERT_TRUE(flows_->mark_due(1, flow));
   EXPECT_THAT(due(), ElementsAre(flow));
-  ASSERT_TRUE(flows_->commit(commit(flow, 1)));  // based on a read before the second raise()
+  ASSERT_TRUE(flows_->commit(commit(flow, 1)));  // based on a read before the second mark_due()
   EXPECT_THAT(due(), ElementsAre(flow));
   ASSERT_TRUE(flows_->commit(commit(flow, 2, 0)));
   EXPECT_THAT(due(), IsEmpty());
   const Id not_begun = new_flow(0);
-  ASSERT_TRUE(flows_->raise(1, not_begun));
-  ASSERT_TRUE(flows_->raise(1, 999));
+  ASSERT_TRUE(flows_->mark_due(1, not_begun));
+  ASSERT_TRUE(flows_->mark_due(1, 999));
   EXPECT_THAT(due(), IsEmpty());
 }
 
@@ -237,24 +237,24 @@ TEST_P(FlowsEvents, WaitForAnUnreadableFlowEndsAtOnce) {
 }
 
 TEST_P(FlowsEvents, OneCoordinatorLeads) {
-  EXPECT_TRUE(flows_->lead(1, "a", "host-a", 60000).value());
-  EXPECT_TRUE(flows_->lead(1, "a", "host-a", 60000).value());
-  EXPECT_FALSE(flows_->lead(1, "b", "host-b", 60000).value());
+  EXPECT_TRUE(flows_->acquire_leadership(1, "a", "host-a", 60000).value());
+  EXPECT_TRUE(flows_->acquire_leadership(1, "a", "host-a", 60000).value());
+  EXPECT_FALSE(flows_->acquire_leadership(1, "b", "host-b", 60000).value());
   EXPECT_EQ(flows_->leader(1).value(), std::pair(std::string("a"), std::string("host-a")));
-  ASSERT_TRUE(flows_->stop_leading(1, "b"));
+  ASSERT_TRUE(flows_->release_leadership(1, "b"));
   EXPECT_EQ(flows_->leader(1).value().first, "a");
-  ASSERT_TRUE(flows_->stop_leading(1, "a"));
+  ASSERT_TRUE(flows_->release_leadership(1, "a"));
   EXPECT_EQ(flows_->leader(1).value().first, "");
-  EXPECT_TRUE(flows_->lead(1, "b", "host-b", 1).value());
+  EXPECT_TRUE(flows_->acquire_leadership(1, "b", "host-b", 1).value());
   ASSERT_TRUE(eventually([&] { return flows_->leader(1).value().first.empty(); }));
-  EXPECT_TRUE(flows_->lead(1, "a", "host-a", 60000).value());
-  EXPECT_TRUE(flows_->lead(2, "b", "host-b", 60000).value());
+  EXPECT_TRUE(flows_->acquire_leadership(1, "a", "host-a", 60000).value());
+  EXPECT_TRUE(flows_->acquire_leadership(2, "b", "host-b", 60000).value());
 }
 
 TEST_P(FlowsEvents, ClockRollbackDoesNotExtendLeadership) {
-  ASSERT_TRUE(flows_->lead(1, "a", "host-a", 1000).value());
+  ASSERT_TRUE(flows_->acquire_leadership(1, "a", "host-a", 1000).value());
   bench_->plain(1, {"HSET", "mj:coordinator", "until_ms", std::to_string(store_->now_ms().value() + 3600000)});
-  EXPECT_TRUE(flows_->lead(1, "b", "host-b", 1000).value());
+  EXPECT_TRUE(flows_->acquire_leadership(1, "b", "host-b", 1000).value());
 }
 
 MJ_BOTH_STORES(FlowsEvents);

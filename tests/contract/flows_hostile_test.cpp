@@ -25,7 +25,7 @@ TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
   bench_->plain(1, {"XADD", "mj:run:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
   bench_->plain(1, {"XADD", "mj:run:1", "5-7", "f", "ready", "at", "5", "n", "1"});
   bench_->plain(1, {"XADD", "mj:run:1", "9-0", "f", "\x1b[2J", "at", "5"});
-  const RunRead run = read(flow);
+  const FlowReadResult run = read(flow);
   EXPECT_EQ(run.revision, 9U);
   ASSERT_THAT(run.facts, SizeIs(2));
   EXPECT_EQ(run.facts[1].revision, 9U);
@@ -40,7 +40,7 @@ TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
   begin(flow);
   for (int i = 2; i < 1500; ++i) bench_->plain(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
   ASSERT_TRUE(flows_->commit(commit(flow, 1499)));
-  const RunRead run = read(flow, 1);
+  const FlowReadResult run = read(flow, 1);
   ASSERT_FALSE(run.facts.empty());
   EXPECT_EQ(run.facts[0].revision, 1500U);
 }
@@ -53,7 +53,7 @@ TEST_P(FlowsHostile, F59EntryBeyondAllNumbersIsAClearError) {
   EXPECT_EQ(outcome(run), "invalid");
   EXPECT_THAT(run.error().message, HasSubstr("mj:run:1"));
   EXPECT_EQ(outcome(flows_->commit(commit(flow, 1))), "invalid");
-  EXPECT_EQ(outcome(flows_->raise(1, flow)), "invalid");
+  EXPECT_EQ(outcome(flows_->mark_due(1, flow)), "invalid");
 }
 
 TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
@@ -62,7 +62,7 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
   first.checkpoint = "state";
   ASSERT_TRUE(flows_->commit(first));
   bench_->erase(1, "mj:run:1");
-  const RunRead run = read(flow, std::nullopt);
+  const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 5U);
   EXPECT_EQ(run.checkpoint, "state");
   EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:run:1 is gone")));
@@ -74,7 +74,7 @@ TEST_P(FlowsHostile, InvalidOrFutureCheckpointIsIgnored) {
   const Id flow = new_flow(0);
   begin(flow);
   bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
-  RunRead run = read(flow, std::nullopt);
+  FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.checkpoint, "");
   EXPECT_THAT(run.facts, SizeIs(1));
   EXPECT_EQ(run.revision, 1U);
@@ -99,7 +99,7 @@ TEST_P(FlowsHostile, UnraisedEventsCanBeConsumed) {
 TEST_P(FlowsHostile, IndexesWithInvalidMembersStillWork) {
   const Id flow = new_flow(0);
   begin(flow);
-  ASSERT_TRUE(flows_->raise(1, flow));
+  ASSERT_TRUE(flows_->mark_due(1, flow));
   bench_->plain(1, {"ZADD", "mj:flows:due", "1", "x", "2", "999", "3", "-5", "4", "99999999999"});
   bench_->plain(1, {"ZADD", "mj:flows:active", "7", "x", "8", "99999999999"});
   bench_->plain(1, {"ZADD", "mj:flows:ended", "7", "x", "8", "999"});
@@ -119,7 +119,7 @@ TEST_P(FlowsHostile, ForgedMarkIsNotAFlow) {
   EXPECT_EQ(read(6).revision, 0U);
   EXPECT_FALSE(read(6).record.empty());
   EXPECT_TRUE(read(7).record.empty());
-  EXPECT_TRUE(flows_->raise(1, 6));
+  EXPECT_TRUE(flows_->mark_due(1, 6));
   EXPECT_EQ(outcome(flows_->remove(1, 6)), "not_found");
 }
 
@@ -236,7 +236,7 @@ TEST_P(FlowsHostile, EventsKeyOfAnotherTypeIsAnAnomaly) {
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:events:1"));
   EXPECT_THAT(due(), ElementsAre(flow));
-  const RunRead run = read(flow);
+  const FlowReadResult run = read(flow);
   EXPECT_THAT(run.events, IsEmpty());
   EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:events:1 is a string")));
   EXPECT_TRUE(flows_->commit(commit(flow, 1)));
@@ -265,8 +265,8 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
       {"mj:flow-keys:12", [&] { return outcome(flows_->create(draft(0, "k"))); }},
       {"mj:catalog", [&] { return outcome(flows_->list(1, "", 0, 5)); }},
       {"mj:definition:abc", [&] { return outcome(flows_->definition(1, "abc")); }},
-      {"mj:coordinator", [&] { return outcome(flows_->lead(1, "a", "b", 1)); }},
-      {"mj:coordinator", [&] { return outcome(flows_->stop_leading(1, "a")); }},
+      {"mj:coordinator", [&] { return outcome(flows_->acquire_leadership(1, "a", "b", 1)); }},
+      {"mj:coordinator", [&] { return outcome(flows_->release_leadership(1, "a")); }},
       {"mj:coordinator", [&] { return outcome(flows_->leader(1)); }},
       {"mj:schedules", [&] { return outcome(flows_->schedules(1)); }},
       {"mj:schedule:a", [&] { return outcome(flows_->remove_schedule(1, "a")); }},
@@ -386,7 +386,7 @@ TEST_P(PushedKeys, DoNotBlockCreatedJobsOfFlowsAndMessages) {
   create(2);
   push(1);
   push(2);
-  const FlowPlace place = flows_->create(draft(0)).value();
+  const FlowIds place = flows_->create(draft(0)).value();
   const std::vector<Job> jobs{job(1)};
   const auto put = flows_->put_jobs(1, place.flow, jobs);
   EXPECT_TRUE(put) << put.error().message;

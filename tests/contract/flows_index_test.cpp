@@ -78,7 +78,7 @@ TEST_P(FlowsIndex, UnfinishedCreationIsInNoCatalog) {
 
 TEST_P(FlowsIndex, ManyAreListedInPages) {
   for (int i = 0; i < 60; ++i) {
-    const FlowPlace place = flows_->create(draft(0)).value();
+    const FlowIds place = flows_->create(draft(0)).value();
     ASSERT_TRUE(flows_->put_flow(flow(place), "{}"));
     if (i % 3 == 0) bench_->plain(1, {"XADD", "mj:catalog", "*", "flow", "nonsense"});
   }
@@ -96,7 +96,7 @@ TEST_P(FlowsIndex, ManyAreListedInPages) {
 }
 
 TEST_P(FlowsIndex, EndedFlowIsRemovedCompletely) {
-  const FlowPlace place = flows_->create(draft(1, "key")).value();
+  const FlowIds place = flows_->create(draft(1, "key")).value();
   put(place, 1);
   EXPECT_EQ(flows_->retire(1, 1, 100).value(), 0U);
   const auto refused = flows_->remove(1, place.flow);
@@ -120,7 +120,7 @@ TEST_P(FlowsIndex, RemovedFlowIsGoneAtOnce) {
 }
 
 TEST_P(FlowsIndex, UnfinishedCreationIsRemovedWithItsJobs) {
-  const FlowPlace place = flows_->create(draft(450, "key")).value();
+  const FlowIds place = flows_->create(draft(450, "key")).value();
   std::vector<Job> jobs;
   for (Id i = 0; i < 430; ++i) jobs.push_back(job(place.first_job + i));
   ASSERT_TRUE(flows_->put_jobs(1, place.flow, jobs));
@@ -134,7 +134,7 @@ TEST_P(FlowsIndex, UnfinishedCreationIsRemovedWithItsJobs) {
 TEST_P(FlowsIndex, JobsOfARunningFlowAreNotRetired) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
-  for (const Claimed& each : claim(2)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
+  for (const ClaimedJob& each : claim(2)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
   submit(50);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   TickRequest soon;

@@ -27,7 +27,7 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
   std::uint32_t ended = 0;
   while (true) {
     std::vector<Report> reports;
-    for (const Claimed& each : claim(64)) reports.emplace_back(EndReport{each.ref, finished()});
+    for (const ClaimedJob& each : claim(64)) reports.emplace_back(EndReport{each.ref, finished()});
     if (reports.empty()) break;
     const auto answers = store_->report(1, reports).value();
     for (const auto& answer : answers) ended += answer.has_value() ? 1 : 0;
@@ -35,7 +35,7 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
   }
   std::uint32_t taken = 0;
   for (std::size_t now = 1; now > 0;) {
-    const RunRead run = read(flow, revision);
+    const FlowReadResult run = read(flow, revision);
     now = run.events.size();
     EXPECT_LE(now, 1000U);
     EXPECT_EQ(run.jobs.size(), std::min<std::size_t>(now, 8)) << "some come with their events";

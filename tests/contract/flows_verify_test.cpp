@@ -24,14 +24,14 @@ class FlowsVerify : public FlowContract {
     const auto plan = read_plan(nlohmann::json::parse(
         R"j({"name":"p","jobs":{"build":{"script":"print(1)","type":"python"},"test":{"needs":["build"],"script":"print(2)","type":"python"}}})j"));
     plan_ = plan.plan.value();
-    const FlowPlace place = flows_->create(draft(2)).value();
+    const FlowIds place = flows_->create(draft(2)).value();
     std::vector<Job> jobs{job(place.first_job), job(place.first_job + 1)};
     EXPECT_TRUE(flows_->put_jobs(1, place.flow, jobs));
     Flow record = flow(place, "p");
     record.definition_hash = plan_.hash;
     record.jobs = {place.first_job, place.first_job + 1};
     EXPECT_TRUE(flows_->put_flow(record, plan_.canonical));
-    state_ = fresh(plan_);
+    state_ = initial_state(plan_);
     apply(place.flow, StartRun{"manual", 12}, 0);
     return place.flow;
   }
@@ -52,15 +52,16 @@ class FlowsVerify : public FlowContract {
         next.ends.push_back({key, {{"status", "error"}, {"detail", effect.detail}}});
     }
     state_ = decided->state;
-    next.record = {{"status", std::string(word(state_.status))}, {"detail", state_.detail}, {"error", state_.error}};
+    next.record = {
+        {"status", std::string(to_string(state_.status))}, {"detail", state_.detail}, {"error", state_.error}};
     next.ended = state_.status == FlowStatus::finished || state_.status == FlowStatus::error;
     next.checkpoint = checkpoint(plan_, state_);
     const auto done = flows_->commit(next);
     ASSERT_TRUE(done) << done.error().message;
     ASSERT_EQ(*done, state_.revision);
   }
-  JobSeen seen(std::uint32_t node) {
-    JobSeen out;
+  JobObserved seen(std::uint32_t node) {
+    JobObserved out;
     out.node = node;
     out.ended = true;
     out.status = "finished";
@@ -116,7 +117,7 @@ TEST_P(FlowsVerify, HealthyFlowIsClean) {
 }
 
 TEST_P(FlowsVerify, FlowInCreationIsClean) {
-  const FlowPlace place = flows_->create(draft(2)).value();
+  const FlowIds place = flows_->create(draft(2)).value();
   EXPECT_THAT(rules(), IsEmpty()) << texts_;
   const std::vector<Job> one{job(1)};
   ASSERT_TRUE(flows_->put_jobs(1, place.flow, one));
@@ -256,7 +257,7 @@ TEST_P(FlowsVerify, LostMarkIsRebuilt) {
 
 TEST_P(FlowsVerify, LostIdempotencyKeyIsRebuilt) {
   const auto plan = read_plan(nlohmann::json::parse(R"j({"name":"p","jobs":{"a":{"script":"1","type":"python"}}})j"));
-  const FlowPlace place = flows_->create(draft(1, "k", "asked")).value();
+  const FlowIds place = flows_->create(draft(1, "k", "asked")).value();
   const std::vector<Job> one{job(place.first_job)};
   ASSERT_TRUE(flows_->put_jobs(1, place.flow, one));
   Flow record = flow(place, "p");
@@ -302,7 +303,7 @@ TEST_P(FlowsVerify, UsersOfADefinitionAreRebuilt) {
 TEST_P(FlowsVerify, DefinitionWithLostUsersIsKept) {
   const Id first = begun();
   const std::string definition = flows_->definition(1, plan_.hash).value();
-  const FlowPlace place = flows_->create({1, 12, 0, "", ""}).value();
+  const FlowIds place = flows_->create({1, 12, 0, "", ""}).value();
   Flow record = flow(place, "p");
   record.definition_hash = plan_.hash;
   ASSERT_TRUE(flows_->put_flow(record, definition));
@@ -375,7 +376,7 @@ TEST_P(FlowsVerify, ActiveRunWithoutJournalAndCheckpointRestarts) {
   EXPECT_EQ(state("job:12:2"), "planned");
   // The flow starts again, but the job of its first node does not run a second time.
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  state_ = fresh(plan_);
+  state_ = initial_state(plan_);
   read(flow);
   apply(flow, StartRun{"manual", 12}, 0);
   EXPECT_THAT(events(flow), HasSubstr("job job:12:1"));
@@ -400,7 +401,7 @@ TEST_P(FlowsVerify, LostEventOfAChildIsRaisedAgain) {
   const auto plan = read_plan(nlohmann::json::parse(
       R"j({"name":"top","jobs":{"c":{"flow":{"name":"in","jobs":{"a":{"script":"1","type":"python"}}}}}})j"));
   plan_ = plan.plan.value();
-  const FlowPlace place = flows_->create(draft(1)).value();
+  const FlowIds place = flows_->create(draft(1)).value();
   Job node = job(place.first_job);
   node.script_type = "flow";
   const std::vector<Job> one{node};
@@ -409,7 +410,7 @@ TEST_P(FlowsVerify, LostEventOfAChildIsRaisedAgain) {
   record.definition_hash = plan_.hash;
   record.jobs = {place.first_job};
   ASSERT_TRUE(flows_->put_flow(record, plan_.canonical));
-  state_ = fresh(plan_);
+  state_ = initial_state(plan_);
   apply(place.flow, StartRun{"manual", 12}, 0);
   const Id child = new_flow(1, "in");
   apply(place.flow, ChildStarted{0, child, ""}, 0);
@@ -485,7 +486,7 @@ TEST_P(FlowsVerify, JobRetriedByAnOperatorIsANote) {
   failed.status = JobStatus::error;
   failed.detail = "exit";
   ASSERT_EQ(outcome(end(claim_one().ref, failed)), "ok");
-  JobSeen bad = seen(0);
+  JobObserved bad = seen(0);
   bad.status = "error", bad.detail = "exit";
   read(flow);
   apply(flow, bad, 1);
@@ -498,7 +499,7 @@ TEST_P(FlowsVerify, JobRetriedByAnOperatorIsANote) {
 // A repair is based on earlier data. If the flow has changed since, the whole repair is refused.
 TEST_P(FlowsVerify, RepairLeavesAChangedFlowUnchanged) {
   const Id id = begun();
-  const FlowFix leave{FlowFix::Kind::leave, FlowFix::Place::active};
+  const FlowFix leave{FlowFix::Kind::leave, FlowFix::FlowIndex::active};
   for (const FlowRepair& wrong :
        {FlowRepair{state_.revision + 1, "active", {leave}}, FlowRepair{state_.revision, "new", {leave}}}) {
     EXPECT_EQ(outcome(flows_->repair(1, id, wrong)), "conflict");

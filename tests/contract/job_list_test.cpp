@@ -30,7 +30,7 @@ class JobListContract : public StoreContract {
     more_ = list && list->more;
     return ids;
   }
-  static JobQuery wanted(const std::function<void(JobsWanted&)>& change) {
+  static JobQuery wanted(const std::function<void(JobFilter&)>& change) {
     JobQuery query;
     change(query.wanted);
     return query;
@@ -57,7 +57,7 @@ TEST_P(JobListContract, LatestChangeIsFirst) {
   EXPECT_THAT(listed(), ElementsAre(3, 1, 2, 4));
   EXPECT_FALSE(more_);
   next_moment();
-  ASSERT_EQ(outcome(report(Mark{first[1].ref, "running"})), "ok");
+  ASSERT_EQ(outcome(report(DetailUpdate{first[1].ref, "running"})), "ok");
   EXPECT_EQ(listed({{}, 1}), std::vector<Id>{2});
 }
 
@@ -106,7 +106,7 @@ TEST_P(JobListContract, PagesListEachJobOnceAfterManyChanges) {
   for (Id id = 1; id <= 25; ++id) submit(id);
   for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
   JobQuery query;
-  query.wanted.max_looks = 7;
+  query.wanted.max_scanned = 7;
   std::vector<Id> all = listed(query);
   EXPECT_EQ(all.size(), 25U);
   std::sort(all.begin(), all.end());
@@ -120,14 +120,14 @@ TEST_P(JobListContract, LargeSearchStopsAndResumes) {
   rare.name = "needle";
   ASSERT_TRUE(store_->submit(rare).has_value());
   std::vector<std::string> words{"ZADD", "mj:jobs"};
-  for (Id id = 100; id < 100 + kMostLooksOfASlice + 500; ++id) words.insert(words.end(), {"9000000000000000", key(id)});
+  for (Id id = 100; id < 100 + kMaxScansOfPage + 500; ++id) words.insert(words.end(), {"9000000000000000", key(id)});
   bench_->plain(1, words);
-  JobsWanted wanted;
+  JobFilter wanted;
   wanted.name = "needle";
   const auto first = page_jobs(*store_, 1, wanted, 50);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(first->jobs.empty());
-  EXPECT_EQ(first->looked_at, kMostLooksOfASlice);
+  EXPECT_EQ(first->looked_at, kMaxScansOfPage);
   ASSERT_FALSE(first->after.empty());
   wanted.after = first->after;
   const auto second = page_jobs(*store_, 1, wanted, 50);
@@ -141,7 +141,7 @@ TEST_P(JobListContract, LargeSearchStopsAndResumes) {
 TEST_P(JobListContract, FilteredPagesAreFullAndListEachJobOnce) {
   for (Id id = 1; id <= 25; ++id) submit(id);
   for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
-  JobsWanted wanted;
+  JobFilter wanted;
   wanted.script_type = "python";
   std::vector<Id> all;
   std::vector<std::size_t> sizes;

@@ -47,7 +47,7 @@ class StorageQuota : public testing::Test {
     parse_u64(plain({"HGET", "mj:kept", field}).text(), bytes);
     return bytes;
   }
-  static std::vector<Claimed> claim(Store& store, std::uint32_t max = 1) {
+  static std::vector<ClaimedJob> claim(Store& store, std::uint32_t max = 1) {
     ClaimRequest request;
     request.context = 1;
     request.runner = 20;
@@ -205,10 +205,10 @@ TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
   const auto claimed = claim(store, 8);
   ASSERT_EQ(claimed.size(), 8U);
-  for (const Claimed& each : claimed) run(store, {output(each.ref, 1, kMiB), output(each.ref, 2, kMiB)});
+  for (const ClaimedJob& each : claimed) run(store, {output(each.ref, 1, kMiB), output(each.ref, 2, kMiB)});
   EXPECT_LE(kept("7"), 4 * kMiB);
   EXPECT_LE(bytes_of_keys(), 6 * kMiB);
-  for (const Claimed& each : claimed) run(store, {ended(each.ref)});
+  for (const ClaimedJob& each : claimed) run(store, {ended(each.ref)});
   const auto page = store.logs(1, claimed.back().ref.job_key, 0, 100, 0);
   ASSERT_TRUE(page);
   ASSERT_EQ(page->lines.size(), 1U) << "one line says that output is missing";
@@ -285,7 +285,7 @@ TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
   const auto claimed = claim(store, 16);
   ASSERT_EQ(claimed.size(), 16U);
-  for (const Claimed& each : claimed) run(store, {ended(each.ref, kMiB)});
+  for (const ClaimedJob& each : claimed) run(store, {ended(each.ref, kMiB)});
   EXPECT_LE(kept("7"), 9 * kMiB);
   EXPECT_GT(kept("7"), 8 * kMiB);
   EXPECT_LE(bytes_of_keys(), 11 * kMiB);
@@ -308,7 +308,7 @@ TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
   job.retries = 3;
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job));
   const auto claimed = claim(store, 8);
-  for (const Claimed& each : claimed) {
+  for (const ClaimedJob& each : claimed) {
     EndReport report = ended(each.ref);
     report.end.status = JobStatus::error;
     report.end.detail = "exception";
@@ -335,7 +335,7 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
     Job job = job_of(7, 100);
     job.id = id;
     jobs.push_back({job, "queue:python"});
-    AnsweredJob one{redis_key(job), {}, {}};
+    RemoteJobEnd one{redis_key(job), {}, {}};
     one.end.status = JobStatus::finished;
     one.end.detail = "ok";
     one.end.result["text"] = std::string(200000, 'r');
@@ -344,14 +344,14 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   ASSERT_TRUE(store.route_message(1, {message, {content, {{"address", "http://there:1"}}}, 60000, 0, jobs}));
   std::vector<Log> lines;
   for (std::uint64_t seq = 1; seq <= 8; ++seq) lines.push_back({1, seq, LogStream::out, std::string(kMiB, 'x')});
-  EXPECT_EQ(store.follow_log(1, message, content, "job:7:1", lines).value(), 4U);
+  EXPECT_EQ(store.append_remote_log(1, message, content, "job:7:1", lines).value(), 4U);
   EXPECT_GT(kept("7"), 3 * kMiB);
   EXPECT_LE(kept("7"), 4 * kMiB);
   ASSERT_TRUE(store.answer_message(1, answer));
   EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
   EXPECT_EQ(text("job:7:1", "status"), "finished");
   EXPECT_EQ(text("job:7:8", "status") + ' ' + text("job:7:8", "detail"), "error result_quota");
-  EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
+  EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   TickRequest request;
   request.retention_ms = 1;
   while (store.tick(1, request).value().more) continue;
@@ -413,7 +413,7 @@ TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
   for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
     for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(job_of(8, 10)));
     std::vector<Report> ends;
-    for (const Claimed& each : claim(store, 50)) ends.push_back(ended(each.ref));
+    for (const ClaimedJob& each : claim(store, 50)) ends.push_back(ended(each.ref));
     run(store, ends);
   }
   for (int i = 0; i < 4; ++i) (void)store.submit(job_of(7, kMiB - 10000));  // none of them has ended
@@ -541,7 +541,7 @@ TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   const std::uint64_t before = kept("7");
   ASSERT_TRUE(add(8, 5, std::string(kMiB, 'b'))) << "the definition is there already";
   EXPECT_LT(kept("8"), kMiB / 8);
-  EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
+  EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   ASSERT_TRUE(flows->remove_schedule(1, "s1"));  // s5 still uses the definition
   EXPECT_GT(kept("7"), before - kMiB / 8);
   ASSERT_TRUE(flows->remove_schedule(1, "s5"));
@@ -565,7 +565,7 @@ TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   schedule.zone = std::string(100000, 'z');
   ASSERT_TRUE(flows->put_schedule(1, schedule, "", 1));
   EXPECT_GT(kept("7"), before + 90000);
-  EXPECT_TRUE(look_at_kept_bytes(store, 1, [] {}).value().empty());
+  EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   schedule.zone = std::string(5 * kMiB, 'z');
   const auto refused = flows->put_schedule(1, schedule, "", 2);
   ASSERT_FALSE(refused);
@@ -581,7 +581,7 @@ TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
-  const FlowPlace place = flows->create({1, 7, 1, "", ""}).value();
+  const FlowIds place = flows->create({1, 7, 1, "", ""}).value();
   plain({"HDEL", "mj:flow:" + std::to_string(place.flow), "caller"});  // as flows of older versions
   Job job = job_of(7, 10000);
   job.id = place.first_job;
@@ -594,7 +594,7 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
   const auto flows = make_redis_flows(link_opener(own), own.observed).value();
-  const FlowPlace place = flows->create({1, 7, 0, "", ""}).value();
+  const FlowIds place = flows->create({1, 7, 0, "", ""}).value();
   Flow flow;
   flow.id = place.flow;
   flow.caller_id = 7;
@@ -658,7 +658,7 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
   run(store, {output(claimed.at(0).ref, 1, 100000), ended(claimed.at(0).ref, 100000)});
   ASSERT_TRUE(store.submit(job_of(8, 100)));
   ASSERT_TRUE(store.create_job(job_of(9, 100)));
-  const auto look = [&] { return look_at_kept_bytes(store, 1, [] {}).value(); };
+  const auto look = [&] { return find_stored_bytes_problems(store, 1, [] {}).value(); };
   EXPECT_TRUE(look().empty());
   const std::uint64_t all = kept("all"), own = kept("7");
   for (const std::vector<std::string>& damage :
@@ -670,7 +670,7 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
     plain(damage);
     const auto troubles = look();
     EXPECT_FALSE(troubles.empty()) << damage[1];
-    for (const KeptTrouble& each : troubles) ASSERT_TRUE(mend_kept_bytes(store, 1, each));
+    for (const StoredBytesProblem& each : troubles) ASSERT_TRUE(repair_stored_bytes(store, 1, each));
     EXPECT_TRUE(look().empty());
     EXPECT_EQ(kept("all"), all);
     EXPECT_EQ(kept("7"), own);

@@ -13,7 +13,7 @@ class Lease : public StoreContract {};  // NOLINT: the suite's name
 
 TEST_P(Lease, RenewalMovesItsExpiry) {
   submit(1);
-  const Claimed got = claim_one(60000);
+  const ClaimedJob got = claim_one(60000);
   const auto before = store_->leases(1).value();
   ASSERT_EQ(before.size(), 1U);
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 120000).value().at(0), Renewal::renewed);
@@ -26,7 +26,7 @@ TEST_P(Lease, RenewalMovesItsExpiry) {
 // A shorter lease has the effect of a clock that was set back.
 TEST_P(Lease, RenewalNeverMovesItsExpiryBack) {
   submit(1);
-  const Claimed got = claim_one(600000);
+  const ClaimedJob got = claim_one(600000);
   const auto before = store_->leases(1).value();
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::renewed);
   EXPECT_GT(store_->leases(1).value().at(0).until_ms, before.at(0).until_ms);
@@ -53,7 +53,7 @@ TEST_P(Lease, MultiplePagesAreRead) {
   bench_->plain(1, words);
   submit(1);
   submit(2);
-  const Claimed first = claim_one(60000), last = claim_one(7200000);
+  const ClaimedJob first = claim_one(60000), last = claim_one(7200000);
   const auto leases = store_->leases(1).value();
   std::set<std::string> jobs;
   for (const auto& lease : leases) jobs.insert(lease.job_key);
@@ -67,7 +67,7 @@ TEST_P(Lease, MultiplePagesAreRead) {
 
 TEST_P(Lease, RenewalAfterTheEndIsRejected) {
   submit(1);
-  const Claimed got = claim_one(1);
+  const ClaimedJob got = claim_one(1);
   await_end_of_lease(got);
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
   EXPECT_THAT(last_anomaly(), HasSubstr("too late"));
@@ -82,7 +82,7 @@ TEST_P(Lease, RenewalOvertakenByItsOwnReportIsNoAnomaly) {
   EXPECT_EQ(outcome(end(got[0].ref, finished())), "ok");
   EXPECT_EQ(outcome(report(EndReport{got[1].ref, failed, 3600000})), "ok");
   EXPECT_EQ(outcome(report(Release{got[2].ref, "drain"})), "ok");
-  for (const Claimed& each : got) {
+  for (const ClaimedJob& each : got) {
     EXPECT_EQ(store_->renew(1, std::vector{each.ref}, 60000).value().at(0), Renewal::stale);
   }
   EXPECT_TRUE(store_->anomalies(1, 10).value().empty());
@@ -90,7 +90,7 @@ TEST_P(Lease, RenewalOvertakenByItsOwnReportIsNoAnomaly) {
 
 TEST_P(Lease, RenewalOfALostJobIsAnAnomaly) {
   submit(1);
-  const Claimed got = claim_one(1);
+  const ClaimedJob got = claim_one(1);
   await_end_of_lease(got);
   ASSERT_TRUE(expire("job:12:1"));
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
@@ -99,7 +99,7 @@ TEST_P(Lease, RenewalOfALostJobIsAnAnomaly) {
 
 TEST_P(Lease, NoReportIsAcceptedAfterTheEnd) {
   submit(1);
-  const Claimed got = claim_one(1);
+  const ClaimedJob got = claim_one(1);
   await_end_of_lease(got);
   EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
   EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "late"}}})), "stale_claim");
@@ -110,7 +110,7 @@ TEST_P(Lease, NoReportIsAcceptedAfterTheEnd) {
 
 TEST_P(Lease, StaleTokenCannotComplete) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ClaimRef forged = got.ref;
   forged.token.back() = forged.token.back() == '0' ? '1' : '0';
   EXPECT_EQ(outcome(end(forged, finished())), "stale_claim");
@@ -125,13 +125,13 @@ TEST_P(Lease, StaleTokenCannotComplete) {
 TEST_P(Lease, ExpiredJobIsDeliveredAgainWithAHigherEpoch) {
   submit(1);
   submit(2);
-  const Claimed first = claim_one(1);
+  const ClaimedJob first = claim_one(1);
   await_end_of_lease(first);
   EXPECT_TRUE(expire("job:12:1"));
   EXPECT_EQ(field("job:12:1", "status"), "dispatched");
   EXPECT_EQ(field("job:12:1", "claim_id"), "");
   EXPECT_TRUE(store_->leases(1).value().empty());
-  const Claimed second = claim_one();
+  const ClaimedJob second = claim_one();
   EXPECT_EQ(second.ref.job_key, "job:12:1");
   EXPECT_EQ(second.attempt, first.attempt);
   EXPECT_EQ(second.deliveries, 2U);
@@ -143,7 +143,7 @@ TEST_P(Lease, ExpiredJobIsDeliveredAgainWithAHigherEpoch) {
 
 TEST_P(Lease, LiveLeaseDoesNotExpire) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_FALSE(expire("job:12:1"));
   EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:1", 1, 1000}).value());
   EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:77", 1, 1000}).value());
@@ -152,7 +152,7 @@ TEST_P(Lease, LiveLeaseDoesNotExpire) {
 
 TEST_P(Lease, RenewedLeaseDoesNotExpire) {
   submit(1);
-  const Claimed got = claim_one(60000);
+  const ClaimedJob got = claim_one(60000);
   const auto seen = store_->leases(1).value().at(0);
   ASSERT_EQ(store_->renew(1, std::vector{got.ref}, 90000).value().at(0), Renewal::renewed);
   EXPECT_FALSE(store_->expire(1, seen).value());
@@ -160,7 +160,7 @@ TEST_P(Lease, RenewedLeaseDoesNotExpire) {
 
 TEST_P(Lease, LeaseExpiresOnce) {
   submit(1);
-  const Claimed got = claim_one(1);
+  const ClaimedJob got = claim_one(1);
   await_end_of_lease(got);
   const auto seen = store_->leases(1).value().at(0);
   EXPECT_TRUE(store_->expire(1, seen).value());
@@ -171,12 +171,12 @@ TEST_P(Lease, LeaseExpiresOnce) {
 TEST_P(Lease, ReleasedJobIsClaimedNextWithAHigherEpoch) {
   submit(1);
   submit(2);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
   EXPECT_EQ(outcome(report(Release{first.ref, "drain"})), "ok") << "a repeated release is answered alike";
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2U);
   EXPECT_EQ(outcome(end(first.ref, finished())), "stale_claim");
-  const Claimed second = claim_one();
+  const ClaimedJob second = claim_one();
   EXPECT_EQ(second.ref.job_key, "job:12:1");
   EXPECT_GT(second.epoch, first.epoch);
   EXPECT_EQ(second.deliveries, 2U);
@@ -184,7 +184,7 @@ TEST_P(Lease, ReleasedJobIsClaimedNextWithAHigherEpoch) {
 
 TEST_P(Lease, HeartbeatReportsACancellation) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::cancel);
@@ -197,7 +197,7 @@ TEST_P(Lease, HeartbeatReportsACancellation) {
 
 TEST_P(Lease, CancelledJobOfADeadOwnerEndsAsCancelled) {
   submit(1);
-  const Claimed got = claim_one(1);
+  const ClaimedJob got = claim_one(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   await_end_of_lease(got);
   EXPECT_TRUE(expire("job:12:1"));
@@ -209,7 +209,7 @@ TEST_P(Lease, CancelledJobOfADeadOwnerEndsAsCancelled) {
 
 TEST_P(Lease, CancelledJobThatIsReleasedEndsAsCancelled) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "ok");
   EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
@@ -218,7 +218,7 @@ TEST_P(Lease, CancelledJobThatIsReleasedEndsAsCancelled) {
 
 TEST_P(Lease, LiveClaimOutlivesItsRecord) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   bench_->erase(1, "job:12:1");
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::renewed);
   EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");

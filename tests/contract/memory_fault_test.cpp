@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-using test::HandClock;
+using test::ManualClock;
 
 using testing::ElementsAre;
 
@@ -27,7 +27,7 @@ class MemoryFault : public testing::Test {
   }
   std::uint64_t queued() { return server_.plain(1, {"LLEN", "queue:python"}).number(); }
 
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = server_.open().value();
 };

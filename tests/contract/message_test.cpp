@@ -25,12 +25,12 @@ class Topic : public StoreContract {
   void send(std::vector<Job> jobs) {
     ASSERT_TRUE(store_->topic_send(1, "runner20", kKey, encode(message(std::move(jobs)))));
   }
-  Result<MessageIntake> take(const std::vector<Job>& jobs) {
-    TakeMessage wanted{kList, kKey, {}};
+  Result<AcceptedMessage> take(const std::vector<Job>& jobs) {
+    AcceptMessage wanted{kList, kKey, {}};
     for (const Job& job : jobs) wanted.jobs.push_back({job, kQueue});
-    return store_->take_message(1, wanted);
+    return store_->accept_message(1, wanted);
   }
-  std::vector<Claimed> claim_here() {
+  std::vector<ClaimedJob> claim_here() {
     ClaimRequest own = request(10);
     own.queues = {kQueue};
     return store_->claim(own).value().jobs;
@@ -186,9 +186,9 @@ class Hold : public StoreContract {
     out.slots = 4;
     return out;
   }();
-  RunnerHold self_{"aaaa", "host-a", "boot-a", 100};
-  RunnerHold other_{"bbbb", "host-b", "boot-b", 200};
-  RunnerHold held_by_;
+  RunnerHolder self_{"aaaa", "host-a", "boot-a", 100};
+  RunnerHolder other_{"bbbb", "host-b", "boot-b", 200};
+  RunnerHolder held_by_;
 };
 
 TEST_P(Hold, WritesTheRunnersRecord) {

@@ -22,7 +22,7 @@ class Notices : public StoreContract {
     ASSERT_TRUE(stored.has_value()) << stored.error().message;
   }
   DueNotices due(std::uint32_t max = 10, std::uint32_t hold_ms = 60000) {
-    auto reply = store_->notices_due(1, max, hold_ms);
+    auto reply = store_->due_notices(1, max, hold_ms);
     EXPECT_TRUE(reply.has_value()) << reply.error().message;
     return reply.value_or(DueNotices{});
   }
@@ -32,7 +32,7 @@ class Notices : public StoreContract {
     return keys;
   }
   void run_all() {
-    for (const Claimed& each : claim(64)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
+    for (const ClaimedJob& each : claim(64)) ASSERT_EQ(outcome(end(each.ref, finished())), "ok");
   }
 };
 
@@ -64,17 +64,17 @@ TEST_P(Notices, AttemptsAndFinishedTargetsAreStored) {
   submit(1, kTargets);
   run_all();
   const Notice first = due().notices.at(0);
-  ASSERT_TRUE(store_->settle_notice(1, first, {NoticeAfter::Again{{"aa", "bb"}, 0}, ""}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, first, {NoticeResult::Retry{{"aa", "bb"}, 0}, ""}).has_value());
   const Notice second = due().notices.at(0);
   EXPECT_EQ(second.tries, 1U);
   EXPECT_THAT(second.reached, ElementsAre("aa", "bb"));
   EXPECT_EQ(second.ended_us, first.ended_us);
   // A slow notifier settles with an outdated entry, which has no effect.
-  ASSERT_TRUE(store_->settle_notice(1, first, {}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, first, {}).has_value());
   // The notifier had no free capacity: the notice is returned without counting an attempt.
-  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{second.reached, 0, false}, ""}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, second, {NoticeResult::Retry{second.reached, 0, false}, ""}).has_value());
   EXPECT_EQ(due(10, 0).notices.at(0).entry, second.entry);
-  ASSERT_TRUE(store_->settle_notice(1, second, {NoticeAfter::Again{{}, 60000}, ""}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, second, {NoticeResult::Retry{{}, 60000}, ""}).has_value());
   const auto later = due();
   EXPECT_THAT(later.notices, IsEmpty());
   EXPECT_GT(later.next_ms, 50000U);
@@ -86,9 +86,9 @@ TEST_P(Notices, SettledNoticeIsRemovedAndFailureReported) {
   run_all();
   const auto found = due();
   ASSERT_EQ(found.notices.size(), 2U);
-  ASSERT_TRUE(store_->settle_notice(1, found.notices[0], {}).has_value());
-  ASSERT_TRUE(store_->settle_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
-  ASSERT_TRUE(store_->settle_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, found.notices[0], {}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, found.notices[1], {std::nullopt, "nobody hears of it"}).has_value());
   EXPECT_THAT(store_->anomalies(1, 10).value(), ElementsAre(testing::HasSubstr("nobody hears of it")));
   EXPECT_EQ(due(10, 0).next_ms, 0U);
 }
@@ -119,7 +119,7 @@ TEST_P(Notices, RetentionKeepsTheRecordUntilItsNoticeIsSent) {
   request.retention_count = 1;
   ASSERT_TRUE(store_->tick(1, request).has_value());
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  ASSERT_TRUE(store_->settle_notice(1, due().notices.at(0), {}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, due().notices.at(0), {}).has_value());
   // A retained record is checked again after a second.
   Id next = 4;
   EXPECT_TRUE(eventually([&] {
@@ -136,7 +136,7 @@ TEST_P(Notices, RecordWithASentNoticeWaitsForNoOther) {
   const auto found = due();
   ASSERT_THAT(of(found), ElementsAre("job:12:1", "job:12:2"));
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict");
-  ASSERT_TRUE(store_->settle_notice(1, found.notices[0], {}).has_value());
+  ASSERT_TRUE(store_->complete_notice(1, found.notices[0], {}).has_value());
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict");
 }
@@ -165,19 +165,19 @@ TEST_P(Notices, InvalidEntriesAreDroppedAsAnomalies) {
   submit(1, kTargets);
   run_all();
   EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end stands all the same";
-  EXPECT_FALSE(store_->notices_due(1, 10, 1).has_value());
+  EXPECT_FALSE(store_->due_notices(1, 10, 1).has_value());
 }
 
 TEST_P(Notices, CoordinatorsCheckPrerequisitesIfConfigured) {
   submit(1, "", [](Job& j) { j.prerequisites = {"redis:ready"}; });
   EXPECT_THAT(claim(64), IsEmpty());
-  const auto first = store_->prerequisites_due(1, 10, 0, Looker::agent).value();
+  const auto first = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(first.size(), 1U);
   EXPECT_FALSE(first[0].left);
-  ASSERT_EQ(store_->prerequisites_due(1, 10, 0, Looker::coordinator).value().size(), 1U);
-  EXPECT_THAT(store_->prerequisites_due(1, 10, 0, Looker::agent).value(), IsEmpty()) << "a coordinator has looked";
+  ASSERT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
+  EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty()) << "a coordinator has looked";
   bench_->plain(1, {"HSET", "mj:looking", "at", "1"});  // long ago
-  const auto later = store_->prerequisites_due(1, 10, 0, Looker::agent).value();
+  const auto later = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(later.size(), 1U);
   EXPECT_TRUE(later[0].left) << "what an agent may not look at waits for a coordinator";
 }

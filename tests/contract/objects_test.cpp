@@ -20,7 +20,7 @@ class Objects : public StoreContract {
     objects_ = bench_->stores().open_objects().value();
     writer_ = claim_new(1).ref;
   }
-  Claimed claim_new(Id id) {
+  ClaimedJob claim_new(Id id) {
     submit(id);
     return claim_one();
   }
@@ -282,7 +282,7 @@ TEST_P(Objects, StaleStoreIndexesByTheNewFields) {
 }
 
 TEST_P(Objects, OneJobWritesAtATime) {
-  const Claimed second = claim_new(2), third = claim_new(3);
+  const ClaimedJob second = claim_new(2), third = claim_new(3);
   ASSERT_TRUE(write({put("a", "{}")}));
   EXPECT_EQ(write_as(second.ref, {put("a", "{}")}).value().busy, "job:12:1");
   EXPECT_EQ(write_as(third.ref, {put("a", "{}")}).value().busy, "job:12:1");
@@ -298,7 +298,7 @@ TEST_P(Objects, OneJobWritesAtATime) {
 }
 
 TEST_P(Objects, RejectedWriterBlocksNoOther) {
-  const Claimed second = claim_new(2), third = claim_new(3);
+  const ClaimedJob second = claim_new(2), third = claim_new(3);
   ASSERT_TRUE(write({put("a", "{}")}));
   EXPECT_NE(write_as(second.ref, {put("a", "{}", 7)}).value().busy, "");
   EXPECT_NE(write_as(third.ref, {put("b", "{}")}).value().busy, "");
@@ -308,7 +308,7 @@ TEST_P(Objects, RejectedWriterBlocksNoOther) {
 }
 
 TEST_P(Objects, EndedWriterBlocksNoOther) {
-  const Claimed second = claim_new(2);
+  const ClaimedJob second = claim_new(2);
   ASSERT_TRUE(write({put("a", "{}")}));
   EXPECT_NE(write_as(second.ref, {put("a", "{}")}).value().busy, "");
   ASSERT_TRUE(end(writer_, finished()));
@@ -321,7 +321,7 @@ TEST_P(Objects, OutdatedRunWritesNothing) {
   ASSERT_TRUE(report(Release{writer_, "lost"}));
   EXPECT_EQ(outcome(write({put("a", "{}")})), "stale_claim");
   EXPECT_EQ(outcome(objects_->declare(writer_, kTodo, {"n"}, {})), "stale_claim");
-  const Claimed again = claim_one();
+  const ClaimedJob again = claim_one();
   EXPECT_EQ(again.ref.job_key, writer_.job_key);
   EXPECT_EQ(write_as(again.ref, {put("a", "{}")}).value().busy, "");
   EXPECT_EQ(outcome(write({put("a", "{}")})), "stale_claim");

@@ -33,12 +33,14 @@ constexpr int kWriters = 20, kRounds = 5;
 // A client with connections of its own.
 struct Writer {
   explicit Writer(StoreFactory& stores)
-      : store(stores.open().value()), flows(stores.open_flows().value()), worlds(stores.open_workflows().value()) {}
+      : store(stores.open().value()),
+        flows(stores.open_flows().value()),
+        deployments(stores.open_workflows().value()) {}
   FlowStores stores() { return {*store, *flows, runs}; }
 
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
-  std::unique_ptr<WorkflowStore> worlds;
+  std::unique_ptr<WorkflowStore> deployments;
   RunCache runs;
 };
 
@@ -136,7 +138,7 @@ class ParallelWriters : public StoreContract {
     return made.value_or(Flow());
   }
 
-  const Caller by_{1, 12, WayIn::command, true};
+  const RequestContext by_{1, 12, EntryPoint::command, true};
   const Networks networks_ = *Networks::parse({"loopback"});
   std::vector<std::unique_ptr<Writer>> writers_;
 };
@@ -163,7 +165,7 @@ TEST_P(ParallelWriters, GrantsAreAllStored) {
 }
 
 TEST_P(ParallelWriters, GrantsMakeOneContextRecord) {
-  const Caller second{2, 1, WayIn::command, true};
+  const RequestContext second{2, 1, EntryPoint::command, true};
   EXPECT_EQ(outcomes([&](Writer& w, int i) {
               const RoleChange change[] = {role("admin", static_cast<Id>(i + 1))};
               return change_roles(second, *w.store, true, change);
@@ -312,7 +314,7 @@ TEST_P(ParallelWriters, ActorWithARoleIsNeverDeleted) {
   const std::vector<Id> contexts{1, 2};
   const auto change = [&](Store& store, Id context, bool grant) {
     const RoleChange roles[] = {role("reader", 30)};
-    EXPECT_TRUE(change_roles({context, 12, WayIn::command, true}, store, grant, roles));
+    EXPECT_TRUE(change_roles({context, 12, EntryPoint::command, true}, store, grant, roles));
   };
   change(*store_, 1, true);
   EXPECT_EQ(outcomes([&](Writer& w, int i) -> Result<void> {
@@ -332,7 +334,7 @@ TEST_P(ParallelWriters, ActorWithARoleIsNeverDeleted) {
 TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
   ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
   const std::vector<ExpectedContext> expected{{1, {{"readers", ""}}}, {2, {{"readers", ""}}}};
-  const Caller second{2, 1, WayIn::command, true};
+  const RequestContext second{2, 1, EntryPoint::command, true};
   const RoleChange reader[] = {role("reader", 30)};
   ASSERT_TRUE(change_roles(second, *store_, true, reader));
   EXPECT_FALSE(delete_actor_if(*store_, 30, expected).value());
@@ -507,7 +509,7 @@ TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
   approval.target = "ok";
   EXPECT_EQ(outcomes([&](Writer& w, int) { return control_flow(by_, w.stores(), approval); }).count("unavailable"), 0U);
   std::map<std::string, int> kinds;
-  const RunRead read = writers_[0]->flows->read(1, flow.id, 0).value();
+  const FlowReadResult read = writers_[0]->flows->read(1, flow.id, 0).value();
   for (const RunFact& fact : read.facts) ++kinds[fact.kind];
   EXPECT_EQ(kinds["started"], 1);
   EXPECT_EQ(field("flow:" + std::to_string(flow.id), "status"), "finished");
@@ -584,15 +586,15 @@ TEST_P(ParallelWriters, WorkflowIsAppliedAndAnEventSentOnce) {
     }
     return first;
   };
-  EXPECT_EQ(
-      first_of(at_once([&](Writer& w, int) {
-        return apply_workflow(by_, {*w.store, *w.worlds}, json::parse(kManifest), {{{"count.lua", ""}}, std::nullopt});
-      })),
-      1);
+  EXPECT_EQ(first_of(at_once([&](Writer& w, int) {
+              return apply_workflow(by_, {*w.store, *w.deployments}, json::parse(kManifest),
+                                    {{{"count.lua", ""}}, std::nullopt});
+            })),
+            1);
   EXPECT_EQ(first_of(at_once([&](Writer& w, int) {
               SendEvent event{"acme/Hit", R"({"id": 7})"};
               event.idempotency_key = "hit 7";
-              return send_event(by_, {*w.store, *w.worlds}, event);
+              return send_event(by_, {*w.store, *w.deployments}, event);
             })),
             1);
 }
@@ -605,14 +607,15 @@ TEST_P(ParallelWriters, EventNameGetsOneManifest) {
     submitters.push_back(role("submitter", id));
   }
   ASSERT_TRUE(change_roles(by_, *store_, true, submitters));
-  EXPECT_EQ(outcomes([&](Writer& w, int i) {
-              std::string text = kManifest;
-              for (std::size_t at = 0; (at = text.find("acme/count@1", at)) != std::string::npos;)
-                text.replace(at, 12, "acme/count" + std::to_string(i) + "@1");
-              const Caller by{1, 100 + static_cast<Id>(i), WayIn::command, true};
-              return apply_workflow(by, {*w.store, *w.worlds}, json::parse(text), {{{"count.lua", ""}}, std::nullopt});
-            }),
-            once_and("conflict"));
+  EXPECT_EQ(
+      outcomes([&](Writer& w, int i) {
+        std::string text = kManifest;
+        for (std::size_t at = 0; (at = text.find("acme/count@1", at)) != std::string::npos;)
+          text.replace(at, 12, "acme/count" + std::to_string(i) + "@1");
+        const RequestContext by{1, 100 + static_cast<Id>(i), EntryPoint::command, true};
+        return apply_workflow(by, {*w.store, *w.deployments}, json::parse(text), {{{"count.lua", ""}}, std::nullopt});
+      }),
+      once_and("conflict"));
 }
 
 MJ_BOTH_STORES(ParallelWriters);

@@ -18,7 +18,7 @@ using testing::UnorderedElementsAre;
 constexpr const char *kMessage = "message:12:101", *kMessageMark = "mj:message:message:12:101";
 constexpr const char* kContent = "c0ffee";
 constexpr std::uint32_t kHold = 60000;
-using What = MailAfter::What;
+using What = MailResult::Kind;
 
 class Pipeline : public VerifyContract {
  protected:
@@ -50,21 +50,21 @@ class Pipeline : public VerifyContract {
     ASSERT_TRUE(done) << done.error().message;
     ASSERT_FALSE(done->repeated);
   }
-  static MessageMark from_elsewhere(Fields more = {}) {
+  static MessageState from_elsewhere(Fields more = {}) {
     more.emplace_back("answer", "wanted");
     more.emplace_back("origin", "7:5");
     return {kContent, std::move(more)};
   }
   static Fields record() { return {{"id", "101"}, {"caller_id", "12"}, {"context_id", "1"}, {"message_type", "job"}}; }
   void arrive(Fields more = {}) {
-    ASSERT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(std::move(more)), record()).value(), Arrival::stored);
+    ASSERT_EQ(store_->receive_message(1, kMessage, from_elsewhere(std::move(more)), record()).value(), Arrival::stored);
   }
-  Result<MessageIntake> take(const std::vector<Job>& jobs, Id flow = 0) {
-    TakeMessage wanted{"msg_in", kMessage, queued(jobs), flow, {}};
+  Result<AcceptedMessage> take(const std::vector<Job>& jobs, Id flow = 0) {
+    AcceptMessage wanted{"msg_in", kMessage, queued(jobs), flow, {}};
     for (const Job& job : jobs) wanted.origins.push_back("job:7:" + std::to_string(job.id));
-    return store_->take_message(1, wanted);
+    return store_->accept_message(1, wanted);
   }
-  DueMail due(std::uint32_t hold_ms = kHold) { return store_->mail_due(1, 100, hold_ms, false).value(); }
+  DueMail due(std::uint32_t hold_ms = kHold) { return store_->due_mail(1, 100, hold_ms, false).value(); }
   std::vector<std::string> entries() { return members("mj:outbox"); }
   std::vector<std::string> members(const std::string& zset) { return list(plain({"ZRANGE", zset, "0", "-1"})); }
   std::vector<std::string> entries_of(const std::string& key) { return list(plain({"LRANGE", key, "0", "-1"})); }
@@ -76,19 +76,19 @@ class Pipeline : public VerifyContract {
   OutboxEntry entry(const std::string& kind) {
     return {kind + ' ' + kMessage, kind, kMessage, store_->load(1, kMessageMark).value_or(Fields{})};
   }
-  void settle(const std::string& kind, const MailAfter& after) {
-    const auto done = store_->settle_mail(1, entry(kind), after);
+  void settle(const std::string& kind, const MailResult& after) {
+    const auto done = store_->complete_delivery(1, entry(kind), after);
     ASSERT_TRUE(done) << done.error().message;
   }
   void deliver() { settle("send", {What::delivered, 0, "", "", {{"there", "9 message:5:101"}}}); }
-  static AnsweredJob ended(Id id, JobStatus status = JobStatus::finished) {
-    AnsweredJob out{key(id), {{"attempt", "2"}}, {}};
+  static RemoteJobEnd ended(Id id, JobStatus status = JobStatus::finished) {
+    RemoteJobEnd out{key(id), {{"attempt", "2"}}, {}};
     out.end.status = status;
     out.end.detail = status == JobStatus::finished ? "ok" : "exception";
     out.end.result = {{"answer", "42"}};
     return out;
   }
-  bool answer(const std::vector<AnsweredJob>& jobs, bool is_last = true, const std::string& reason = "") {
+  bool answer(const std::vector<RemoteJobEnd>& jobs, bool is_last = true, const std::string& reason = "") {
     return store_->answer_message(1, {kMessage, kContent, reason, {}, jobs, is_last, ""}).value();
   }
   std::string status(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
@@ -102,7 +102,7 @@ class Pipeline : public VerifyContract {
   void run(Id id) {
     const auto jobs = claim(64);
     const auto found =
-        std::find_if(jobs.begin(), jobs.end(), [&](const Claimed& each) { return each.ref.job_key == key(id); });
+        std::find_if(jobs.begin(), jobs.end(), [&](const ClaimedJob& each) { return each.ref.job_key == key(id); });
     ASSERT_NE(found, jobs.end());
     ASSERT_EQ(outcome(end(found->ref, finished())), "ok");
   }
@@ -113,8 +113,8 @@ class Pipeline : public VerifyContract {
 TEST_P(Pipeline, OutboxIsRoutedOldestFirst) {
   write(101);
   write(102);
-  ASSERT_TRUE(store_->put_out(1, message_key(101)));
-  ASSERT_TRUE(store_->put_out(1, message_key(102)));
+  ASSERT_TRUE(store_->enqueue_outbox(1, message_key(101)));
+  ASSERT_TRUE(store_->enqueue_outbox(1, message_key(102)));
   for (int again = 0; again < 2; ++again) {
     EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(message_key(101), message_key(102)));
   }
@@ -159,7 +159,7 @@ TEST_P(Pipeline, MessageIsRoutedOnce) {
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
   EXPECT_EQ(field(kMessage, "transport_status"), "queued");
   EXPECT_EQ(mark("left"), "2");
-  ASSERT_TRUE(store_->put_out(1, kMessage));
+  ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
   EXPECT_THAT(store_->outgoing(1).value(), ElementsAre(kMessage));
   const auto again = store_->route_message(1, leaving({job(1), job(2)})).value();
   EXPECT_TRUE(again.repeated);
@@ -211,7 +211,7 @@ TEST_P(Pipeline, JobWithAMatchingRecordIsSent) {
 
 TEST_P(Pipeline, RejectedMessageIsNotRoutedLater) {
   write();
-  ASSERT_TRUE(store_->put_out(1, kMessage));
+  ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
   ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
   ASSERT_TRUE(store_->close_message(1, "msg_out_coordinator", kMessage, "it is not signed"));
   EXPECT_EQ(message_status(), "error");
@@ -227,7 +227,7 @@ TEST_P(Pipeline, MailIsLeasedInOrderAndOnce) {
   route({job(1)});
   write(102);
   ASSERT_TRUE(store_->route_message(1, leaving({}, 102)));
-  const DueMail one = store_->mail_due(1, 1, kHold, false).value();
+  const DueMail one = store_->due_mail(1, 1, kHold, false).value();
   ASSERT_EQ(one.out.size(), 1U);
   EXPECT_EQ(one.out[0].entry, "send message:12:101");
   EXPECT_EQ(one.out[0].kind, "send");
@@ -247,7 +247,7 @@ TEST_P(Pipeline, WaitIsDueAfterTheClockWentBack) {
   const std::string in_20_minutes = std::to_string(due().now_ms + 1200000);
   for (const std::string each : {"send ", "expire "}) plain({"ZADD", "mj:outbox", in_20_minutes, each + kMessage});
   EXPECT_THAT(due().out, IsEmpty());
-  const DueMail found = store_->mail_due(1, 100, kHold, true).value();
+  const DueMail found = store_->due_mail(1, 100, kHold, true).value();
   ASSERT_EQ(found.out.size(), 1U);
   EXPECT_EQ(found.out[0].kind, "send");
 }
@@ -345,10 +345,10 @@ TEST_P(Pipeline, RejectedCancelEndsNothingElse) {
 
 TEST_P(Pipeline, MessageArrivesOnce) {
   arrive();
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
-  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {{"origin", "7:5"}}}, record()).value(), Arrival::other);
-  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {{"origin", "8:5"}}}, record()).value(), Arrival::taken);
-  EXPECT_EQ(store_->arrive_message(1, message_key(9), from_elsewhere(), record()).value(), Arrival::known)
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+  EXPECT_EQ(store_->receive_message(1, kMessage, {"decaf", {{"origin", "7:5"}}}, record()).value(), Arrival::other);
+  EXPECT_EQ(store_->receive_message(1, kMessage, {"decaf", {{"origin", "8:5"}}}, record()).value(), Arrival::taken);
+  EXPECT_EQ(store_->receive_message(1, message_key(9), from_elsewhere(), record()).value(), Arrival::known)
       << "whatever key is proposed";
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
   EXPECT_THAT(members("mj:inbox"), ElementsAre(kMessage));
@@ -360,23 +360,23 @@ TEST_P(Pipeline, MessageArrivesOnce) {
 
 TEST_P(Pipeline, RecordOfAnotherMessageIsNotOverwritten) {
   write();
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
 }
 
 TEST_P(Pipeline, SentJobsCannotBeReceived) {
   route({job(1)});
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::taken);
   ASSERT_TRUE(answer({ended(1)}));
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), {}).value(), Arrival::other);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), {}).value(), Arrival::other);
 }
 
 TEST_P(Pipeline, MessageToItsOwnContextArrives) {
   write();
   for (int again = 0; again < 2; ++again) {
-    ASSERT_TRUE(store_->put_out(1, kMessage));
+    ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
     ASSERT_EQ(store_->outgoing(1).value().size(), 1U);
-    EXPECT_EQ(store_->arrive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(),
+    EXPECT_EQ(store_->receive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(),
               again == 0 ? Arrival::stored : Arrival::known);
     EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
   }
@@ -394,7 +394,7 @@ TEST_P(Pipeline, FullInboxAcceptsNoMore) {
     many.push_back("message:9:" + std::to_string(i + 1));
   }
   plain(many);
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::full);
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
 }
@@ -406,13 +406,13 @@ TEST_P(Pipeline, SendersAreServedInTurn) {
     Message one;
     one.caller_id = caller;
     one.id = ++number;
-    const MessageMark mark{"c0de" + std::to_string(number), {{"origin", "7:" + std::to_string(number)}}};
-    return store_->arrive_message(1, redis_key(one), mark, encode(one)).value();
+    const MessageState mark{"c0de" + std::to_string(number), {{"origin", "7:" + std::to_string(number)}}};
+    return store_->receive_message(1, redis_key(one), mark, encode(one)).value();
   };
   for (int i = 0; i < 200; ++i) ASSERT_EQ(come(12), Arrival::stored);
   for (int i = 0; i < 3; ++i) ASSERT_EQ(come(13), Arrival::stored);
   ASSERT_EQ(come(14), Arrival::stored);
-  const auto first = store_->mail_due(1, 9, kHold, false).value().arrived;
+  const auto first = store_->due_mail(1, 9, kHold, false).value().arrived;
   EXPECT_THAT(first, testing::IsSupersetOf({"message:13:201", "message:13:202", "message:13:203", "message:14:204",
                                             "message:12:1", "message:12:2", "message:12:3"}));
   const auto place = [&](const char* of) { return std::find(first.begin(), first.end(), of) - first.begin(); };
@@ -424,12 +424,12 @@ TEST_P(Pipeline, OneSenderFillsAtMostATenthOfTheInbox) {
   const std::string now = std::to_string(store_->now_ms().value());
   plain({"ZADD", "mj:inbox", now, "message:12:1"});
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 10000.0 / 1024)});
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::sender_full);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::sender_full);
   EXPECT_EQ(outcome(store_->load(1, kMessageMark)), "not_found");
-  EXPECT_EQ(store_->arrive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
+  EXPECT_EQ(store_->receive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
       << "that is nobody else's loss";
   plain({"HSET", "mj:inbox-turns", "12", std::to_string(std::stod(now) + 3600000)});
-  EXPECT_EQ(store_->arrive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::stored)
+  EXPECT_EQ(store_->receive_message(1, kMessage, {"decaf", {}}, record()).value(), Arrival::stored)
       << "a turn of a clock that went back";
 }
 
@@ -441,14 +441,14 @@ TEST_P(Pipeline, LargeMessageCountsAsSeveral) {
   const auto come = [&](Id id, std::size_t bytes) {
     Fields fields = record();
     fields.emplace_back("message", std::string(bytes, 'x'));
-    return store_->arrive_message(1, message_key(id), {"c0de" + std::to_string(id), {{"origin", "7:5"}}}, fields)
+    return store_->receive_message(1, message_key(id), {"c0de" + std::to_string(id), {{"origin", "7:5"}}}, fields)
         .value();
   };
   EXPECT_EQ(come(2, 100), Arrival::stored);
   EXPECT_EQ(come(3, 20 * 16384), Arrival::stored) << "there is room when it comes";
   EXPECT_EQ(come(4, 100), Arrival::sender_full);
   EXPECT_EQ(come(5, 1U << 20), Arrival::sender_full) << "again: its turns are of no other clock";
-  EXPECT_EQ(store_->arrive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
+  EXPECT_EQ(store_->receive_message(1, "message:13:1", from_elsewhere(), record()).value(), Arrival::stored)
       << "that is nobody else's loss";
 }
 
@@ -538,7 +538,7 @@ TEST_P(Pipeline, TextMessageStaysInMsgInAndIsAnswered) {
 
 TEST_P(Pipeline, MessageToItselfIsInMsgInOnce) {
   write();
-  ASSERT_EQ(store_->arrive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(), Arrival::stored);
+  ASSERT_EQ(store_->receive_message(1, kMessage, {kContent, {{"own", "1"}}}, {}).value(), Arrival::stored);
   ASSERT_TRUE(store_->close_message(1, "msg_in", kMessage, ""));
   EXPECT_THAT(entries_of("msg_in"), ElementsAre(kMessage));
 }
@@ -669,13 +669,13 @@ TEST_P(Pipeline, LinesArriveInOrderAndOnce) {
   route({job(1)});
   const auto line = [](std::uint64_t seq) { return Log{1000 + seq, seq, LogStream::out, std::to_string(seq)}; };
   const auto follow = [&](const std::vector<Log>& lines, const char* content = kContent) {
-    return store_->follow_log(1, kMessage, content, key(1), lines).value();
+    return store_->append_remote_log(1, kMessage, content, key(1), lines).value();
   };
   EXPECT_EQ(follow({line(1), line(2)}), 2U);
   EXPECT_EQ(follow({line(1), line(2), line(4)}), 4U);
   EXPECT_EQ(follow({line(3)}), 4U);
   EXPECT_EQ(follow({line(5)}, "decaf"), 0U);
-  EXPECT_EQ(store_->follow_log(1, kMessage, kContent, key(2), {line(1)}).value(), 0U) << "not a job of it";
+  EXPECT_EQ(store_->append_remote_log(1, kMessage, kContent, key(2), {line(1)}).value(), 0U) << "not a job of it";
   ASSERT_TRUE(answer({ended(1)}));
   EXPECT_EQ(follow({line(6)}), 0U) << "it has ended";
   const auto page = store_->logs(1, key(1), 0, 100, 0).value();
@@ -726,7 +726,7 @@ TEST_P(Pipeline, AnsweredMessageIsDeletedAndNotAcceptedAgain) {
   EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "conflict") << "its sender has not heard";
   settle("answer", {What::over, 0, "", ""});
   EXPECT_EQ(outcome(store_->delete_record(1, kMessage)), "ok");
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found");
 }
 
@@ -769,7 +769,7 @@ TEST_P(Pipeline, MessageThatMayBeResentIsRemembered) {
     return plain({"ZSCORE", "mj:messages", kMessage}).text() == fresh;
   }));
   EXPECT_EQ(outcome(store_->load(1, kMessage)), "not_found") << "its mark alone is kept";
-  EXPECT_EQ(store_->arrive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
+  EXPECT_EQ(store_->receive_message(1, kMessage, from_elsewhere(), record()).value(), Arrival::known);
 }
 
 MJ_BOTH_STORES(Pipeline);
@@ -794,19 +794,19 @@ class PipelineHostile : public Pipeline {
     };
     const auto put_out = [this] {
       write();
-      ASSERT_TRUE(store_->put_out(1, kMessage));
+      ASSERT_TRUE(store_->enqueue_outbox(1, kMessage));
     };
     return {
         {"outgoing", put_out, [this] { return outcome(store_->outgoing(1)); }},
         {"route", put_out, [this] { return outcome(store_->route_message(1, leaving({job(1)}))); }},
-        {"mail_due", routed, [this] { return outcome(store_->mail_due(1, 10, 1, false)); }},
+        {"mail_due", routed, [this] { return outcome(store_->due_mail(1, 10, 1, false)); }},
         {"delivered", routed,
          [this] {
-           return outcome(store_->settle_mail(1, sent_, {What::delivered, 0, "", ""}));
+           return outcome(store_->complete_delivery(1, sent_, {What::delivered, 0, "", ""}));
          }},
         {"failed", routed,
          [this] {
-           return outcome(store_->settle_mail(1, sent_, {What::failed, 0, "refused", "no"}));
+           return outcome(store_->complete_delivery(1, sent_, {What::failed, 0, "refused", "no"}));
          }},
         {"answer", routed,
          [this] {
@@ -814,10 +814,10 @@ class PipelineHostile : public Pipeline {
          }},
         {"follow", routed,
          [this] {
-           return outcome(store_->follow_log(1, kMessage, kContent, key(1), {{5, 1, LogStream::out, "x"}}));
+           return outcome(store_->append_remote_log(1, kMessage, kContent, key(1), {{5, 1, LogStream::out, "x"}}));
          }},
         {"cancel", routed, [this] { return outcome(store_->cancel(1, key(1))); }},
-        {"arrive", [] {}, [this] { return outcome(store_->arrive_message(1, kMessage, from_elsewhere(), record())); }},
+        {"arrive", [] {}, [this] { return outcome(store_->receive_message(1, kMessage, from_elsewhere(), record())); }},
         {"take", arrived, [this] { return outcome(take({job(1)})); }},
         {"close", arrived, [this] { return outcome(store_->close_message(1, "msg_in", kMessage, "no")); }},
         {"delete", arrived, [this] { return outcome(store_->delete_record(1, kMessage)); }},

@@ -19,15 +19,15 @@ class Rebuild : public VerifyContract {
     VerifyContract::SetUp();
     play();
   }
-  std::vector<JobPlaces> places() {
+  std::vector<JobStoreState> places() {
     std::vector<std::string> keys;
     for (Id id = 1; id <= 20; ++id) keys.push_back(key(id));
-    return store_->places(1, keys, true).value();
+    return store_->job_states(1, keys, true).value();
   }
   // Returns the place of each job as far as facts determine it. An entry that only waits to be dropped is left out.
   std::vector<std::string> whereabouts() {
     std::vector<std::string> out;
-    for (const JobPlaces& job : places()) {
+    for (const JobStoreState& job : places()) {
       std::string text = job.job_key + ' ' + job.claim.state + ' ' + job.claim.claim_id + ' ' + job.claim.token_hash +
                          ' ' + std::to_string(job.claim.epoch) + ' ' + std::to_string(job.claim.attempt) + ' ' +
                          std::to_string(job.claim.deliveries) + ' ' + job.claim.status + ' ' + job.claim.detail +
@@ -73,7 +73,7 @@ TEST_P(Rebuild, F02QueuesAreRebuilt) {
   EXPECT_EQ(rules(), std::set<std::string>{});
   EXPECT_THAT(differences(), IsEmpty());
   std::vector<std::string> order;
-  for (const Claimed& each : claim(64)) order.push_back(each.ref.job_key);
+  for (const ClaimedJob& each : claim(64)) order.push_back(each.ref.job_key);
   EXPECT_THAT(order, testing::ElementsAre(key(16), testing::AnyOf(key(10), key(11)), testing::AnyOf(key(10), key(11)),
                                           key(1), key(19), key(17)))
       << "by priority, what was given back, as they came, what nobody knows of";
@@ -172,9 +172,9 @@ TEST_P(Rebuild, UnreadableKeysAreReportedAndKept) {
 
 // Only the revision shows that the fact was written since the read, because the claim does not list it.
 TEST_P(Rebuild, UnreadFactPreventsARepair) {
-  const JobPlaces seen = places().at(1);
+  const JobStoreState seen = places().at(1);
   const std::uint64_t head = store_->journal(1, "queue:python", 0, 100000).value().back().revision;
-  const JobFix fix{JobFix::Kind::set_claim, JobFix::Place::none, {}, 0, {{"state", "queued"}}};
+  const JobFix fix{JobFix::Kind::set_claim, JobFix::JobIndex::none, {}, 0, {{"state", "queued"}}};
   add_fact(2, {"heartbeat", "c", claimed_[2].ref.claim_id}, false);
   const auto before = snapshot();
   EXPECT_FALSE(store_->repair(1, key(2), {seen.seen, "queue:python", head, {fix}}).value());

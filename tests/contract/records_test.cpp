@@ -123,9 +123,9 @@ TEST_P(Records, KeyOfTwoRecordsBelongsToNoActor) {
   const auto owner = store_->owner_of_key("k");
   ASSERT_TRUE(owner) << owner.error().message;
   EXPECT_EQ(owner->actors, 2U);
-  EXPECT_TRUE(owner->looked_now);
+  EXPECT_TRUE(owner->checked_now);
   EXPECT_EQ(store_->owner_of_key("l")->id, 8U);
-  EXPECT_FALSE(store_->owner_of_key("l")->looked_now) << "the records were looked through a moment ago";
+  EXPECT_FALSE(store_->owner_of_key("l")->checked_now) << "the records were looked through a moment ago";
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "l"}}})), "conflict");
   bench_->plain(0, {"HSET", "actor:21", "pubkey", "n"});
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "n"}}})), "conflict");
@@ -140,7 +140,7 @@ TEST_P(Records, RefusalsAreBoundedAndCounted) {
   note.action = "steer";
   note.thing = "flow 7";
   note.list = "admins";
-  for (int i = 0; i < 1005; ++i) ASSERT_EQ(outcome(store_->note_refusal(1, note)), "ok");
+  for (int i = 0; i < 1005; ++i) ASSERT_EQ(outcome(store_->record_refusal(1, note)), "ok");
   const auto notes = store_->refusals(1, 2000);
   ASSERT_TRUE(notes) << notes.error().message;
   ASSERT_EQ(notes->size(), 1000U);
@@ -148,7 +148,7 @@ TEST_P(Records, RefusalsAreBoundedAndCounted) {
   EXPECT_EQ(notes->back().number, 6U);
   EXPECT_EQ(notes->front().thing, "flow 7");
   bench_->plain(2, {"SET", "mj:refusals", "x"});
-  EXPECT_EQ(outcome(store_->note_refusal(2, note)), "invalid");
+  EXPECT_EQ(outcome(store_->record_refusal(2, note)), "invalid");
 }
 
 MJ_BOTH_STORES(Records);

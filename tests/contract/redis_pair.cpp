@@ -8,12 +8,12 @@
 namespace mycojobs {
 namespace {
 
-using memory::Answer;
+using memory::MemoryReply;
 
 constexpr Id kDatabase = 9;
 constexpr int kMaxShown = 5;
 
-Answer answer_of(const redisReply& reply) {
+MemoryReply answer_of(const redisReply& reply) {
   const std::string_view text(reply.str == nullptr ? "" : reply.str, reply.str == nullptr ? 0 : reply.len);
   switch (reply.type) {
     case REDIS_REPLY_STRING:
@@ -29,7 +29,7 @@ Answer answer_of(const redisReply& reply) {
     default:
       return memory::nil();
   }
-  std::vector<Answer> items;
+  std::vector<MemoryReply> items;
   for (std::size_t i = 0; i < reply.elements; ++i) items.push_back(answer_of(*reply.element[i]));
   return memory::list_of(std::move(items));
 }
@@ -46,19 +46,19 @@ std::string shown(std::string_view text) {
   return '"' + out + '"';
 }
 
-std::string shown(const Answer& answer, Order order = Order::kept) {
+std::string shown(const MemoryReply& answer, Order order = Order::kept) {
   switch (answer.kind) {
-    case Answer::Kind::nil:
+    case MemoryReply::Kind::nil:
       return "nil";
-    case Answer::Kind::status:
+    case MemoryReply::Kind::status:
       return "status " + shown(answer.text);
-    case Answer::Kind::error:
+    case MemoryReply::Kind::error:
       return "error " + shown(answer.text);
-    case Answer::Kind::number:
+    case MemoryReply::Kind::number:
       return std::to_string(answer.number);
-    case Answer::Kind::text:
+    case MemoryReply::Kind::text:
       return shown(answer.text);
-    case Answer::Kind::list:
+    case MemoryReply::Kind::list:
       break;
   }
   std::vector<std::string> parts;
@@ -73,9 +73,9 @@ std::string shown(const Answer& answer, Order order = Order::kept) {
 }
 
 // XINFO also reports how Redis stores a stream.
-void drop_what_is_not_imitated(Answer& answer) {
-  for (Answer& item : answer.items) drop_what_is_not_imitated(item);
-  if (answer.kind != Answer::Kind::list || answer.items.empty() || answer.items[0].text != "length") return;
+void drop_what_is_not_imitated(MemoryReply& answer) {
+  for (MemoryReply& item : answer.items) drop_what_is_not_imitated(item);
+  if (answer.kind != MemoryReply::Kind::list || answer.items.empty() || answer.items[0].text != "length") return;
   for (std::size_t i = 0; i + 1 < answer.items.size();) {
     const std::string& name = answer.items[i].text;
     const bool internal = name.starts_with("radix-tree") || name == "groups";
@@ -88,7 +88,7 @@ void drop_what_is_not_imitated(Answer& answer) {
   }
 }
 
-std::string shown(Answer answer, const Sent& sent) {
+std::string shown(MemoryReply answer, const Sent& sent) {
   drop_what_is_not_imitated(answer);
   if (!sent.inner_list || answer.items.empty()) return shown(answer, sent.order);
   return shown(answer.items.back(), sent.order);

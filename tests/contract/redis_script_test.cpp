@@ -25,7 +25,7 @@ class RedisScript : public HostileKeys {};  // tests that need a real server
 TEST_P(RedisScript, FlushedScriptsAreLoadedAgain) {
   submit(1);
   plain({"SCRIPT", "FLUSH"});
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"SCRIPT", "FLUSH"});
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
   const auto known = plain({"SCRIPT", "EXISTS", std::string(scripts::report.sha1), std::string(scripts::claim.sha1)});
@@ -61,7 +61,7 @@ TEST_P(HostileKeys, ClaimKeyOfAnotherTypeEndsOnlyItsJob) {
 
 TEST_P(HostileKeys, OverwrittenClaimKeyMakesTheClaimInvalid) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"SET", "mj:claim:job:12:1", "planted"});
   EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::stale);
   EXPECT_EQ(outcome(end(got.ref, finished())), "invalid");
@@ -70,7 +70,7 @@ TEST_P(HostileKeys, OverwrittenClaimKeyMakesTheClaimInvalid) {
 
 TEST_P(HostileKeys, LogKeyOfAnotherTypeLosesOnlyLines) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"SET", "mj:log:job:12:1", "planted"});
   EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "x"}}})), "invalid");
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
@@ -80,7 +80,7 @@ TEST_P(HostileKeys, LogKeyOfAnotherTypeLosesOnlyLines) {
 
 TEST_P(HostileKeys, ForeignEntriesInALogLoseOnlyLines) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"XADD", "mj:log:job:12:1", "18446744073709551615-18446744073709551615", "text", "planted"});
   (void)report(LogAppend{got.ref, {{1, 1, LogStream::out, "x"}}});
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
@@ -89,7 +89,7 @@ TEST_P(HostileKeys, ForeignEntriesInALogLoseOnlyLines) {
 
 TEST_P(HostileKeys, RecordOfAnotherTypeStillEnds) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"SET", "job:12:1", "planted"});
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
   EXPECT_EQ(last_dead_reason(), "wrong_type");
@@ -98,7 +98,7 @@ TEST_P(HostileKeys, RecordOfAnotherTypeStillEnds) {
 
 TEST_P(HostileKeys, QueueOfAnotherTypeKeepsTheClaim) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   plain({"SET", "queue:python", "planted"});
   EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "invalid");
   plain({"DEL", "queue:python"});
@@ -110,7 +110,7 @@ TEST_P(HostileKeys, InvalidClaimFieldDoesNotStopAJob) {
   submit(1);
   plain({"HSET", "mj:claim:job:12:1", "epoch", "nan", "deliveries", "-1", "attempt", "inf", "state", "?", "until_ms",
          "x"});
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_GT(got.epoch, 1600000000000000U);
   EXPECT_EQ(got.deliveries, 1U);
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
@@ -130,7 +130,7 @@ TEST_P(HostileKeys, EpochGrowsAfterALostTail) {
 
 TEST_P(RedisScript, TokenIsNotInTheDatabase) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   const auto keys = store_->keys(1, "", 1000).value();
   for (const std::string& key : keys) {
     const std::string dumped(plain({"DUMP", key}).text());
@@ -144,7 +144,7 @@ TEST_P(HostileKeys, OtherKeysOfAnotherTypeAreErrors) {
   plain({"SET", "mj:hold:runner:20", "x"});
   Runner runner;
   runner.id = 20;
-  RunnerHold held_by;
+  RunnerHolder held_by;
   EXPECT_EQ(outcome(store_->hold_runner(1, runner, {"a", "h", "b", 1}, 1000, "", held_by)), "invalid");
   plain({"SET", "mj:topic:t", "x"});
   EXPECT_EQ(outcome(store_->topic_send(1, "t", "message:12:1", {{"id", "1"}})), "invalid");
@@ -161,7 +161,7 @@ TEST_P(RedisScript, ServerMarkOfAnotherTypeIsAnError) {
 TEST_P(RedisScript, EveryKeyIsInTheTable) {
   const std::regex name("mj:[a-z_]+");
   std::set<std::string> known{"mj:wake", "mj:mail", "mj:router"};  // channels
-  for (const OwnKey& key : own_keys()) {
+  for (const InternalKey& key : own_keys()) {
     std::smatch match;
     const std::string pattern(key.pattern);
     ASSERT_TRUE(std::regex_search(pattern, match, name));

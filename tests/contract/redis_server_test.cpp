@@ -90,7 +90,7 @@ TEST_F(RedisServer, CallToASilentServerIsNotRunAfterItsTimeout) {
     ::kill(redis_->pid(), SIGSTOP);
     EXPECT_EQ(outcome(store.claim(simple_request(3600000))), "unavailable");
     ::kill(redis_->pid(), SIGCONT);
-    std::vector<Claimed> jobs;
+    std::vector<ClaimedJob> jobs;
     ASSERT_TRUE(eventually([&] {
       auto claimed = store.claim(simple_request(3600000));
       if (claimed) jobs = std::move(claimed->jobs);
@@ -480,7 +480,7 @@ TEST(RedisUrl, ParsesServerAddresses) {
   EXPECT_EQ(full.user, "me");
   EXPECT_EQ(full.password, "p@ss");
   EXPECT_EQ(full.database, 3U);
-  EXPECT_EQ(full.shown(), "[::1]:7000");
+  EXPECT_EQ(full.redacted_url(), "[::1]:7000");
   EXPECT_EQ(parse_redis_url("redis://h").value().port, 6379);
   EXPECT_EQ(parse_redis_url("redis://:pw@h").value().password, "pw");
   EXPECT_EQ(parse_redis_url("unix:/a/b").value().unix_path, "/a/b");

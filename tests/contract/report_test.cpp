@@ -20,7 +20,7 @@ class Reporting : public StoreContract {
 
 TEST_P(Reporting, EndWritesTheWholeRecord) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ASSERT_TRUE(store_->save(
       1, "job:12:1",
       {{"error", "from before"}, {"receipt", "{}"}, {"artifacts_dropped", "[{}]"}, {"kept", "by others"}}));
@@ -44,7 +44,7 @@ TEST_P(Reporting, EndWritesTheWholeRecord) {
 
 TEST_P(Reporting, RepeatedEndIsAcceptedAndAnotherIsRejected) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
   EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
   EXPECT_EQ(outcome(end(got.ref, finished({{"answer", "43"}}))), "conflict");
@@ -96,7 +96,7 @@ TEST_P(Reporting, ReportInTwoPartsEqualsOneReport) {
 
 TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   const std::string bytes("\0\xff\n", 3);
   const LogAppend first{got.ref, {{1000, 1, LogStream::out, "one"}, {1001, 2, LogStream::err, bytes}}};
   const LogAppend again{got.ref, {{1001, 2, LogStream::err, bytes}, {1002, 3, LogStream::system, "three"}}};
@@ -121,11 +121,11 @@ TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
 
 TEST_P(Reporting, LogsOfASecondDeliveryFollowTheFirst) {
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   ASSERT_EQ(outcome(report(LogAppend{first.ref, {{.ts_ms = 1, .seq = 1, .text = "a"}, {1, 2, LogStream::out, "b"}}})),
             "ok");
   ASSERT_EQ(outcome(report(Release{first.ref, "drain"})), "ok");
-  const Claimed second = claim_one();
+  const ClaimedJob second = claim_one();
   ASSERT_EQ(outcome(report(LogAppend{second.ref, {{2, 1, LogStream::out, "c"}}})), "ok");
   EXPECT_EQ(texts(), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(texts(2), (std::vector<std::string>{"c"}));
@@ -154,7 +154,7 @@ TEST_P(Reporting, BatchKeepsTheOrderAndAnswersEachReport) {
 
 TEST_P(Reporting, LargeBatchKeepsTheOrder) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   std::vector<Report> all;
   for (std::uint64_t seq = 1; seq <= 700; ++seq) {
     all.emplace_back(LogAppend{got.ref, {{seq, seq, LogStream::out, std::string(30000, 'x')}}});
@@ -169,14 +169,14 @@ TEST_P(Reporting, LargeBatchKeepsTheOrder) {
 // Regression test: a client that requested one line at a time received the end of the first run repeatedly.
 TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   JobEnd error;
   error.detail = "exception";
   EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "one"}}})), "ok");
   EXPECT_EQ(outcome(end(got.ref, error)), "ok");
   for (int silent = 0; silent < 2; ++silent) {
     EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
-    const Claimed again = claim_one();
+    const ClaimedJob again = claim_one();
     if (silent == 1) {
       EXPECT_EQ(outcome(report(LogAppend{again.ref, {{1, 1, LogStream::out, "two"}}})), "ok");
     }
@@ -203,7 +203,7 @@ TEST_P(Reporting, MegabyteResultIsStoredCompletely) {
 
 TEST_P(Reporting, FollowerReceivesLinesAsTheyAreWritten) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   std::vector<std::string> seen;
   std::thread follower([&] {
     auto store = bench_->stores().open().value();
@@ -233,7 +233,7 @@ TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
   submit(1);
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
   EXPECT_FALSE(look().ended);
-  const Claimed claimed = claim_one();
+  const ClaimedJob claimed = claim_one();
   EXPECT_FALSE(look().ended);
   JobEnd done = finished({{"answer", "42"}, {"why", ""}});
   done.result_json = {"answer"};

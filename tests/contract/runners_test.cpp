@@ -13,7 +13,7 @@ class Runners : public StoreContract {
   void hold(Id id) {
     Runner runner;
     runner.id = id;
-    RunnerHold held_by;
+    RunnerHolder held_by;
     ASSERT_TRUE(store_->hold_runner(1, runner, {"aaaa", "host", "boot", 1}, 60000, "", held_by));
   }
   void write_plainly(Id id) {
@@ -45,7 +45,7 @@ TEST_P(Runners, RecordKeepsItsTopicQueuesAndKey) {
     runner.local = local;
     runner.pubkey = key;
     runner.slots = 4;
-    RunnerHold held_by;
+    RunnerHolder held_by;
     return outcome(store_->hold_runner(1, runner, {"aaaa", "host", "boot", 1}, 60000, "", held_by));
   };
   ASSERT_EQ(hold_with("first", true, ""), "ok");

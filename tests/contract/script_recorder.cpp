@@ -47,15 +47,15 @@ class ScriptRecorder::RecordingLink final : public Link {
       recorder_.calls_.push_back(
           {&script, context_, {words.begin(), words.end()}, recorder_.redis_.databases(), recorder_.clock_.now});
     }
-    const memory::Answer answer = recorder_.redis_.run(context_, script.sha1, script.text, arguments.list());
+    const memory::MemoryReply answer = recorder_.redis_.run(context_, script.sha1, script.text, arguments.list());
     if (std::exchange(recorder_.lose_next_reply_, false)) return fail(Code::unavailable, "the reply is lost");
     return checked(answer);
   }
   const std::string& server_run_id() const override { return run_id_; }
 
  private:
-  static Result<Reply> checked(const memory::Answer& answer) {
-    if (answer.kind == memory::Answer::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
+  static Result<Reply> checked(const memory::MemoryReply& answer) {
+    if (answer.kind == memory::MemoryReply::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
     return memory::to_reply(answer);
   }
 
@@ -125,8 +125,8 @@ std::unique_ptr<Store> ScriptRecorder::store_over(memory::Databases data) {
 
 void ScriptRecorder::plain(Id context, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
-  const memory::Answer answer = redis_.execute(context, views);
-  EXPECT_NE(answer.kind, memory::Answer::Kind::error) << words[0] << ' ' << words[1] << ": " << answer.text;
+  const memory::MemoryReply answer = redis_.execute(context, views);
+  EXPECT_NE(answer.kind, memory::MemoryReply::Kind::error) << words[0] << ' ' << words[1] << ": " << answer.text;
 }
 
 void ScriptRecorder::run(Id context, const Script& script, const std::vector<std::string>& arguments) {
@@ -152,7 +152,7 @@ void ScriptRecorder::submit(Id id, const std::function<void(Job&)>& change) {
   expect_done(store_->submit(made));
 }
 
-std::vector<Claimed> ScriptRecorder::claim() {
+std::vector<ClaimedJob> ScriptRecorder::claim() {
   ClaimRequest request;
   request.context = kContext;
   request.runner = 7;
@@ -161,7 +161,7 @@ std::vector<Claimed> ScriptRecorder::claim() {
   request.max_jobs = 64;
   auto reply = store_->claim(request);
   expect_done(reply);
-  return reply ? std::move(reply->jobs) : std::vector<Claimed>();
+  return reply ? std::move(reply->jobs) : std::vector<ClaimedJob>();
 }
 
 void ScriptRecorder::end(const ClaimRef& claim, bool finished) {
@@ -201,12 +201,12 @@ void ScriptRecorder::play_shared_keys() {
   submit(5, [](Job& each) { each.retries = 1, each.priority = -5; });
   submit(6, [](Job& each) { each.idempotency_key = "once", each.notify = R"(["https://example.com/"])"; });
   plain(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
-  std::vector<Claimed> jobs = claim();
+  std::vector<ClaimedJob> jobs = claim();
   ASSERT_GE(jobs.size(), 3U);
-  for (const Claimed& each : jobs) {
+  for (const ClaimedJob& each : jobs) {
     if (each.ref.job_key != key(5)) end(each.ref, true);
   }
-  for (const Claimed& each : jobs) {
+  for (const ClaimedJob& each : jobs) {
     if (each.ref.job_key != key(5)) continue;
     const std::vector<Report> retry{EndReport{each.ref, end_of(JobStatus::error, "exception"), 1}};
     expect_done(store_->report(kContext, retry));
@@ -214,7 +214,7 @@ void ScriptRecorder::play_shared_keys() {
   clock_.now += 1000;
   expect_done(store_->tick(kContext, {}));
   jobs = claim();
-  for (const Claimed& each : jobs) end(each.ref, each.ref.job_key != key(5));
+  for (const ClaimedJob& each : jobs) end(each.ref, each.ref.job_key != key(5));
   TickRequest forget;
   forget.retention_ms = 1;
   clock_.now += 1000;
@@ -243,22 +243,22 @@ void ScriptRecorder::play_job_requests() {
   plain(1, {"HSET", key(99), "id", "99", "caller_id", "12", "context_id", "1", "script_type", "python", "script", "1"});
   clock_.now += 2000;
   expect_done(store_->tick(kContext, {}));
-  expect_done(store_->prerequisites_due(kContext, 10, 1000, Looker::coordinator));
+  expect_done(store_->due_prerequisites(kContext, 10, 1000, CheckerRole::coordinator));
   expect_done(answer_prerequisite(*store_, kContext, key(3), {"boss", true, 3, "fine"}));
-  expect_done(store_->prerequisites_settled(kContext, key(3), ""));
+  expect_done(store_->complete_prerequisites(kContext, key(3), ""));
   for (const Id id : {2U, 3U, 4U, 5U}) expect_done(store_->cancel(kContext, key(id)));
   expect_done(store_->create_job(job(20)));
   expect_done(store_->start_job(kContext, key(20)));
   submit(21, [](Job& each) { each.priority = 5; });
   expect_done(store_->purge_queue(kContext, kQueue, 100));
   submit(22, [](Job& each) { each.priority = 5; });
-  for (const Claimed& each : claim()) end(each.ref, false);
+  for (const ClaimedJob& each : claim()) end(each.ref, false);
   expect_done(store_->requeue(kContext, key(22)));
-  for (const Claimed& each : claim()) end(each.ref, true);
+  for (const ClaimedJob& each : claim()) end(each.ref, true);
   expect_done(store_->delete_record(kContext, key(22)));
   const auto letters = store_->dead_letters(kContext, 10);
   ASSERT_TRUE(letters && !letters->empty());
-  expect_done(store_->settle_dead_letter(kContext, letters->front().id, false));
+  expect_done(store_->resolve_dead_letter(kContext, letters->front().id, false));
 }
 
 void ScriptRecorder::play_repairs() {
@@ -267,7 +267,7 @@ void ScriptRecorder::play_repairs() {
   submit(3, [](Job& each) { each.dependends = {1}; });
   claim();
   using Kind = JobFix::Kind;
-  using Place = JobFix::Place;
+  using Place = JobFix::JobIndex;
   const std::vector<std::pair<Id, JobFix>> fixes{
       {1, {Kind::enter, Place::slots, "db"}},
       {2, {Kind::enter, Place::held, "db"}},
@@ -290,7 +290,7 @@ void ScriptRecorder::play_repairs() {
 void ScriptRecorder::play_reads() {
   submit(1, [](Job& each) { each.priority = 5; });
   submit(2);
-  const std::vector<Claimed> jobs = claim();
+  const std::vector<ClaimedJob> jobs = claim();
   ASSERT_EQ(jobs.size(), 2U);
   end(jobs[0].ref, true);
   const std::vector<std::string> keys{key(1)}, queues{kQueue};
@@ -338,7 +338,7 @@ void ScriptRecorder::play_flows() {
   commit.ends = {{key(3), {{"status", "error"}, {"detail", "not_needed"}}}};
   commit.checkpoint = "state";
   expect_done(flows_->commit(commit));
-  const std::vector<Claimed> jobs = claim();
+  const std::vector<ClaimedJob> jobs = claim();
   ASSERT_EQ(jobs.size(), 2U);
   expect_done(flows_->await_flow(kContext, flow, 77));
   end(jobs[0].ref, true);
@@ -347,7 +347,7 @@ void ScriptRecorder::play_flows() {
   expect_done(flows_->read(kContext, flow, 0));
   const std::vector<std::string> views{key(1), key(2)};
   expect_done(flows_->jobs(kContext, views));
-  expect_done(flows_->raise(kContext, flow));
+  expect_done(flows_->mark_due(kContext, flow));
   FlowCommit next = commit;
   next.expected_revision = 1;
   next.events_taken = 2;
@@ -361,7 +361,8 @@ void ScriptRecorder::play_flows() {
   FlowRepair repair;
   repair.revision = 2;
   repair.state = "active";
-  repair.fixes = {{FlowFix::Kind::enter, FlowFix::Place::due}, {FlowFix::Kind::set_record, {}, "", {{"detail", "x"}}}};
+  repair.fixes = {{FlowFix::Kind::enter, FlowFix::FlowIndex::due},
+                  {FlowFix::Kind::set_record, {}, "", {{"detail", "x"}}}};
   expect_done(flows_->repair(kContext, flow, repair));
   FlowCommit last = next;
   last.expected_revision = 2;
@@ -383,8 +384,8 @@ void ScriptRecorder::play_flow_requests() {
   expect_done(flows_->create({kContext, 12, 2, "", ""}));
   clock_.now += 1000;
   expect_done(flows_->retire(kContext, 1, 10));
-  expect_done(flows_->lead(kContext, kInstance, "here", 1000));
-  expect_done(flows_->stop_leading(kContext, kInstance));
+  expect_done(flows_->acquire_leadership(kContext, kInstance, "here", 1000));
+  expect_done(flows_->release_leadership(kContext, kInstance));
   Schedule schedule;
   schedule.name = "nightly";
   schedule.caller = 12;
@@ -397,7 +398,7 @@ void ScriptRecorder::play_flow_requests() {
 
 void ScriptRecorder::play_objects() {
   submit(1);
-  const std::vector<Claimed> jobs = claim();
+  const std::vector<ClaimedJob> jobs = claim();
   ASSERT_EQ(jobs.size(), 1U);
   const ClaimRef& writer = jobs[0].ref;
   const ObjectKind todo{"default", "todo"};
@@ -426,7 +427,7 @@ void ScriptRecorder::play_outgoing_messages() {
   };
   const auto route = [&](const std::string& message, Id id) {
     write(message);
-    expect_done(store_->put_out(kContext, message));
+    expect_done(store_->enqueue_outbox(kContext, message));
     expect_done(store_->outgoing(kContext));
     expect_done(
         store_->route_message(kContext, {message, {"c0ffee", {{"own", "1"}}}, 60000, 60000, {{job(id), kQueue}}}));
@@ -436,21 +437,22 @@ void ScriptRecorder::play_outgoing_messages() {
   route("message:12:5", 50);
   route("message:12:6", 60);
   route("message:12:7", 70);
-  auto due = store_->mail_due(kContext, 10, 1000, true);
+  auto due = store_->due_mail(kContext, 10, 1000, true);
   expect_done(due);
   ASSERT_EQ(due->out.size(), 3U);
-  expect_done(store_->settle_mail(kContext, due->out[0], {MailAfter::What::delivered, 0, "", "", {{"there", "9"}}}));
-  expect_done(store_->follow_log(kContext, "message:12:5", "c0ffee", key(50), {{1, 1, LogStream::out, "one"}}));
+  expect_done(
+      store_->complete_delivery(kContext, due->out[0], {MailResult::Kind::delivered, 0, "", "", {{"there", "9"}}}));
+  expect_done(store_->append_remote_log(kContext, "message:12:5", "c0ffee", key(50), {{1, 1, LogStream::out, "one"}}));
   AnswerMessage answer;
   answer.message_key = "message:12:5";
   answer.content = "c0ffee";
   answer.jobs = {{key(50), {{"name", "x"}}, end_of(JobStatus::finished, "ok")}};
   expect_done(store_->answer_message(kContext, answer));
-  expect_done(store_->settle_mail(kContext, due->out[1], {MailAfter::What::failed, 0, "lost", "no way"}));
-  expect_done(store_->settle_mail(kContext, due->out[2], {MailAfter::What::later, 1000, "", "busy"}));
+  expect_done(store_->complete_delivery(kContext, due->out[1], {MailResult::Kind::failed, 0, "lost", "no way"}));
+  expect_done(store_->complete_delivery(kContext, due->out[2], {MailResult::Kind::later, 1000, "", "busy"}));
   expect_done(store_->cancel_message(kContext, "message:12:7"));
   const std::vector<std::string> messages{"message:12:7"};
-  const auto seen = store_->message_places(kContext, messages);
+  const auto seen = store_->message_states(kContext, messages);
   ASSERT_TRUE(seen && seen->size() == 1);
   expect_done(store_->repair_message(kContext, "message:12:7", seen->at(0).seen, {"send", "inbox"}));
   clock_.now += 100000;
@@ -459,22 +461,22 @@ void ScriptRecorder::play_outgoing_messages() {
 
 void ScriptRecorder::play_incoming_messages() {
   const Fields record{{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}};
-  const MessageMark mark{"c0ffee", {{"origin", "mine"}, {"from", "there"}, {"answer", "wanted"}, {"stream", "1"}}};
-  expect_done(store_->arrive_message(kContext, "message:12:1", mark, record));
+  const MessageState mark{"c0ffee", {{"origin", "mine"}, {"from", "there"}, {"answer", "wanted"}, {"stream", "1"}}};
+  expect_done(store_->receive_message(kContext, "message:12:1", mark, record));
   Job urgent = job(40);
   urgent.priority = 5;
-  expect_done(store_->take_message(kContext, {"msg_in", "message:12:1", {{urgent, kQueue}}, 0, {"job:9:1"}}));
-  for (const Claimed& each : claim()) end(each.ref, true);
-  auto due = store_->mail_due(kContext, 10, 1000, false);
+  expect_done(store_->accept_message(kContext, {"msg_in", "message:12:1", {{urgent, kQueue}}, 0, {"job:9:1"}}));
+  for (const ClaimedJob& each : claim()) end(each.ref, true);
+  auto due = store_->due_mail(kContext, 10, 1000, false);
   expect_done(due);
   for (const OutboxEntry& each : due->out) {
-    expect_done(store_->settle_mail(kContext, each, {MailAfter::What::delivered, 0, "", ""}));
+    expect_done(store_->complete_delivery(kContext, each, {MailResult::Kind::delivered, 0, "", ""}));
   }
   expect_done(store_->delete_record(kContext, "message:12:1"));
   const Id flow = new_flow(1);
   expect_done(store_->topic_send(kContext, "runner7", "message:12:2", record));
   expect_done(store_->topic_pending(kContext, "runner7"));
-  expect_done(store_->take_message(kContext, {"mj:topic:runner7", "message:12:2", {{job(41), kQueue}}, flow}));
+  expect_done(store_->accept_message(kContext, {"mj:topic:runner7", "message:12:2", {{job(41), kQueue}}, flow}));
   expect_done(store_->cancel_message(kContext, "message:12:2"));
   expect_done(store_->topic_send(kContext, "runner7", "message:12:3", record));
   expect_done(store_->close_message(kContext, "mj:topic:runner7", "message:12:3", "no such script type"));
@@ -493,15 +495,15 @@ void ScriptRecorder::play_records() {
   expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
   Runner runner;
   runner.id = 1;
-  RunnerHold held_by;
-  const RunnerHold self{kInstance, "here", "boot", 1};
+  RunnerHolder held_by;
+  const RunnerHolder self{kInstance, "here", "boot", 1};
   expect_done(store_->hold_runner(kContext, runner, self, 1000, "", held_by));
   expect_done(store_->release_runner(kContext, 1, self));
   expect_done(store_->delete_record(kContext, "runner:1"));
   plain(1, {"HSET", "context:1", "id", "1"});
   run(kContext, scripts::context_revision, {"1"});
   run(kContext, scripts::delete_context, {"1", "another revision"});
-  expect_done(store_->note_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
+  expect_done(store_->record_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
 }
 
 // Queries of a new connection, and notices.
@@ -509,15 +511,15 @@ void ScriptRecorder::play_rest() {
   run(kContext, scripts::agree_on_format, {"3", "1.0"});
   submit(1);
   plain(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
-  const std::vector<Claimed> jobs = claim();
+  const std::vector<ClaimedJob> jobs = claim();
   run(kContext, scripts::grant, {"another run id"});
-  for (const Claimed& each : jobs) end(each.ref, true);
-  const auto due = store_->notices_due(kContext, 10, 1000);
+  for (const ClaimedJob& each : jobs) end(each.ref, true);
+  const auto due = store_->due_notices(kContext, 10, 1000);
   expect_done(due);
   ASSERT_EQ(due->notices.size(), 1U);
-  expect_done(store_->settle_notice(kContext, due->notices[0], {NoticeAfter::Again{{}, 1000}, ""}));
-  const std::vector<WorldGlanceAt> at{{"acme/order@1", {key(1)}}};
-  expect_done(worlds_->glance(kContext, at));
+  expect_done(store_->complete_notice(kContext, due->notices[0], {NoticeResult::Retry{{}, 1000}, ""}));
+  const std::vector<DeploymentPoll> at{{"acme/order@1", {key(1)}}};
+  expect_done(worlds_->poll(kContext, at));
   expect_done(worlds_->due(kContext, 10));
   expect_done(worlds_->places(kContext, "acme/order@1"));
 }

@@ -35,7 +35,7 @@ class ScriptRecorder {
   const std::vector<ScriptCall>& calls() const { return calls_; }
 
   struct Outcome {
-    memory::Answer answer;
+    memory::MemoryReply answer;
     memory::Databases after;
     std::set<std::string> keys;  // keys that the script used in its commands
   };
@@ -72,7 +72,7 @@ class ScriptRecorder {
   Job job(Id id) const;
   void submit(
       Id id, const std::function<void(Job&)>& change = [](Job&) {});
-  std::vector<Claimed> claim();
+  std::vector<ClaimedJob> claim();
   void end(const ClaimRef&, bool finished);
   Id new_flow(std::uint32_t jobs);
 

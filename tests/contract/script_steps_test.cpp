@@ -55,7 +55,7 @@ class ScriptSteps : public testing::Test {
     request.max_jobs = max;
     std::vector<ClaimRef> refs;
     const ClaimReply reply = store_->claim(request).value();
-    for (const Claimed& each : reply.jobs) refs.push_back(each.ref);
+    for (const ClaimedJob& each : reply.jobs) refs.push_back(each.ref);
     return refs;
   }
   void end(const ClaimRef& ref, const std::string& detail) {
@@ -68,10 +68,10 @@ class ScriptSteps : public testing::Test {
     ASSERT_TRUE(answers->at(0)) << answers->at(0).error().message;
   }
   void expect_bounded() {
-    for (const auto& [name, steps] : redis_.most_steps()) EXPECT_LE(steps, kMaxSteps) << name;
+    for (const auto& [name, steps] : redis_.max_steps()) EXPECT_LE(steps, kMaxSteps) << name;
   }
 
-  test::HandClock clock_;
+  test::ManualClock clock_;
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = redis_.open().value();
   std::unique_ptr<FlowStore> flows_ = redis_.open_flows().value();
@@ -116,7 +116,7 @@ TEST_F(ScriptSteps, AreBoundedForAnyStoreSize) {
   EXPECT_TRUE(store_->requeue(1, "job:12:1"));
   end(first[2], "ok");  // queues the next held job
   for (const char* key : {"job:12:5", "job:12:6", "job:12:100"}) EXPECT_TRUE(store_->cancel(1, key)) << key;
-  clock_.pass(2);
+  clock_.advance(2);
   ASSERT_TRUE(store_->tick(1, {}));
   for (const char* key : {"job:12:7", "job:12:101"}) EXPECT_TRUE(store_->requeue(1, key)) << key;
   ASSERT_EQ(claim("queue:python", 1).size(), 1U);
@@ -138,7 +138,7 @@ TEST_F(ScriptSteps, OfAFlowAreBoundedForAnyStoreSize) {
   for (int i = 0; i < 99; ++i) jobs["n" + std::to_string(i)] = {{"script", "x"}, {"type", "lua"}};
   jobs["last"] = {{"script", "x"}, {"type", "lua"}, {"needs", {"n0"}}};
   RunCache runs;
-  const service::Caller by{1, 12, WayIn::command, true};
+  const service::RequestContext by{1, 12, EntryPoint::command, true};
   const service::FlowStores stores{*store_, *flows_, runs};
   const auto flow = service::create_flow(by, stores, {{"name", "wide"}, {"jobs", jobs}}, nullptr, {});
   ASSERT_TRUE(flow) << flow.error().message;

@@ -16,9 +16,9 @@
 namespace mycojobs {
 namespace {
 
-using memory::Answer;
 using memory::Database;
 using memory::Databases;
+using memory::MemoryReply;
 using memory::Value;
 
 struct TypeRow {
@@ -50,7 +50,7 @@ const std::array<TypeRow, 6>& types() {
 std::optional<std::string_view> expected_type(std::string_view key) {
   std::optional<std::string_view> found;
   std::size_t longest = 0;
-  for (const OwnKey& row : own_keys()) {
+  for (const InternalKey& row : own_keys()) {
     const auto variable = row.pattern.find('<');
     const bool matches =
         variable == std::string_view::npos ? key == row.pattern : key.starts_with(row.pattern.substr(0, variable));
@@ -110,11 +110,11 @@ constexpr auto kTolerated = std::to_array<Tolerance>({
     {"prerequisites_due", "mj:looking", "says that a coordinator looks"},
 });
 
-std::string text_of(const Answer& answer) {
+std::string text_of(const MemoryReply& answer) {
   std::string out = answer.text;
-  if (answer.kind == Answer::Kind::number) out += std::to_string(answer.number);
+  if (answer.kind == MemoryReply::Kind::number) out += std::to_string(answer.number);
   out += '\n';
-  for (const Answer& item : answer.items) out += text_of(item);
+  for (const MemoryReply& item : answer.items) out += text_of(item);
   return out;
 }
 
@@ -154,7 +154,7 @@ class Trial {
     const Database after = database(outcome.after);
     if (answer.find("WRONGTYPE") != std::string::npos) return "aborts: " + answer;
     const bool changed = without_reports(after) != without_reports(planted);
-    const bool refused = outcome.answer.kind == Answer::Kind::error;
+    const bool refused = outcome.answer.kind == MemoryReply::Kind::error;
     if (refused && !names_key(answer)) return "is refused without the key: " + answer;
     if (refused && changed) return "is refused and has written: " + first_change(planted, after);
     if (refused) return "";
@@ -292,7 +292,7 @@ std::string other_job_problem(Store& store, Id context) {
   request.max_jobs = 64;
   const auto claimed = store.claim(request);
   if (!claimed) return "claim: " + claimed.error().message;
-  for (const Claimed& each : claimed->jobs) {
+  for (const ClaimedJob& each : claimed->jobs) {
     if (each.queue != "queue:probe") continue;
     JobEnd end;
     end.status = JobStatus::finished;

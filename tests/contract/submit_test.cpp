@@ -62,7 +62,7 @@ TEST_P(Submit, CreatedJobThatAPlainClientPushedIsClaimedOnce) {
 
 TEST_P(Submit, SameIdWithTheSameContentIsTheSameJob) {
   submit(1);
-  const Claimed got = claim_one();
+  const ClaimedJob got = claim_one();
   EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::started);
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
   EXPECT_EQ(outcome(store_->submit(job(1, "print(2)"))), "conflict");

@@ -81,7 +81,7 @@ TEST_P(QueueSurvey, ServedTypesOfRunnersAreKnown) {
   runner.id = 7;
   runner.local = true;
   runner.executors = {"python", "ours"};
-  RunnerHold self, held;
+  RunnerHolder self, held;
   self.instance = "a";
   ASSERT_TRUE(store_->hold_runner(1, runner, self, 10000, "", held));
   const auto known = store_->known_queues(1);
@@ -91,8 +91,8 @@ TEST_P(QueueSurvey, ServedTypesOfRunnersAreKnown) {
 
 TEST_P(QueueSurvey, AtMostAPageOfQueuesIsRead) {
   std::vector<std::string> many;
-  for (std::size_t i = 0; i < QueueStore::kMostSurveyed + 50; ++i) many.push_back("queue:t" + std::to_string(i));
-  EXPECT_EQ(survey(many).queues.size(), QueueStore::kMostSurveyed);
+  for (std::size_t i = 0; i < QueueStore::kMaxSurveyed + 50; ++i) many.push_back("queue:t" + std::to_string(i));
+  EXPECT_EQ(survey(many).queues.size(), QueueStore::kMaxSurveyed);
 }
 
 TEST_P(QueueSurvey, JobWithoutATimestampHasNoAge) {

@@ -52,7 +52,7 @@ std::string echo(std::string_view request) {
 class Other {
  public:
   std::string operator()(std::string_view request) {
-    Answerer answer;
+    RequestHandler answer;
     {
       std::lock_guard lock(mutex_);
       const auto call = parse_json(request);
@@ -61,7 +61,7 @@ class Other {
     }
     return answer(request);
   }
-  void answers(Answerer answer) {
+  void answers(RequestHandler answer) {
     std::lock_guard lock(mutex_);
     answer_ = std::move(answer);
   }
@@ -73,7 +73,7 @@ class Other {
  private:
   std::mutex mutex_;
   std::vector<json> seen_;  // parameters of each request
-  Answerer answer_ = echo;
+  RequestHandler answer_ = echo;
 };
 
 // A transport to the remote supervisor.
@@ -124,7 +124,7 @@ class HttpWire final : public Wire {
                                              return api::HttpReply{200, "application/json", other_(from.body), {}, {}};
                                            }}},
                                          [](const api::HttpRequest&) {
-                                           return api::Admission{{}, api::Standing::token};
+                                           return api::Admission{{}, api::ConnectionClass::token};
                                          });
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
@@ -649,7 +649,7 @@ TEST_F(Mycelium, StuckRequestDoesNotBlockOthers) {
     const auto stuck = ask(transport_, {{"stuck", i}}, kShort * 5);
     ASSERT_FALSE(stuck);
     EXPECT_EQ(stuck.error().code, Code::unavailable);
-    EXPECT_TRUE(transport_.is_peer_there()) << stuck.error().message;
+    EXPECT_TRUE(transport_.is_peer_reachable()) << stuck.error().message;
     const auto answer = ask(transport_, {{"n", i}});
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, json({{"n", i}}));
@@ -659,7 +659,7 @@ TEST_F(Mycelium, StuckRequestDoesNotBlockOthers) {
   EXPECT_FALSE(ask(transport_, {{"stuck", 3}}, kShort * 5));
   const auto answer = ask(transport_, {{"n", 3}}, kShort * 5);
   ASSERT_FALSE(answer) << "four are stuck, and the node keeps each of them for 300 s";
-  EXPECT_FALSE(transport_.is_peer_there());
+  EXPECT_FALSE(transport_.is_peer_reachable());
 }
 
 // 400 requests of one node are queued before the request of another.
@@ -685,7 +685,7 @@ TEST_F(Mycelium, BusyPeerDoesNotBlockOthers) {
 }
 
 TEST(MyceliumFairness, EachPeerIsServedInTurnWithItsShare) {
-  MyceliumTurns turns({.of_peer = 3, .bytes_of_peer = 10000, .bytes = 20000});
+  MyceliumFairQueue turns({.of_peer = 3, .bytes_of_peer = 10000, .bytes = 20000});
   const auto message = [](const std::string& from, const std::string& id, std::size_t bytes = 1) {
     return MyceliumMessage{id, {from, {}}, {}, std::string(bytes, 'x')};
   };

@@ -15,13 +15,13 @@ class Planted : public VerifyContract {
   }
   std::string claim_id(Id id) { return std::string(plain({"HGET", claim_key(id), "claim_id"}).text()); }
   std::string epoch(Id id) { return std::string(plain({"HGET", claim_key(id), "epoch"}).text()); }
-  void send_away() {
+  void route_message_of_job() {
     ASSERT_TRUE(store_->save(1, "message:12:5", {{"id", "5"}, {"caller_id", "12"}}));
     ASSERT_TRUE(store_->route_message(1, {"message:12:5", {"c0ffee", {}}, 60000, 60000, {{job(50), "queue:python"}}}));
   }
   void come_in() {
-    const MessageMark mark{"c0ffee", {{"answer", "wanted"}, {"stream", "1"}}};
-    ASSERT_EQ(store_->arrive_message(1, "message:12:5", mark, {{"id", "5"}, {"caller_id", "12"}}).value(),
+    const MessageState mark{"c0ffee", {{"answer", "wanted"}, {"stream", "1"}}};
+    ASSERT_EQ(store_->receive_message(1, "message:12:5", mark, {{"id", "5"}, {"caller_id", "12"}}).value(),
               Arrival::stored);
   }
   void delete_fact(std::uint64_t revision) {
@@ -285,24 +285,24 @@ TEST_P(Planted, FindsAMessageThatCountsUnknownJobs) {
   expect_found("message-count", false);
 }
 TEST_P(Planted, FindsAnUnsentMessage) {
-  send_away();
+  route_message_of_job();
   plain({"ZREM", "mj:outbox", "send message:12:5"});
   expect_found("message-outbox", true);
-  EXPECT_EQ(store_->mail_due(1, 10, 1000, false).value().out.size(), 1U);
+  EXPECT_EQ(store_->due_mail(1, 10, 1000, false).value().out.size(), 1U);
 }
 TEST_P(Planted, FindsAMessageWithoutATimeoutEntry) {
-  send_away();
+  route_message_of_job();
   const OutboxEntry sent{"send message:12:5", "send", "message:12:5", {}};
-  ASSERT_TRUE(store_->settle_mail(1, sent, {MailAfter::What::delivered, 0, "", ""}));
+  ASSERT_TRUE(store_->complete_delivery(1, sent, {MailResult::Kind::delivered, 0, "", ""}));
   plain({"ZREM", "mj:outbox", "expire message:12:5"});
   expect_found("message-outbox", true);
-  EXPECT_TRUE(store_->mail_due(1, 10, 1000, false).value().out.empty()) << "its time has not come";
+  EXPECT_TRUE(store_->due_mail(1, 10, 1000, false).value().out.empty()) << "its time has not come";
 }
 TEST_P(Planted, FindsAMessageThatIsNeverAccepted) {
   come_in();
   plain({"DEL", "mj:inbox"});
   expect_found("message-inbox", true);
-  EXPECT_THAT(store_->mail_due(1, 10, 1000, false).value().arrived, testing::ElementsAre("message:12:5"));
+  EXPECT_THAT(store_->due_mail(1, 10, 1000, false).value().arrived, testing::ElementsAre("message:12:5"));
 }
 TEST_P(Planted, FindsAMissingAnswer) {
   come_in();
@@ -312,12 +312,12 @@ TEST_P(Planted, FindsAMissingAnswer) {
 }
 TEST_P(Planted, FindsUnsentLines) {
   come_in();
-  ASSERT_TRUE(store_->take_message(1, {"msg_in", "message:12:5", {{job(50), "queue:python"}}, 0, {"job:7:1"}}));
+  ASSERT_TRUE(store_->accept_message(1, {"msg_in", "message:12:5", {{job(50), "queue:python"}}, 0, {"job:7:1"}}));
   plain({"ZREM", "mj:outbox", "logs message:12:5"});
   expect_found("message-outbox", true);
 }
 TEST_P(Planted, FindsAnInvalidOutbox) {
-  send_away();
+  route_message_of_job();
   plain({"DEL", "mj:outbox"});
   bench_->put_text(1, "mj:outbox", "mine");
   EXPECT_EQ(rules(), std::set<std::string>{"message-outbox"});

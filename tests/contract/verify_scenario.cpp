@@ -27,7 +27,7 @@ void VerifyContract::submit_with(Id id, const std::function<void(Job&)>& change)
 }
 
 void VerifyContract::claim_all() {
-  for (const Claimed& each : claim(64)) {
+  for (const ClaimedJob& each : claim(64)) {
     claimed_[static_cast<Id>(std::stoul(each.ref.job_key.substr(7)))] = each;
   }
 }
@@ -56,19 +56,19 @@ void VerifyContract::play() {
 
   submit(12);
   for (int i = 0; i < 3; ++i) {
-    const Claimed got = claim_one(1);
+    const ClaimedJob got = claim_one(1);
     await_end_of_lease(got);
     ASSERT_TRUE(expire(key(12)));
   }
   ASSERT_TRUE(claim().empty());
   submit(10);
-  const Claimed expired = claim_one(1);
+  const ClaimedJob expired = claim_one(1);
   await_end_of_lease(expired);
   ASSERT_TRUE(expire(key(10)));
   submit(11);
   const auto both = claim(2);
   ASSERT_EQ(both.size(), 2U);
-  for (const Claimed& each : both) ASSERT_EQ(outcome(report(Release{each.ref, "drain"})), "ok");
+  for (const ClaimedJob& each : both) ASSERT_EQ(outcome(report(Release{each.ref, "drain"})), "ok");
 
   submit(13);
   ASSERT_TRUE(store_->cancel(1, key(13)).has_value());
@@ -85,12 +85,12 @@ void VerifyContract::play() {
                   .has_value());
   bench_->push(1, "queue:python", key(17));
   ASSERT_TRUE(store_->save(1, "message:9:1", {{"id", "1"}, {"caller_id", "9"}}).has_value());
-  ASSERT_TRUE(store_->take_message(1, {"mj:topic:runner20", "message:9:1", {{job(19), "queue:python"}}}).has_value());
+  ASSERT_TRUE(store_->accept_message(1, {"mj:topic:runner20", "message:9:1", {{job(19), "queue:python"}}}).has_value());
 }
 
 std::uint64_t VerifyContract::last_revision(Id id) {
   const std::vector<std::string> keys{key(id)};
-  return store_->places(1, keys, false).value().at(0).claim.revisions.back();
+  return store_->job_states(1, keys, false).value().at(0).claim.revisions.back();
 }
 
 void VerifyContract::add_fact(Id id, const std::vector<std::string>& words, bool listed) {
@@ -148,7 +148,7 @@ std::map<std::string, std::string> VerifyContract::snapshot() {
   return all;
 }
 
-void VerifyContract::expect_found(const std::string& rule, bool mended) {
+void VerifyContract::expect_found(const std::string& rule, bool repaired) {
   std::set<std::string> before = rules();
   if (rule.starts_with("claim-")) before.erase("kept-bytes");  // the claim contained the bytes counted for the job
   EXPECT_EQ(before, std::set<std::string>{rule});
@@ -160,12 +160,12 @@ void VerifyContract::expect_found(const std::string& rule, bool mended) {
   std::set<std::string> after;
   for (const Finding& each : left.findings) {
     after.insert(each.rule);
-    if (mended) ADD_FAILURE() << each.rule << ": " << each.text;
+    if (repaired) ADD_FAILURE() << each.rule << ": " << each.text;
   }
-  EXPECT_EQ(after, mended ? std::set<std::string>{} : before);
+  EXPECT_EQ(after, repaired ? std::set<std::string>{} : before);
   const auto once = snapshot();
   const auto again = differences();
-  if (mended) {
+  if (repaired) {
     EXPECT_THAT(again, testing::IsEmpty()) << "a second rebuild finds nothing to do";
   }
   EXPECT_EQ(snapshot(), once) << "and changes nothing";

@@ -39,9 +39,9 @@ class VerifyContract : public StoreContract {
   std::map<std::string, std::string> snapshot();
 
   // Expects exactly this finding. With `mended`, a rebuild must repair it; otherwise the finding must remain.
-  void expect_found(const std::string& rule, bool mended);
+  void expect_found(const std::string& rule, bool repaired);
 
-  std::map<Id, Claimed> claimed_;
+  std::map<Id, ClaimedJob> claimed_;
 
  private:
   void submit_with(Id id, const std::function<void(Job&)>& change);

@@ -142,7 +142,7 @@ TEST_P(Verify, JobWithARetiredDependencyWaitsForTheOthers) {
   EXPECT_EQ(rules(), std::set<std::string>{});
   EXPECT_THAT(differences(), IsEmpty());
   const std::vector<std::string> keys{key(60)};
-  EXPECT_THAT(store_->places(1, keys, true).value().at(0).waits_for, testing::ElementsAre(key(4)));
+  EXPECT_THAT(store_->job_states(1, keys, true).value().at(0).waits_for, testing::ElementsAre(key(4)));
 }
 
 // The retired job has neither facts nor a claim that could show its change of state.
@@ -157,13 +157,13 @@ TEST_P(Verify, JobRetiredDuringTheCheckIsNoViolation) {
     some.queues = {"queue:v", "queue:python"};
     const auto got = store_->claim(some);
     ASSERT_TRUE(got.has_value());
-    for (const Claimed& each : got->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
+    for (const ClaimedJob& each : got->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
     TickRequest time;
     time.retention_ms = 1;
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(store_->tick(1, time).has_value());
       return std::none_of(got->jobs.begin(), got->jobs.end(),
-                          [&](const Claimed& each) { return store_->load(1, each.ref.job_key).has_value(); });
+                          [&](const ClaimedJob& each) { return store_->load(1, each.ref.job_key).has_value(); });
     }));
   });
   ASSERT_TRUE(report.has_value());
@@ -209,7 +209,7 @@ TEST_P(Verify, JobsMovedDuringTheCheckAreNoViolation) {
       work(
           *store, request(8), [](Id id) { return job(id); }, static_cast<Id>(1000 + rounds * 8));
   });
-  for (int looks = 0; looks < 10 || rounds < 100; ++looks) {
+  for (int checks_done = 0; checks_done < 10 || rounds < 100; ++checks_done) {
     const auto report = verified();
     for (const Finding& each : report.findings) ADD_FAILURE() << each.rule << ": " << each.text;
   }

@@ -119,7 +119,7 @@ TEST_P(Waiting, EveryWaiterWakesAndEachJobIsClaimedOnce) {
         if (!waiter->wait(50, true).value().work) continue;
         const auto reply = store->claim(request(2)).value();
         std::lock_guard lock(mutex);
-        for (const Claimed& each : reply.jobs) taken.insert(each.ref.job_key);
+        for (const ClaimedJob& each : reply.jobs) taken.insert(each.ref.job_key);
       }
     });
   }

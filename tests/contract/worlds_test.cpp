@@ -18,41 +18,41 @@ class DeploymentStore : public StoreContract {
   static constexpr const char* kWorld = "acme/order@1";
   void SetUp() override {
     StoreContract::SetUp();
-    worlds_ = bench_->stores().open_workflows().value();
-    ASSERT_TRUE(worlds_->put_manifest(1, kWorld, "h1", "text"));
+    deployments_ = bench_->stores().open_workflows().value();
+    ASSERT_TRUE(deployments_->put_manifest(1, kWorld, "h1", "text"));
   }
-  static WorldCommit commit(std::uint64_t base, std::vector<std::string> facts) {
-    WorldCommit wanted;
+  static DeploymentCommit commit(std::uint64_t base, std::vector<std::string> facts) {
+    DeploymentCommit wanted;
     wanted.context = 1;
-    wanted.world = kWorld;
+    wanted.deployment = kWorld;
     wanted.base = base;
     wanted.facts = std::move(facts);
     return wanted;
   }
-  WorldRead read(std::uint64_t after = 0, std::uint32_t most = 1000) {
-    auto found = worlds_->read(1, kWorld, after, most);
+  DeploymentReadResult read(std::uint64_t after = 0, std::uint32_t max = 1000) {
+    auto found = deployments_->read(1, kWorld, after, max);
     EXPECT_TRUE(found) << found.error().message;
-    return found.value_or(WorldRead());
+    return found.value_or(DeploymentReadResult());
   }
-  std::vector<WorldMail> mail() { return worlds_->mail(1, kWorld, 100).value(); }
-  std::vector<std::string> due() { return worlds_->due(1, 10).value().first; }
-  Result<Posted> post(const std::string& value, const PostRules& rules = {}) {
-    return worlds_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
+  std::vector<InboxEntry> mail() { return deployments_->mail(1, kWorld, 100).value(); }
+  std::vector<std::string> due() { return deployments_->due(1, 10).value().first; }
+  Result<PostResult> post(const std::string& value, const PostRules& rules = {}) {
+    return deployments_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
   // A job that performs an effect of a deployment.
-  Claimed claim_effect(const std::string& effect_of, Id id = 1) {
-    Job carrier = job(id);
-    carrier.unknown.emplace_back("effect_of", effect_of);
-    EXPECT_TRUE(store_->submit(carrier));
+  ClaimedJob claim_effect(const std::string& effect_of, Id id = 1) {
+    Job effect_ref = job(id);
+    effect_ref.unknown.emplace_back("effect_of", effect_of);
+    EXPECT_TRUE(store_->submit(effect_ref));
     return claim_one();
   }
 
-  std::unique_ptr<WorkflowStore> worlds_;
+  std::unique_ptr<WorkflowStore> deployments_;
 };
 
 TEST_P(DeploymentStore, CommitAppendsAtItsExpectedHeight) {
   EXPECT_EQ(read().height, 0U);
-  ASSERT_TRUE(worlds_->commit(commit(0, {"a", std::string("b\0b", 3)})));
+  ASSERT_TRUE(deployments_->commit(commit(0, {"a", std::string("b\0b", 3)})));
   EXPECT_EQ(read().height, 2U);
   EXPECT_THAT(read().facts, ElementsAre("a", std::string("b\0b", 3)));
   EXPECT_THAT(read(1).facts, ElementsAre(std::string("b\0b", 3)));
@@ -62,18 +62,18 @@ TEST_P(DeploymentStore, CommitAppendsAtItsExpectedHeight) {
 
 TEST_P(DeploymentStore, OutdatedCommitChangesNothing) {
   ASSERT_TRUE(post("1"));
-  ASSERT_TRUE(worlds_->commit(commit(0, {"a"})));
-  WorldCommit late = commit(0, {"x"});
+  ASSERT_TRUE(deployments_->commit(commit(0, {"a"})));
+  DeploymentCommit late = commit(0, {"x"});
   late.blobs = {{"hash", "bytes"}};
   late.done = {mail().at(0).id};
   late.snapshot = "s";
   late.manifest = "h1";
-  const auto done = worlds_->commit(late);
+  const auto done = deployments_->commit(late);
   EXPECT_EQ(outcome(done), "conflict");
   EXPECT_THAT(done.error().message, HasSubstr("is at height 1, not at 0"));
   EXPECT_THAT(read().facts, ElementsAre("a"));
   EXPECT_EQ(mail().size(), 1U);
-  EXPECT_EQ(outcome(worlds_->blob(1, kWorld, "hash")), "not_found");
+  EXPECT_EQ(outcome(deployments_->blob(1, kWorld, "hash")), "not_found");
   EXPECT_EQ(read().snapshot_height, 0U);
   EXPECT_EQ(read().manifest, "");
 }
@@ -86,15 +86,15 @@ TEST_P(DeploymentStore, CommitRemovesTheInboxEntriesItConsumed) {
   EXPECT_EQ(waiting[0].kind, "event");
   EXPECT_EQ(field_of(waiting[0].fields, "value"), "1");
   EXPECT_THAT(due(), ElementsAre(kWorld));
-  WorldCommit wanted = commit(0, {"a"});
+  DeploymentCommit wanted = commit(0, {"a"});
   wanted.done = {waiting[0].id};
-  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(wanted));
   ASSERT_EQ(mail().size(), 1U);
   EXPECT_EQ(mail()[0].id, waiting[1].id);
   EXPECT_THAT(due(), ElementsAre(kWorld)) << "there is more";
   wanted = commit(1, {"b"});
   wanted.done = {waiting[1].id};
-  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_THAT(due(), IsEmpty());
 }
 
@@ -102,23 +102,23 @@ TEST_P(DeploymentStore, InboxIsReadByBytesButAtLeastOneEntry) {
   const std::string large(4U << 20, 'x');
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(post(large));
   ASSERT_TRUE(post("the last"));
-  const auto read = [&](std::uint32_t most, std::uint64_t bytes) {
-    return worlds_->mail(1, kWorld, most, bytes).value();
+  const auto read = [&](std::uint32_t max, std::uint64_t bytes) {
+    return deployments_->mail(1, kWorld, max, bytes).value();
   };
   EXPECT_EQ(read(100, 9U << 20).size(), 3U);
   EXPECT_EQ(read(2, 9U << 20).size(), 2U);
   ASSERT_EQ(read(100, 1).size(), 1U);
   EXPECT_EQ(field_of(read(100, 1)[0].fields, "value"), large);
-  const auto usual = worlds_->mail(1, kWorld, 100).value();
+  const auto usual = deployments_->mail(1, kWorld, 100).value();
   EXPECT_EQ(usual.size(), 4U) << "without a bound of its own there is one";
   const auto all = read(100, 1U << 30);
   ASSERT_EQ(all.size(), 6U);
   EXPECT_EQ(field_of(all[5].fields, "value"), "the last");
   EXPECT_EQ(all[5].kind, "event");
-  const auto rest = worlds_->mail(1, kWorld, 100, 1U << 30, all[3].id).value();
+  const auto rest = deployments_->mail(1, kWorld, 100, 1U << 30, all[3].id).value();
   ASSERT_EQ(rest.size(), 2U) << "what comes after one of them";
   EXPECT_EQ(rest[0].id, all[4].id);
-  EXPECT_THAT(worlds_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
+  EXPECT_THAT(deployments_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
 }
 
 TEST_P(DeploymentStore, InboxIsMeasuredAgainAtItsLimit) {
@@ -144,31 +144,31 @@ TEST_P(DeploymentStore, InboxEntriesNameTheirInstance) {
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsNamed) {
   bench_->plain(1, {"SET", "mj:world-in:acme/order@1", "text"});
-  const auto found = worlds_->mail(1, kWorld, 1);
+  const auto found = deployments_->mail(1, kWorld, 1);
   ASSERT_FALSE(found);
   EXPECT_EQ(outcome(found), "invalid");
   EXPECT_THAT(found.error().message, HasSubstr("mj:world-in:acme/order@1"));
 }
 
 TEST_P(DeploymentStore, DeploymentIsDueAtItsTime) {
-  const std::uint64_t now = worlds_->now_ms().value();
-  WorldCommit wanted = commit(0, {"a"});
+  const std::uint64_t now = deployments_->now_ms().value();
+  DeploymentCommit wanted = commit(0, {"a"});
   wanted.due_ms = now + 60000;
-  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_THAT(due(), IsEmpty());
-  const auto next = worlds_->due(1, 10).value().second;
+  const auto next = deployments_->due(1, 10).value().second;
   EXPECT_GT(next, 0U);
   EXPECT_LE(next, 60000U);
   wanted = commit(1, {});
   wanted.due_ms = now;
-  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_THAT(due(), ElementsAre(kWorld));
 }
 
 TEST_P(DeploymentStore, EventCheckedByAnotherManifestIsRejected) {
-  WorldCommit first = commit(0, {"a"});
+  DeploymentCommit first = commit(0, {"a"});
   first.manifest = "h1";
-  ASSERT_TRUE(worlds_->commit(first));
+  ASSERT_TRUE(deployments_->commit(first));
   EXPECT_EQ(read().manifest, "h1");
   EXPECT_TRUE(post("1", {"h1"}));
   EXPECT_EQ(outcome(post("2", {"h2"})), "conflict");
@@ -177,20 +177,20 @@ TEST_P(DeploymentStore, EventCheckedByAnotherManifestIsRejected) {
 
 TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
   const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
-  WorldCommit full = commit(0, {"a"});
+  DeploymentCommit full = commit(0, {"a"});
   full.full = std::vector<std::string>{seven.instance};
-  ASSERT_TRUE(worlds_->commit(full));
+  ASSERT_TRUE(deployments_->commit(full));
   const auto refused = post("1", {"", {eight, seven}});
   EXPECT_EQ(outcome(refused), "too_large");
   EXPECT_THAT(refused.error().message, HasSubstr("acme/order@1[7]"));
   EXPECT_THAT(mail(), IsEmpty());
   EXPECT_TRUE(post("1", {"", {eight}}));
   EXPECT_TRUE(post("1")) << "what is no event asks nobody";
-  ASSERT_TRUE(worlds_->commit(commit(1, {"b"})));
+  ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
   EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit that says nothing of it changes nothing";
-  WorldCommit done = commit(2, {});
+  DeploymentCommit done = commit(2, {});
   done.full.emplace();
-  ASSERT_TRUE(worlds_->commit(done));
+  ASSERT_TRUE(deployments_->commit(done));
   EXPECT_TRUE(post("1", {"", {seven}}));
 }
 
@@ -200,10 +200,10 @@ TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_FALSE(first->repeated);
   EXPECT_EQ(first->id, mail().at(0).id);
-  WorldCommit taken = commit(0, {"a"});
+  DeploymentCommit taken = commit(0, {"a"});
   taken.done = {first->id};
   taken.manifest = "h1";
-  ASSERT_TRUE(worlds_->commit(taken));
+  ASSERT_TRUE(deployments_->commit(taken));
   const auto again = post("1", {"h0", {}, "12 tuesday", "aa"});
   ASSERT_TRUE(again) << "also when another manifest is in force since";
   EXPECT_TRUE(again->repeated);
@@ -228,8 +228,8 @@ TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
   EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "it is forgotten";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 
-  const std::string before = std::to_string(worlds_->now_ms().value() - 100000);
-  for (std::uint64_t i = 0; i < kMaxWorldKeys; i += 1000) {
+  const std::string before = std::to_string(deployments_->now_ms().value() - 100000);
+  for (std::uint64_t i = 0; i < kMaxDeploymentKeys; i += 1000) {
     std::vector<std::string> zadd{"ZADD", ages}, hset{"HSET", keys};
     for (std::uint64_t j = i; j < i + 1000; ++j) {
       zadd.insert(zadd.end(), {before, "12 many" + std::to_string(j)});
@@ -239,44 +239,44 @@ TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
     bench_->plain(1, hset);
   }
   ASSERT_TRUE(post("1", {"", {}, "12 last", "aa"}));
-  EXPECT_EQ(kept(), kMaxWorldKeys) << "the newest ones";
+  EXPECT_EQ(kept(), kMaxDeploymentKeys) << "the newest ones";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
 TEST_P(DeploymentStore, ExclusiveCommitWaitsForAnEmptyInbox) {
   ASSERT_TRUE(post("1"));
-  WorldCommit wanted = commit(0, {"a"});
+  DeploymentCommit wanted = commit(0, {"a"});
   wanted.alone = true;
-  const auto busy = worlds_->commit(wanted);
+  const auto busy = deployments_->commit(wanted);
   EXPECT_EQ(outcome(busy), "conflict");
   EXPECT_THAT(busy.error().message, HasSubstr("1 event"));
   EXPECT_EQ(read().height, 0U);
-  WorldCommit taken = commit(0, {});
+  DeploymentCommit taken = commit(0, {});
   taken.done = {mail().at(0).id};
-  ASSERT_TRUE(worlds_->commit(taken));
-  EXPECT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(taken));
+  EXPECT_TRUE(deployments_->commit(wanted));
 }
 
 TEST_P(DeploymentStore, MissingDeploymentReceivesNoEvents) {
-  EXPECT_EQ(outcome(worlds_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
+  EXPECT_EQ(outcome(deployments_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
-  EXPECT_THAT(worlds_->worlds(1).value(), ElementsAre(kWorld));
+  EXPECT_THAT(deployments_->list_deployments(1).value(), ElementsAre(kWorld));
 }
 
 TEST_P(DeploymentStore, ManifestHasOneTextForItsHash) {
-  EXPECT_TRUE(worlds_->put_manifest(1, kWorld, "h1", "text"));
-  EXPECT_EQ(outcome(worlds_->put_manifest(1, kWorld, "h1", "other")), "conflict");
-  EXPECT_EQ(worlds_->manifest(1, kWorld, "h1").value(), "text");
-  EXPECT_EQ(outcome(worlds_->manifest(1, kWorld, "h2")), "not_found");
+  EXPECT_TRUE(deployments_->put_manifest(1, kWorld, "h1", "text"));
+  EXPECT_EQ(outcome(deployments_->put_manifest(1, kWorld, "h1", "other")), "conflict");
+  EXPECT_EQ(deployments_->manifest(1, kWorld, "h1").value(), "text");
+  EXPECT_EQ(outcome(deployments_->manifest(1, kWorld, "h2")), "not_found");
 }
 
 TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
-  WorldCommit first = commit(0, {"a"});
+  DeploymentCommit first = commit(0, {"a"});
   first.manifest = "h1";
   first.snapshot = "s";
   first.full = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
-  ASSERT_TRUE(worlds_->commit(first));
-  WorldPlaces places = worlds_->places(1, kWorld).value();
+  ASSERT_TRUE(deployments_->commit(first));
+  DeploymentStoreState places = deployments_->places(1, kWorld).value();
   EXPECT_EQ(places.height, 1U);
   EXPECT_EQ(places.snapshot_height, 1U);
   EXPECT_EQ(places.snapshot, "s");
@@ -286,21 +286,21 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   EXPECT_EQ(places.mail, 0U);
   EXPECT_THAT(places.full, ElementsAre("acme/order@1 07", "acme/order@1 08"));
 
-  using Kind = WorldFix::Kind;
+  using Kind = DeploymentFix::Kind;
   submit(1);
-  const std::vector<WorldFix> all{{Kind::list},
-                                  {Kind::due},
-                                  {Kind::head, "h2", ""},
-                                  {Kind::snapshot},
-                                  {Kind::open, "acme/order@1 07", ""},
-                                  {Kind::notice, "job", "job:12:9"},
-                                  {Kind::mark, "", "job:12:1"},
-                                  {Kind::mark, "", "job:12:2"}};
+  const std::vector<DeploymentFix> all{{Kind::list},
+                                       {Kind::due},
+                                       {Kind::head, "h2", ""},
+                                       {Kind::snapshot},
+                                       {Kind::open, "acme/order@1 07", ""},
+                                       {Kind::notice, "job", "job:12:9"},
+                                       {Kind::mark, "", "job:12:1"},
+                                       {Kind::mark, "", "job:12:2"}};
   bench_->plain(1, {"SREM", "mj:worlds", kWorld});
-  EXPECT_FALSE(worlds_->repair(1, kWorld, 2, all).value()) << "it has moved";
-  EXPECT_FALSE(worlds_->places(1, kWorld)->listed);
-  EXPECT_TRUE(worlds_->repair(1, kWorld, 1, all).value());
-  places = worlds_->places(1, kWorld).value();
+  EXPECT_FALSE(deployments_->repair(1, kWorld, 2, all).value()) << "it has moved";
+  EXPECT_FALSE(deployments_->places(1, kWorld)->listed);
+  EXPECT_TRUE(deployments_->repair(1, kWorld, 1, all).value());
+  places = deployments_->places(1, kWorld).value();
   EXPECT_TRUE(places.listed);
   EXPECT_GT(places.due_ms, 0U);
   EXPECT_LE(places.due_ms, places.now_ms);
@@ -313,18 +313,18 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
   bench_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
-  EXPECT_EQ(outcome(worlds_->places(1, std::string(kWorld) + "x")), "invalid");
+  EXPECT_EQ(outcome(deployments_->places(1, std::string(kWorld) + "x")), "invalid");
 }
 
 TEST_P(DeploymentStore, OverviewReportsWaitingWorkOfManyDeployments) {
-  const Claimed ended = claim_effect("1 acme/gone@1");
+  const ClaimedJob ended = claim_effect("1 acme/gone@1");
   ASSERT_EQ(outcome(end(ended.ref, finished())), "ok");
-  const Claimed running = claim_effect("1 acme/gone@1", 2);
+  const ClaimedJob running = claim_effect("1 acme/gone@1", 2);
   bench_->plain(1, {"HSET", running.ref.job_key, "status", "finished"});
   bench_->put_text(1, "job:1:999", "no record");
   ASSERT_TRUE(post("a"));
-  const std::vector<std::string> carriers{running.ref.job_key, ended.ref.job_key, "job:1:999", "flow:77"};
-  const auto seen = worlds_->glance(1, {{kWorld, carriers}, {"acme/other@1", {}}}).value();
+  const std::vector<std::string> effect_refs{running.ref.job_key, ended.ref.job_key, "job:1:999", "flow:77"};
+  const auto seen = deployments_->poll(1, {{kWorld, effect_refs}, {"acme/other@1", {}}}).value();
   ASSERT_EQ(seen.size(), 2U);
   EXPECT_EQ(seen[0].mail, 1U);
   EXPECT_GT(seen[0].due_ms, 0U);
@@ -336,22 +336,22 @@ TEST_P(DeploymentStore, OverviewReportsWaitingWorkOfManyDeployments) {
 }
 
 TEST_P(DeploymentStore, BlobsAreCollectedAtOneHeightOnly) {
-  WorldCommit wanted = commit(0, {"a"});
+  DeploymentCommit wanted = commit(0, {"a"});
   wanted.blobs = {{"old", "1"}, {"new", std::string("\0\xff", 2)}};
   wanted.snapshot = "new";
-  ASSERT_TRUE(worlds_->commit(wanted));
+  ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_EQ(read().snapshot_height, 1U);
   EXPECT_EQ(read().snapshot, "new");
-  ASSERT_TRUE(worlds_->commit(commit(1, {"b"})));
-  EXPECT_EQ(outcome(worlds_->drop_blobs(1, kWorld, 1, {"old"})), "conflict") << "it may be referred to again";
-  EXPECT_EQ(worlds_->blobs(1, kWorld).value().size(), 2U);
-  EXPECT_TRUE(worlds_->drop_blobs(1, kWorld, 2, {"old"}));
-  EXPECT_THAT(worlds_->blobs(1, kWorld).value(), ElementsAre("new"));
-  EXPECT_EQ(worlds_->blob(1, kWorld, "new").value(), std::string("\0\xff", 2));
+  ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
+  EXPECT_EQ(outcome(deployments_->drop_blobs(1, kWorld, 1, {"old"})), "conflict") << "it may be referred to again";
+  EXPECT_EQ(deployments_->blobs(1, kWorld).value().size(), 2U);
+  EXPECT_TRUE(deployments_->drop_blobs(1, kWorld, 2, {"old"}));
+  EXPECT_THAT(deployments_->blobs(1, kWorld).value(), ElementsAre("new"));
+  EXPECT_EQ(deployments_->blob(1, kWorld, "new").value(), std::string("\0\xff", 2));
 }
 
 TEST_P(DeploymentStore, EndOfAnEffectsJobIsInTheInbox) {
-  const Claimed claimed = claim_effect("1 " + std::string(kWorld));
+  const ClaimedJob claimed = claim_effect("1 " + std::string(kWorld));
   EXPECT_THAT(mail(), IsEmpty());
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok") << "told again";
@@ -363,26 +363,26 @@ TEST_P(DeploymentStore, EndOfAnEffectsJobIsInTheInbox) {
 }
 
 TEST_P(DeploymentStore, MissingDeploymentBlocksNoJob) {
-  const Claimed claimed = claim_effect("1 acme/none@1");
+  const ClaimedJob claimed = claim_effect("1 acme/none@1");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
 }
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
-  const Claimed claimed = claim_effect("1 " + std::string(kWorld));
+  const ClaimedJob claimed = claim_effect("1 " + std::string(kWorld));
   bench_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_THAT(last_anomaly(), HasSubstr("acme/order@1 does not have the end of job:12:1, for which a workflow waits"));
   EXPECT_EQ(outcome(post("1")), "invalid");
-  EXPECT_EQ(outcome(worlds_->commit(commit(0, {"a"}))), "invalid");
+  EXPECT_EQ(outcome(deployments_->commit(commit(0, {"a"}))), "invalid");
   EXPECT_EQ(read().height, 0U);
 }
 
 TEST_P(DeploymentStore, LongJournalsAreReadInPages) {
   const std::string large(1U << 20, 'x');
-  for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
+  for (std::uint64_t i = 0; i < 12; ++i) ASSERT_TRUE(deployments_->commit(commit(i, {large})));
   const auto first = read();
   EXPECT_EQ(first.height, 12U);
   EXPECT_GE(first.facts.size(), 8U);
@@ -391,7 +391,7 @@ TEST_P(DeploymentStore, LongJournalsAreReadInPages) {
 
 TEST_P(DeploymentStore, FactsAreReadUpToAByteLimit) {
   const std::string large(5U << 20, 'x');
-  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(worlds_->commit(commit(i, {large})));
+  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(deployments_->commit(commit(i, {large})));
   EXPECT_EQ(read().facts.size(), 2U);
   EXPECT_EQ(read(5).facts.size(), 1U);
 }

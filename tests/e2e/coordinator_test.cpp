@@ -40,7 +40,7 @@ class CoordinatorE2e : public ::testing::Test {
 
   // Creates and starts a flow, as `flow start` does.
   Id begin(const std::string& definition) {
-    const PlanRead plan = read_plan(nlohmann::json::parse(definition));
+    const ParsedPlan plan = read_plan(nlohmann::json::parse(definition));
     EXPECT_TRUE(plan.plan) << join(plan.problems);
     NewFlow asked;
     asked.context = 1;

@@ -166,7 +166,7 @@ TEST_F(FlowCommands, ListAndShowReportTheSameStatus) {
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "with the content of its record";
   EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
-  for (const FlowWord& row : flow_words())
+  for (const FlowStateText& row : flow_words())
     EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;
   expect_says(mycojobs_({"flow", "approve", flow, "ship"}), 0, "has the approval (waiting)");
 }

@@ -105,7 +105,7 @@ class LostKeys(unittest.TestCase):
         return {key: self.redis("HGET", key, "state") for key in keys}
 
     def test_each_is_rebuilt_or_documented(self):
-        own = patterns(SOURCE, "keys.cpp", r'OwnKey\{\s*"(mj:[^"]+)"')
+        own = patterns(SOURCE, "keys.cpp", r'InternalKey\{\s*"(mj:[^"]+)"')
         losses = set(patterns(SOURCE, "key_losses.cpp", r'\{"(mj:[^"]+)",'))
         self.assertGreater(len(own), 80)
         self.assertEqual(losses - set(own), set(), "rows of key_losses.cpp that name no key")

@@ -82,7 +82,7 @@ class MetricsE2e : public Operator {
     for (const auto& [family, type] : scraped.parsed()["types"].items()) {
       ASSERT_TRUE(rows.contains(family)) << family << " is not in the table";
       const MetricRow& row = *rows[family];
-      EXPECT_EQ(type, std::string(word(row.kind))) << family;
+      EXPECT_EQ(type, std::string(to_string(row.kind))) << family;
       EXPECT_EQ(scraped.parsed()["helps"][family], std::string(row.help));
       EXPECT_TRUE(row.where == "both" || row.where == where) << family << " at the " << where;
     }

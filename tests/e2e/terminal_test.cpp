@@ -15,14 +15,13 @@ constexpr const char* kDeaf =
     "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)";
 
 std::size_t widest(const std::string& screen) {
-  std::size_t most = 0;
+  std::size_t max = 0;
   for (std::size_t from = 0; from < screen.size();) {
     const std::size_t end = std::min(screen.find('\n', from), screen.size());
-    most =
-        std::max(most, columns(std::string_view(screen).substr(from, end - from - (screen[end - 1] == '\r' ? 1 : 0))));
+    max = std::max(max, columns(std::string_view(screen).substr(from, end - from - (screen[end - 1] == '\r' ? 1 : 0))));
     from = end + 1;
   }
-  return most;
+  return max;
 }
 
 class Terminal : public ::testing::Test {

@@ -175,7 +175,7 @@ TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
     main.file = open('/tmp/left', 'w+'); main.file.write('mine'); main.file.flush()
     main.again = os.dup(1)
 )";
-  const std::string looks = R"(
+  const std::string checks_done = R"(
     import json, builtins
     seen = [hasattr(json, 'left'), hasattr(builtins, 'left'), 'left' in globals(), 'LEFT' in os.environ,
             'left' in sys.modules, os.path.exists('/tmp/left'), hasattr(main, 'file'),
@@ -191,7 +191,7 @@ TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
     EXPECT_EQ(status_at_end(redis_, job), "finished") << field(redis_, job, "error");
     return std::pair(json::parse(field(redis_, job, "result")), json::parse(field(redis_, job, "receipt")));
   };
-  const PlainJob mine{.script = hides + looks};
+  const PlainJob mine{.script = hides + checks_done};
   const std::string token = run(mine).first["token"];
   const auto again = run(mine);
   EXPECT_EQ(again.first["token"], token) << "within a key all of it is shared, but environment and files";
@@ -209,7 +209,7 @@ TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
     EXPECT_EQ(receipt["reused"], 0);
     EXPECT_EQ(got["kept"], "");
   }
-  const PlainJob looker{.caller = 14, .script = std::string(kScript) + looks};
+  const PlainJob looker{.caller = 14, .script = std::string(kScript) + checks_done};
   const auto [got, receipt] = run(looker);
   EXPECT_EQ(got["seen"], "[False, False, False, False, False, False, False, 0]");
   EXPECT_EQ(run(mine).first["token"], token) << "they have not ended the first one";

@@ -298,7 +298,7 @@ Namespace make_namespace(int sockets) {
   EXPECT_EQ(status, 0) << "no network namespace could be made";
   sandbox::RawFrame frame;
   Namespace made;
-  if (sandbox::receive_raw(ours.get(), frame, MSG_DONTWAIT) != sandbox::Received::frame) return made;
+  if (sandbox::receive_raw(ours.get(), frame, MSG_DONTWAIT) != sandbox::ReceiveResult::frame) return made;
   const std::string bytes = static_cast<char>(frame.kind) + frame.payload;
   std::memcpy(&made.port, bytes.data(), sizeof made.port);
   made.listener = std::move(frame.fds.front());

@@ -12,7 +12,7 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr int kPatienceMs = 20000;
+constexpr int kTimeoutMs = 20000;
 
 sockaddr_in loopback(std::uint16_t port) {
   sockaddr_in address{};
@@ -40,7 +40,7 @@ Fd listen_on_loopback(std::uint16_t& port, int type) {
 
 Fd connect_to(std::uint16_t port) {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval patience{kPatienceMs / 1000, 0};
+  const timeval patience{kTimeoutMs / 1000, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   const sockaddr_in address = loopback(port);
@@ -149,7 +149,7 @@ Egress::~Egress() {
   if (!child_.pidfd) return;
   socket_.reset();
   pollfd ended{child_.pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, kPatienceMs) != 1) {
+  if (::poll(&ended, 1, kTimeoutMs) != 1) {
     ADD_FAILURE() << "mycojobs-egress does not end with its launcher";
     ::kill(child_.pid, SIGKILL);
   }
@@ -176,8 +176,8 @@ std::uint16_t Egress::serve(std::uint64_t run, const std::vector<std::string>& a
 sandbox::RawFrame Egress::next() {
   sandbox::RawFrame frame;
   pollfd readable{socket_.get(), POLLIN, 0};
-  if (::poll(&readable, 1, kPatienceMs) != 1 ||
-      sandbox::receive_raw(socket_.get(), frame) != sandbox::Received::frame) {
+  if (::poll(&readable, 1, kTimeoutMs) != 1 ||
+      sandbox::receive_raw(socket_.get(), frame) != sandbox::ReceiveResult::frame) {
     ADD_FAILURE() << "mycojobs-egress says nothing";
     frame.kind = 0;
   }
@@ -186,12 +186,12 @@ sandbox::RawFrame Egress::next() {
 
 void Egress::next_job(std::uint64_t run) { EXPECT_EQ(sandbox::send_message(socket_.get(), egress::NextJob{run}), 0); }
 
-egress::Ended Egress::close(std::uint64_t run) {
+egress::ProxyRunEnded Egress::close(std::uint64_t run) {
   EXPECT_EQ(sandbox::send_message(socket_.get(), egress::Close{run}), 0);
   for (;;) {
     const auto frame = next();
-    egress::Ended ended;
-    egress::Denied refusal;
+    egress::ProxyRunEnded ended;
+    egress::ConnectionDenied refusal;
     if (decode(frame, ended) && ended.run == run) return ended;
     if (decode(frame, refusal)) {
       denied.push_back(refusal);
@@ -203,13 +203,13 @@ egress::Ended Egress::close(std::uint64_t run) {
 }
 
 std::string Egress::next_denied() {
-  egress::Denied message;
+  egress::ConnectionDenied message;
   EXPECT_TRUE(decode(next(), message));
   return message.text;
 }
 
 std::string Egress::next_trouble() {
-  egress::Trouble message;
+  egress::ProxyProblem message;
   EXPECT_TRUE(decode(next(), message));
   return message.text;
 }

@@ -56,13 +56,13 @@ class Egress {
   void serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
   void next_job(std::uint64_t run);
   // Closes the run and waits for its end. Denials reported before the end are added to `denied`.
-  egress::Ended close(std::uint64_t run);
+  egress::ProxyRunEnded close(std::uint64_t run);
   std::string next_denied();   // waits for the next denial
   std::string next_trouble();  // waits for the next problem
   int socket() const { return socket_.get(); }
   pid_t pid() const { return child_.pid; }
   int hang_up();  // closes the socket and returns the exit code
-  std::vector<egress::Denied> denied;
+  std::vector<egress::ConnectionDenied> denied;
 
  private:
   sandbox::RawFrame next();

@@ -8,10 +8,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Judge judge(const std::vector<std::string>& entries) {
+AllowListChecker judge(const std::vector<std::string>& entries) {
   auto parsed = parse_allow(entries);
   EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message);
-  return Judge(parsed ? *parsed : std::vector<AllowEntry>{});
+  return AllowListChecker(parsed ? *parsed : std::vector<AllowEntry>{});
 }
 HostPort target(const std::string& text) {
   const auto parsed = parse_host_port(text);
@@ -29,19 +29,19 @@ const std::vector<IpAddress>& own() {
 }
 
 TEST(Judge, ResolvesOnlyListedNames) {
-  const Judge list = judge({"api.example.org:443", "*.example.net:*", "8.8.8.0/24:53", "[2a00::1]:443"});
+  const AllowListChecker list = judge({"api.example.org:443", "*.example.net:*", "8.8.8.0/24:53", "[2a00::1]:443"});
   for (const char* text :
        {"api.example.org:443", "API.EXAMPLE.ORG:443", "x.example.net:1", "8.8.8.8:53", "[2a00::1]:443"}) {
-    EXPECT_TRUE(list.may_ask(target(text))) << text;
+    EXPECT_TRUE(list.check_request(target(text))) << text;
   }
   for (const char* text : {"api.example.org:80", "example.org:443", "www.api.example.org:443", "example.net:1",
                            "8.8.9.8:53", "8.8.8.8:54", "[2a00::2]:443", "localhost:443", "[::ffff:8.8.8.8]:53"}) {
-    const auto answer = list.may_ask(target(text));
+    const auto answer = list.check_request(target(text));
     ASSERT_FALSE(answer) << text;
     EXPECT_EQ(answer.error().code, Code::denied);
     EXPECT_THAT(answer.error().message, HasSubstr("net = [")) << text;
   }
-  EXPECT_FALSE(judge({}).may_ask(target("example.org:443")));
+  EXPECT_FALSE(judge({}).check_request(target("example.org:443")));
 }
 
 TEST(Judge, KnowsTheSpecialAddresses) {
@@ -171,9 +171,9 @@ TEST(Judge, SpecialAddressesAreOpenedOnlyByAddress) {
   for (const auto& row : rows) {
     std::vector<std::string> entries{row.entries[0]};
     if (row.entries[1] != nullptr) entries.emplace_back(row.entries[1]);
-    const Judge list = judge(entries);
-    EXPECT_TRUE(list.may_ask(target(row.asked))) << row.asked;
-    const auto answer = list.may_connect(target(row.asked), ip(row.address), own());
+    const AllowListChecker list = judge(entries);
+    EXPECT_TRUE(list.check_request(target(row.asked))) << row.asked;
+    const auto answer = list.check_address(target(row.asked), ip(row.address), own());
     EXPECT_EQ(answer.has_value(), row.may) << entries.front() << ' ' << entries.back() << " -> " << row.address;
     if (!answer) {
       EXPECT_EQ(answer.error().code, Code::denied);
@@ -182,12 +182,12 @@ TEST(Judge, SpecialAddressesAreOpenedOnlyByAddress) {
 }
 
 TEST(Judge, NamesTheEntryThatWouldAllowIt) {
-  const auto answer = judge({"a.example:80"}).may_connect(target("a.example:80"), ip("10.0.0.1"), own());
+  const auto answer = judge({"a.example:80"}).check_address(target("a.example:80"), ip("10.0.0.1"), own());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().message,
             "a.example:80 is 10.0.0.1, which is not public (private); to allow: net = [\"10.0.0.1:80\"] or its range");
   const auto metadata =
-      judge({"169.254.0.0/16:80"}).may_connect(target("169.254.169.254:80"), ip("169.254.169.254"), own());
+      judge({"169.254.0.0/16:80"}).check_address(target("169.254.169.254:80"), ip("169.254.169.254"), own());
   ASSERT_FALSE(metadata);
   EXPECT_EQ(metadata.error().message,
             "169.254.169.254:80 is not public (cloud metadata); to allow: net = [\"169.254.169.254:80\"]");

@@ -26,7 +26,7 @@ TEST(Answer, TakesResultErrorAndDone) {
       reader_of({{FrameKind::result, R"({"a":"b","é":"","n":["1"]})"},
                  {FrameKind::error, R"({"type":"T","message":"m","traceback":"t","line":3,"exit":259})"},
                  {FrameKind::done, ""}});
-  const Answer& answer = reader.answer();
+  const ScriptAnswer& answer = reader.answer();
   EXPECT_EQ(answer.result, (TextMap{{"a", "b"}, {"é", ""}, {"n", "1"}}));
   EXPECT_EQ(answer.result_json, std::vector<std::string>{"n"});
   ASSERT_TRUE(answer.error);
@@ -206,7 +206,7 @@ TEST(Answer, UnacceptedReplyKeepsItsCallPending) {
   }
   EXPECT_EQ(reader.answer().problem, "");
   AnswerReader reads = reader;
-  reads.taken();
+  reads.mark_answered();
   reads.feed(call);
   EXPECT_EQ(reads.answer().problem, "") << "what was taken is answered";
   reader.feed(call);

@@ -26,7 +26,7 @@
 namespace mycojobs::test {
 namespace {
 
-constexpr std::uint64_t kPatienceMs = 50000;
+constexpr std::uint64_t kTimeoutMs = 50000;
 
 class KeptArtifacts final : public ArtifactSink {
  public:
@@ -164,7 +164,7 @@ LuaRan run_lua(const LuaJob& job) {
   for (Fd* each : {&out_job, &err_job, &channel_job}) each->reset();
   Fd requests(::fcntl(channel.get(), F_DUPFD_CLOEXEC, 0));  // both directions of one socket
   Agent agent(job, *conversation, ran, std::move(out), std::move(err), std::move(channel), std::move(requests));
-  const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
+  const std::uint64_t deadline = SystemClock().boot_ms() + kTimeoutMs;
   while (agent.open()) {
     if (agent.pump(100)) ::kill(pid, SIGTERM);
     if (SystemClock().boot_ms() < deadline) continue;
@@ -191,13 +191,13 @@ LuaRan run_lua_confined(const LuaJob& job) {
   spec.run = next++;
   spec.host = LuaExecutor(job.executor, nullptr).stages().front().host;
   spec.context = job.context;
-  give(spec, job.policy, job.wall_ms);
+  apply_policy(spec, job.policy, job.wall_ms);
   spec.warm.key = spec.warm.family = job.warm_key;
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
   Agent agent(job, *conversation, ran, Fd(pipes->out), Fd(pipes->err), Fd(pipes->channel), Fd(pipes->requests));
   bool ended = false;
-  for (const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
+  for (const std::uint64_t deadline = SystemClock().boot_ms() + kTimeoutMs;
        !ended && SystemClock().boot_ms() < deadline;) {
     agent.pump(1000, sandbox.event_fd());
     for (auto& each : sandbox.read_ended()) {

@@ -49,7 +49,7 @@ Policy policy_of(const std::string& block, const std::string& executor) {
     json += (json.empty() ? "\"" : ",\"") + line.substr(mark.size(), equals - mark.size()) +
             "\":" + line.substr(equals + 3);
   }
-  const PolicyRead read = read_policy("{" + json + "}", "policy");
+  const ParsedPolicy read = read_policy("{" + json + "}", "policy");
   EXPECT_TRUE(read.ok()) << json;
   Policy policy = profile(executor);
   const Policy& asked = read.request.values;

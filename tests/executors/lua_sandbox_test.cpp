@@ -97,7 +97,7 @@ class LuaConfinedEnd : public ::testing::TestWithParam<SandboxEndRow> {};
 TEST_P(LuaConfinedEnd, IsReported) {
   const SandboxEndRow& row = GetParam();
   const LuaRan ran = run_lua_confined(LuaJob{.script = row.script, .policy = profile("sal"), .wall_ms = 2000});
-  EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;
+  EXPECT_EQ(to_string(ran.outcome.status), to_string(row.status)) << ran.outcome.reason << "\n" << ran.err;
   EXPECT_THAT(ran.end.error, HasSubstr(row.error));
 }
 

@@ -15,8 +15,8 @@ using nlohmann::json;
 
 const EndContext kContext{"job:12:2001", "python", 5, 1000};
 
-Answer handed_back() {
-  Answer answer;
+ScriptAnswer handed_back() {
+  ScriptAnswer answer;
   answer.done = true;
   answer.result = {{"a", "b"}};
   return answer;
@@ -111,18 +111,18 @@ TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
 TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
-  Answer silent = handed_back();
+  ScriptAnswer silent = handed_back();
   silent.done = false;
   EXPECT_EQ(outcome_to_end(kContext, outcome, silent).error, "the script ended without handing back its result");
-  Answer large = handed_back();
+  ScriptAnswer large = handed_back();
   large.too_large = "the result has 2000 bytes";
   EXPECT_EQ(outcome_to_end(kContext, outcome, large).detail, "result_too_large");
   EXPECT_EQ(outcome_to_end(kContext, outcome, large).error,
             "the result has 2000 bytes: over the limit of 1000 bytes for keys and values together");
-  Answer wrong = handed_back();
+  ScriptAnswer wrong = handed_back();
   wrong.problem = "a second result";
   EXPECT_EQ(outcome_to_end(kContext, outcome, wrong).status, JobStatus::error);
-  Answer failed = handed_back();
+  ScriptAnswer failed = handed_back();
   failed.error = ScriptError{"ValueError", "no", "", 4, {}};
   EXPECT_EQ(outcome_to_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
 }
@@ -130,7 +130,7 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
 TEST(OutcomeToEnd, RetryHintOfAFailureIsForwarded) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
-  Answer answer = handed_back();
+  ScriptAnswer answer = handed_back();
   answer.error = ScriptError{"E", "", "", 0, {}, true, {}};
   EXPECT_TRUE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
   answer.error = ScriptError{"E", "", "", 0, {}, false, 5000};
@@ -177,7 +177,7 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenLikeTheJsonLibrary) {
     if (round % 5 == 0) outcome.reused = round;
     outcome.layers = {text(), "userns", text()};
     outcome.setup = {{"z" + text(), 1}, {"a" + text(), 2}, {text(), 3}, {"a", 4}, {"a", 5}};
-    Answer answer = handed_back();
+    ScriptAnswer answer = handed_back();
     answer.problem = text();
     if (round % 7 != 0)
       answer.error = ScriptError{text(), text(), text(), static_cast<std::uint32_t>(round % 4), {}, false, {}, text()};
@@ -216,7 +216,7 @@ TEST(OutcomeToEnd, ErrorIsOneLineOfText) {
   Outcome outcome;
   outcome.status = RunStatus::exit;
   outcome.exit_code = 1;
-  Answer answer;
+  ScriptAnswer answer;
   answer.error = ScriptError{"E", std::string("a\n\tb\x1b") + "\xff" + std::string(5000, 'x'), "", 0, {}};
   const std::string line = outcome_to_end(kContext, outcome, answer).error;
   EXPECT_EQ(line.substr(0, 11), "E: a b \xEF\xBF\xBDx");

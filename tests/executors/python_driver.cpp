@@ -31,7 +31,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace mycojobs::test {
 namespace {
 
-constexpr std::uint64_t kPatienceMs = 50000;
+constexpr std::uint64_t kTimeoutMs = 50000;
 
 struct Pair {
   Fd ours, theirs;
@@ -61,7 +61,7 @@ class Agent {
   Agent(pid_t pid, Conversation& job, const std::string& term_at) : pid_(pid), job_(job), term_at_(term_at) {}
 
   void serve(Pair& out, Pair& err, Pair& channel, Ran& ran) {
-    const std::uint64_t deadline = SystemClock().boot_ms() + kPatienceMs;
+    const std::uint64_t deadline = SystemClock().boot_ms() + kTimeoutMs;
     const std::string whole = job_.take_output();
     std::string_view request = whole;
     while (out.ours || err.ours || channel.ours) {

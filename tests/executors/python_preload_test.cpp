@@ -154,7 +154,7 @@ TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
   context = 20;
   for (const auto& [path, why] : rows) {
     const Ran ran = run_python_confined("pass", {.context = context++, .sandbox = sandbox.get()});
-    EXPECT_EQ(word(ran.outcome.status), "setup_error") << path;
+    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << path;
     EXPECT_THAT(ran.end.error, HasSubstr(why)) << path;
     EXPECT_THAT(ran.end.error, HasSubstr(path)) << path;
   }
@@ -170,7 +170,7 @@ TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
   ::chmod((venv.path() + kPackages).c_str(), 0777);
   const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"planted"}}}});
   const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
   EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": may be written by others: chmod go-w"));
   EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
 }
@@ -218,7 +218,7 @@ TEST_P(PythonPreloadFails, IsASetupErrorThatNamesTheModule) {
     hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "1"});
   const auto sandbox = sandbox_with(hosts);
   const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(word(ran.outcome.status), "setup_error") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << ran.outcome.reason;
   EXPECT_THAT(ran.end.error, HasSubstr(row.name));
   EXPECT_THAT(ran.end.error, HasSubstr(row.why));
   EXPECT_EQ(run_python_confined("pass", {.context = 8, .sandbox = sandbox.get()}).end.error, "");
@@ -250,7 +250,7 @@ TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
   const Ran first = run_python_confined("pass", {.sandbox = sandbox.get()});
   venv.module("hangs.py", "pass\n");
   const Ran second = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(word(second.outcome.status), "setup_error") << "it has been tried again at once";
+  EXPECT_EQ(to_string(second.outcome.status), "setup_error") << "it has been tried again at once";
   EXPECT_EQ(second.end.error, first.end.error);
   // The next attempt starts automatically.
   EXPECT_TRUE(eventually(

@@ -47,7 +47,7 @@ TEST_P(PythonConfinedEnd, HasItsOwnStatus) {
   const EndRow& row = GetParam();
   // Only the row that tests the limit may reach it, even on a busy machine.
   const Ran ran = run_python_confined(row.script, {.wall_ms = row.status == RunStatus::timeout_wall ? 3000U : 120000U});
-  EXPECT_EQ(word(ran.outcome.status), word(row.status)) << ran.outcome.reason << "\n" << ran.err;
+  EXPECT_EQ(to_string(ran.outcome.status), to_string(row.status)) << ran.outcome.reason << "\n" << ran.err;
   EXPECT_EQ(row.status == RunStatus::signal ? ran.outcome.signal : ran.outcome.exit_code, row.code);
 }
 

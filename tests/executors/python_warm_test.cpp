@@ -164,7 +164,7 @@ TEST_P(WarmPythonLastRun, IsFollowedByANewProcess) {
   how.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
   const Ran last = run(GetParam().how, how);
   EXPECT_GT(before(last), 0U) << "else this says nothing";
-  EXPECT_EQ(word(last.outcome.status), word(GetParam().status)) << last.outcome.reason << last.err;
+  EXPECT_EQ(to_string(last.outcome.status), to_string(GetParam().status)) << last.outcome.reason << last.err;
   const Ran next = run("result['kept'] = str(kept)");
   EXPECT_EQ(before(next), 0U);
   EXPECT_EQ(next.end.error, "");
@@ -303,7 +303,7 @@ TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
       }
     }
   });
-  EXPECT_EQ(word(run("time.sleep(60)", how).outcome.status), word(RunStatus::lost));
+  EXPECT_EQ(to_string(run("time.sleep(60)", how).outcome.status), to_string(RunStatus::lost));
   over = true;
   killer.join();
   EXPECT_EQ(before(run("", how)), 0U);
@@ -343,10 +343,10 @@ TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
     const Ran ran = run("");
     later.join();
     if (before(ran) == 0) {  // the launcher was late and already knew of the end
-      EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok));
+      EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok));
       continue;
     }
-    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::lost)) << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::lost)) << ran.outcome.reason;
     EXPECT_THAT(ran.outcome.reason, HasSubstr("had ended while it rested"));
     EXPECT_EQ(before(run("")), 0U);
     return;
@@ -362,7 +362,7 @@ TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
   };
   for (int i = 0; i < 5; ++i) {  // together more than the limit
     const Ran ran = burn("0.7");
-    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok)) << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok)) << ran.outcome.reason;
     EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 650000U);
     EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 1000000U);
   }
@@ -370,7 +370,7 @@ TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
   EXPECT_GT(before(quick), 5U);
   EXPECT_LT(quick.outcome.usage.user_us + quick.outcome.usage.system_us, 100000U);
   const Ran over = burn("30");
-  EXPECT_EQ(word(over.outcome.status), word(RunStatus::timeout_cpu)) << over.outcome.reason;
+  EXPECT_EQ(to_string(over.outcome.status), to_string(RunStatus::timeout_cpu)) << over.outcome.reason;
   EXPECT_EQ(before(run("")), 0U);
 }
 
@@ -395,7 +395,7 @@ burn()
 )";
   for (int i = 0; i < 4; ++i) {
     const Ran ran = run_python_confined(facts("", burn), how);
-    EXPECT_EQ(word(ran.outcome.status), word(RunStatus::ok)) << i << ": " << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok)) << i << ": " << ran.outcome.reason;
     EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 1000000U);
   }
 }

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TextMap read(std::string_view text) {
   const auto result = parse_result_file(text);
   EXPECT_TRUE(result) << result.error().message;
-  return result.value_or(HandedBack{}).texts;
+  return result.value_or(ResultValues{}).texts;
 }
 
 std::string problem(std::string_view text) {
@@ -67,7 +67,7 @@ TEST(ResultFile, AnyBytesAreAnAnswerOrAnError) {
 
 TEST(Progress, IsAFractionAndAText) {
   const auto row = [](std::string_view line) {
-    const Progress progress = parse_progress(line);
+    const ProgramProgress progress = parse_progress(line);
     return (progress.fraction ? std::to_string(*progress.fraction).substr(0, 4) : "-") + "|" + progress.text;
   };
   EXPECT_EQ(row("0.4"), "0.40|");

@@ -40,8 +40,8 @@ TEST(VStages, CompilerFolderIsAvailableUnderAnyCeiling) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;  // all fields are set
-  ceiling.most = default_ceiling();
-  ceiling.most.exec = true;
+  ceiling.max = default_ceiling();
+  ceiling.max.exec = true;
   const auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
   EXPECT_THAT(staged->specs.at(0).grants.fs_read, ElementsAre(compiler.path()));
@@ -51,13 +51,13 @@ TEST(VStages, LimitsLoweredByTheCeilingAreReported) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;
-  ceiling.most = default_ceiling();
-  ceiling.most.exec = true;
+  ceiling.max = default_ceiling();
+  ceiling.max.exec = true;
   ceiling.written.reset();
   auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
   EXPECT_THAT(staged->lowered, testing::IsEmpty());
-  ceiling.most.pids = 7;
+  ceiling.max.pids = 7;
   ceiling.written.set(static_cast<std::size_t>(PolicyField::pids));
   staged = stage_runs(executor, {}, {}, &ceiling, 5000);
   ASSERT_TRUE(staged) << staged.error().message;
@@ -69,7 +69,7 @@ TEST(VStages, CompilerBesideTheAgentsFilesIsRejected) {
   const CompilerFolder compiler;
   const VExecutor executor(compiler.program(), {}, "/nowhere");
   Ceiling ceiling;
-  ceiling.most = default_ceiling();
+  ceiling.max = default_ceiling();
   ceiling.written.reset();
   ceiling.own_folders = {compiler.path() + "/state"};
   const auto staged = stage_runs(executor, {}, {}, &ceiling, 5000);

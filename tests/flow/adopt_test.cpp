@@ -141,7 +141,7 @@ TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
   put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})"});
   put_job(2002, "ok and more");
   put_flow();
-  limits_.ceiling.most.memory_bytes = 128U << 20;
+  limits_.ceiling.max.memory_bytes = 128U << 20;
   EXPECT_THAT(refusal(), StartsWith("job:12:2001: policy.memory: 129 MiB is more than the ceiling of 128 MiB for "
                                     "context 1"));
   EXPECT_EQ(field("mj:flow:33", "state"), "") << "nothing was changed";
@@ -161,7 +161,7 @@ TEST_F(AdoptFlow, RemoteJobIsCheckedAgainstTheRemoteCeiling) {
   put_job(2001, "ok", "[]", {"policy", R"({"memory": "129 MiB"})", "supervisor_url", "http://10.0.0.7:8989"});
   put_job(2002, "ok");
   put_flow();
-  limits_.ceiling.most.memory_bytes = 128U << 20;
+  limits_.ceiling.max.memory_bytes = 128U << 20;
   EXPECT_TRUE(start());
 }
 

@@ -29,7 +29,7 @@ std::string moments(const char* text, const char* zone, const char* after, int c
   std::string out;
   std::uint64_t at = utc(after);
   for (int i = 0; i < count; ++i) {
-    const auto next = next_moment(*cron, zone, at);
+    const auto next = next_time(*cron, zone, at);
     if (!next) return next.error().message;
     out += (i == 0 ? "" : "\n") + text_of(*next);
     if (*next == 0) break;
@@ -61,8 +61,8 @@ TEST(Cron, FiresWhenItsFieldsMatch) {
 
 TEST(Cron, MillisecondBeforeDoesNotFire) {
   const auto cron = *parse_cron("0 0 * * *");
-  EXPECT_EQ(text_of(*next_moment(cron, "UTC", utc("2026-11-22 00:00:00") - 1)), "2026-11-22 00:00:00");
-  EXPECT_EQ(text_of(*next_moment(cron, "UTC", utc("2026-11-22 00:00:00") + 1)), "2026-11-23 00:00:00");
+  EXPECT_EQ(text_of(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") - 1)), "2026-11-22 00:00:00");
+  EXPECT_EQ(text_of(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") + 1)), "2026-11-23 00:00:00");
 }
 
 TEST(Cron, UsesItsTimeZone) {
@@ -109,7 +109,7 @@ TEST(Cron, EveryMinuteOfAYearFires) {
   for (const char* day : {"2026-10-24 22:00:00", "2027-03-27 22:00:00", "2026-12-31 20:00:00"}) {
     std::uint64_t at = utc(day);
     for (int i = 0; i < 600; ++i) {
-      const std::uint64_t next = *next_moment(cron, "Europe/Berlin", at);
+      const std::uint64_t next = *next_time(cron, "Europe/Berlin", at);
       ASSERT_EQ(next, at + 60000) << text_of(at);
       at = next;
     }
@@ -119,8 +119,8 @@ TEST(Cron, EveryMinuteOfAYearFires) {
 TEST(Cron, NoMatchWithinTenYearsIsNever) {
   const auto cron = *parse_cron("0 0 29 2 */6");
   EXPECT_EQ(moments("0 0 29 2 */6", "UTC", "2030-01-01 00:00:00", 1), "2032-02-29 00:00:00");
-  EXPECT_EQ(*next_moment(cron, "UTC", UINT64_MAX), 0U);
-  EXPECT_EQ(*next_moment(cron, "UTC", utc("9998-12-31 00:00:00") + 365ULL * 86400000), 0U);
+  EXPECT_EQ(*next_time(cron, "UTC", UINT64_MAX), 0U);
+  EXPECT_EQ(*next_time(cron, "UTC", utc("9998-12-31 00:00:00") + 365ULL * 86400000), 0U);
 }
 
 TEST(Cron, InvalidFieldIsNamed) {
@@ -163,7 +163,7 @@ TEST(Cron, UnknownZonesAreRejected) {
        {"", "Mars/Olympus", "../../../etc/passwd", "/etc/localtime", "localtime", "posix/UTC", "+01:00"}) {
     EXPECT_NE(error_of(zone), "known") << zone;
   }
-  EXPECT_FALSE(next_moment(*parse_cron("@daily"), "Mars/Olympus", 0));
+  EXPECT_FALSE(next_time(*parse_cron("@daily"), "Mars/Olympus", 0));
 }
 
 TEST(Cron, IsDescribedInWords) {

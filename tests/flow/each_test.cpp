@@ -34,27 +34,27 @@ jobs:
 )";
 
 TEST(Each, LiteralListHasANodeForEachElement) {
-  RunWorld world(R"(
+  RunWorld deployment(R"(
 name: x
 jobs:
   parts: {each: [10, "b", {c: 1}], type: python, script: ok}
   sum: {needs: parts, type: python, script: ok}
 )");
-  ASSERT_EQ(world.plan.nodes.size(), 5U);
-  EXPECT_EQ(world.plan.nodes[1].name, "parts[0]");
-  EXPECT_EQ(world.plan.nodes[0].elements, (std::vector<std::string>{"10", "\"b\"", "{\"c\":1}"}));
-  EXPECT_EQ(world.plan.job_at(2).script, "ok");
-  EXPECT_EQ(world.plan.element_at(2), 1U);
-  world.start();
-  EXPECT_EQ(world.place("parts"), "completed ok");
-  EXPECT_EQ(world.place("parts[2]"), "dispatched queued");
-  for (const char* part : {"parts[0]", "parts[2]"}) world.end_job(part);
-  EXPECT_EQ(world.place("sum"), "pending dependencies") << "it waits for all of them";
-  world.end_job("parts[1]");
-  EXPECT_EQ(world.place("sum"), "dispatched queued");
-  world.end_job("sum");
-  EXPECT_EQ(world.flow(), "finished ok");
-  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+  ASSERT_EQ(deployment.plan.nodes.size(), 5U);
+  EXPECT_EQ(deployment.plan.nodes[1].name, "parts[0]");
+  EXPECT_EQ(deployment.plan.nodes[0].elements, (std::vector<std::string>{"10", "\"b\"", "{\"c\":1}"}));
+  EXPECT_EQ(deployment.plan.job_at(2).script, "ok");
+  EXPECT_EQ(deployment.plan.element_at(2), 1U);
+  deployment.start();
+  EXPECT_EQ(deployment.place("parts"), "completed ok");
+  EXPECT_EQ(deployment.place("parts[2]"), "dispatched queued");
+  for (const char* part : {"parts[0]", "parts[2]"}) deployment.end_job(part);
+  EXPECT_EQ(deployment.place("sum"), "pending dependencies") << "it waits for all of them";
+  deployment.end_job("parts[1]");
+  EXPECT_EQ(deployment.place("sum"), "dispatched queued");
+  deployment.end_job("sum");
+  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
 }
 
 TEST(Each, MapYieldsKeysAndValuesInOrder) {
@@ -63,27 +63,27 @@ TEST(Each, MapYieldsKeysAndValuesInOrder) {
 }
 
 TEST(Each, ResultListSetsTheNumberOfNodes) {
-  RunWorld world(kDynamic);
-  world.start();
-  EXPECT_TRUE(is_unborn(world.plan, world.run, world.index("parts[0]")));
-  world.end_job("list", "finished", {{"files", R"(["a","b"])"}});
-  EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
-  EXPECT_EQ(world.place("parts[2]"), "cancelled absent");
-  EXPECT_TRUE(is_unborn(world.plan, world.run, world.index("parts[2]")));
-  world.end_job("parts[0]");
-  world.end_job("parts[1]");
-  world.end_job("sum");
-  EXPECT_EQ(world.flow(), "finished ok");
-  world.crash();
-  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+  RunWorld deployment(kDynamic);
+  deployment.start();
+  EXPECT_TRUE(has_not_started(deployment.plan, deployment.run, deployment.index("parts[0]")));
+  deployment.end_job("list", "finished", {{"files", R"(["a","b"])"}});
+  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
+  EXPECT_EQ(deployment.place("parts[2]"), "cancelled absent");
+  EXPECT_TRUE(has_not_started(deployment.plan, deployment.run, deployment.index("parts[2]")));
+  deployment.end_job("parts[0]");
+  deployment.end_job("parts[1]");
+  deployment.end_job("sum");
+  EXPECT_EQ(deployment.flow(), "finished ok");
+  deployment.crash();
+  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
 }
 
 TEST(Each, EmptyListRunsNothingAndReleasesDependents) {
-  RunWorld world(kDynamic);
-  world.start();
-  world.end_job("list", "finished", {{"files", "[]"}});
-  EXPECT_EQ(world.place("parts"), "completed ok");
-  EXPECT_EQ(world.place("sum"), "dispatched queued");
+  RunWorld deployment(kDynamic);
+  deployment.start();
+  deployment.end_job("list", "finished", {{"files", "[]"}});
+  EXPECT_EQ(deployment.place("parts"), "completed ok");
+  EXPECT_EQ(deployment.place("sum"), "dispatched queued");
 }
 
 TEST(Each, NonListFailsTheNodeWithAReason) {
@@ -97,36 +97,36 @@ TEST(Each, NonListFailsTheNodeWithAReason) {
        "the list fewer"},
   };
   for (const auto& [values, output] : kRows) {
-    RunWorld world(kDynamic);
-    world.start();
-    world.end_job("list", "finished", values);
-    EXPECT_EQ(world.place("parts"), "failed each_failed");
-    EXPECT_EQ(world.node("parts").error, output);
-    EXPECT_EQ(world.place("sum"), "failed dependency_failed");
-    EXPECT_EQ(world.flow(), "error failed");
-    EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+    RunWorld deployment(kDynamic);
+    deployment.start();
+    deployment.end_job("list", "finished", values);
+    EXPECT_EQ(deployment.place("parts"), "failed each_failed");
+    EXPECT_EQ(deployment.node("parts").error, output);
+    EXPECT_EQ(deployment.place("sum"), "failed dependency_failed");
+    EXPECT_EQ(deployment.flow(), "error failed");
+    EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
   }
 }
 
 TEST(Each, FailedElementIsRetriedAlone) {
-  RunWorld world(kDynamic);
-  world.start();
-  world.end_job("list", "finished", {{"files", "[1,2]"}});
-  world.end_job("parts[0]");
-  world.fail_job("parts[1]");
-  EXPECT_EQ(world.flow(), "error failed");
-  ASSERT_TRUE(world.control(Verb::retry, "parts[1]"));
-  EXPECT_EQ(world.place("parts[0]"), "completed ok");
-  EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
-  EXPECT_EQ(world.place("parts[2]"), "cancelled absent") << "there is still no third element";
-  world.end_job("parts[1]");
-  world.end_job("sum");
-  EXPECT_EQ(world.flow(), "finished ok");
-  EXPECT_TRUE(world.wrong.empty()) << world.wrong.front();
+  RunWorld deployment(kDynamic);
+  deployment.start();
+  deployment.end_job("list", "finished", {{"files", "[1,2]"}});
+  deployment.end_job("parts[0]");
+  deployment.fail_job("parts[1]");
+  EXPECT_EQ(deployment.flow(), "error failed");
+  ASSERT_TRUE(deployment.control(Verb::retry, "parts[1]"));
+  EXPECT_EQ(deployment.place("parts[0]"), "completed ok");
+  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
+  EXPECT_EQ(deployment.place("parts[2]"), "cancelled absent") << "there is still no third element";
+  deployment.end_job("parts[1]");
+  deployment.end_job("sum");
+  EXPECT_EQ(deployment.flow(), "finished ok");
+  EXPECT_TRUE(deployment.wrong.empty()) << deployment.wrong.front();
 }
 
 TEST(Each, ConditionsErrorsAndGatesApplyToEachNode) {
-  RunWorld world(R"(
+  RunWorld deployment(R"(
 name: x
 defaults: {type: python}
 jobs:
@@ -135,25 +135,25 @@ jobs:
   none: {needs: parts, log: none, when: {key: parts.count, equals: 0}}
   some: {needs: parts, log: some, when: {key: parts.count, greater_than: 1}}
 )");
-  EXPECT_EQ(world.plan.nodes[world.index("parts")].places, kUsualEach);
-  world.start();
-  world.end_job("list", "finished", {{"files", "[1,2]"}});
-  EXPECT_EQ(world.place("parts"), "pending gate");
+  EXPECT_EQ(deployment.plan.nodes[deployment.index("parts")].places, kUsualEach);
+  deployment.start();
+  deployment.end_job("list", "finished", {{"files", "[1,2]"}});
+  EXPECT_EQ(deployment.place("parts"), "pending gate");
   FlowControl signal;
   signal.verb = Verb::signal;
   signal.target = "go";
   signal.payload = R"({"who":12})";
-  ASSERT_TRUE(world.apply(signal));
-  EXPECT_EQ(world.run.signals.at("go"), R"({"who":12})");
-  world.fail_job("parts[0]");
-  world.end_job("parts[1]");
-  EXPECT_EQ(world.place("none"), "cancelled skipped");
-  EXPECT_EQ(world.place("some"), "completed ok");
-  EXPECT_EQ(world.flow(), "finished ok");
+  ASSERT_TRUE(deployment.apply(signal));
+  EXPECT_EQ(deployment.run.signals.at("go"), R"({"who":12})");
+  deployment.fail_job("parts[0]");
+  deployment.end_job("parts[1]");
+  EXPECT_EQ(deployment.place("none"), "cancelled skipped");
+  EXPECT_EQ(deployment.place("some"), "completed ok");
+  EXPECT_EQ(deployment.flow(), "finished ok");
 }
 
 TEST(Each, SkippedNodeLeavesNothing) {
-  RunWorld world(R"(
+  RunWorld deployment(R"(
 name: x
 defaults: {type: python}
 jobs:
@@ -161,23 +161,23 @@ jobs:
   parts: {each: list.files, script: ok, when: {key: list.go, equals: true}}
   sum: {needs: parts, log: sum}
 )");
-  world.start();
-  world.end_job("list", "finished", {{"files", "[1]"}});
-  EXPECT_EQ(world.place("parts"), "cancelled skipped");
-  EXPECT_EQ(world.place("sum"), "cancelled skipped");
-  EXPECT_EQ(world.flow(), "finished ok");
+  deployment.start();
+  deployment.end_job("list", "finished", {{"files", "[1]"}});
+  EXPECT_EQ(deployment.place("parts"), "cancelled skipped");
+  EXPECT_EQ(deployment.place("sum"), "cancelled skipped");
+  EXPECT_EQ(deployment.flow(), "finished ok");
 }
 
 TEST(Each, CommitWritesABoundedNumberOfRecords) {
   std::string jobs = "name: x\ndefaults: {type: python}\njobs:\n  p: {each: [";
   for (int i = 0; i < 50; ++i) jobs += (i == 0 ? "" : ",") + std::to_string(i);
   const FlowPlan plan = plan_of_yaml(jobs + "], script: \"" + std::string(200000, 'x') + "\"}\n");
-  const auto first = decide(plan, fresh(plan), {1, StartRun{"manual", 0}});
+  const auto first = decide(plan, initial_state(plan), {1, StartRun{"manual", 0}});
   ASSERT_TRUE(first);
   const auto dispatched = std::count_if(first->effects.begin(), first->effects.end(),
                                         [](const Effect& effect) { return effect.kind == Effect::Kind::dispatch; });
   EXPECT_LE(dispatched, 6);
-  EXPECT_TRUE(more_to_do(plan, first->state));
+  EXPECT_TRUE(has_more_work(plan, first->state));
 }
 
 TEST(Each, InvalidEachIsRejected) {

@@ -55,9 +55,9 @@ TEST(FlowDocs, EveryDefinitionIsValid) {
 
 TEST(FlowDocs, HaveARowForEveryFlowTerm) {
   const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
-  for (const FlowWord& row : flow_words()) {
+  for (const FlowStateText& row : flow_words()) {
     std::string line = "| `";
-    line.append(row.word).append("` | ").append(word(row.status)).append(" | ").append(row.meaning).append(" |");
+    line.append(row.word).append("` | ").append(to_string(row.status)).append(" | ").append(row.meaning).append(" |");
     EXPECT_NE(manual.find(line), std::string::npos) << line;
   }
 }

@@ -10,7 +10,7 @@ namespace {
 // Returns "PATH: MESSAGE" of each warning, in order.
 std::vector<std::string> warnings(const char* definition) {
   const nlohmann::json value = nlohmann::json::parse(definition);
-  const PlanRead read = read_plan(value);
+  const ParsedPlan read = read_plan(value);
   EXPECT_TRUE(read.plan) << join(read.problems);
   std::vector<std::string> out;
   if (!read.plan) return out;

@@ -77,19 +77,19 @@ void expect_usable(const FlowPlan& plan, const RunState& run, std::uint64_t seed
   ASSERT_TRUE(again) << "seed " << seed;
   ASSERT_EQ(describe(plan, *again), describe(plan, run)) << "seed " << seed;
   RunState now = run;
-  for (int i = 0; i < 200 && more_to_do(plan, now); ++i) {
+  for (int i = 0; i < 200 && has_more_work(plan, now); ++i) {
     auto decided = decide(plan, now, {1000, TimePassed{}});
     ASSERT_TRUE(decided);
     now = std::move(decided->state);
   }
-  EXPECT_FALSE(more_to_do(plan, now)) << "seed " << seed << ": it never comes to rest\n" << describe(plan, now);
+  EXPECT_FALSE(has_more_work(plan, now)) << "seed " << seed << ": it never comes to rest\n" << describe(plan, now);
 }
 
 TEST(FoldFuzz, AnyFactsYieldAUsableState) {
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     Random random(seed);
     const FlowPlan plan = random_plan(random, 12);
-    RunState run = fresh(plan);
+    RunState run = initial_state(plan);
     if (!random.one_in(4)) fold(plan, run, {1, 1, "started", {}, ""});
     for (std::uint32_t i = random.below(150); i > 0; --i) fold(plan, run, random_fact(random, plan, run.revision));
     EXPECT_LE(run.anomalies.size(), 100U);
@@ -101,9 +101,9 @@ TEST(FoldFuzz, AnyFactsYieldAUsableState) {
 TEST(FoldFuzz, InvalidCheckpointIsIgnored) {
   Random random(7);
   const FlowPlan plan = random_plan(random, 10);
-  RunWorld world(plan);
-  world.start();
-  const std::string good = checkpoint(plan, world.run);
+  RunWorld deployment(plan);
+  deployment.start();
+  const std::string good = checkpoint(plan, deployment.run);
   ASSERT_TRUE(restore(plan, good));
   for (std::size_t cut = 0; cut < good.size(); cut += 1 + good.size() / 100)
     EXPECT_FALSE(restore(plan, good.substr(0, cut)));
@@ -123,9 +123,9 @@ TEST(FoldFuzz, ForgedCheckpointIsIgnoredOrUsable) {
   for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
     Random random(seed);
     const FlowPlan plan = random_plan(random, 8);
-    RunWorld world(plan);
-    world.start();
-    const std::string good = checkpoint(plan, world.run);
+    RunWorld deployment(plan);
+    deployment.start();
+    const std::string good = checkpoint(plan, deployment.run);
     json body = json::parse(good.substr(good.find('{')));
     for (std::uint32_t changes = 1 + random.below(3); changes > 0; --changes) {
       json* at = &body;
@@ -144,8 +144,8 @@ TEST(FoldFuzz, ForgedCheckpointIsIgnoredOrUsable) {
     if (!run) continue;
     ++taken;
     RunState now = *run;
-    for (int i = 0; i < 300 && more_to_do(plan, now); ++i) now = decide(plan, now, {1000, TimePassed{}})->state;
-    EXPECT_FALSE(more_to_do(plan, now)) << "seed " << seed << ": it never comes to rest\n" << text;
+    for (int i = 0; i < 300 && has_more_work(plan, now); ++i) now = decide(plan, now, {1000, TimePassed{}})->state;
+    EXPECT_FALSE(has_more_work(plan, now)) << "seed " << seed << ": it never comes to rest\n" << text;
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(taken, 0);

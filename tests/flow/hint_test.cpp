@@ -39,7 +39,7 @@ class FlowHint : public testing::Test {
     return calls;
   }
   FlowStage stage_;
-  ContextRounds rounds_;
+  ContextLoop rounds_;
 };
 
 TEST_F(FlowHint, ChainStepNeedsOneReadAndOneCommit) {

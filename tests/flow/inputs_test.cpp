@@ -13,19 +13,19 @@ namespace {
 
 using nlohmann::json;
 
-PlanRead read(const std::string& inputs, const std::string& given = "{}") {
+ParsedPlan read(const std::string& inputs, const std::string& given = "{}") {
   const auto definition = parse_json(R"({"name": "x", "inputs": )" + inputs + R"(, "given": )" + given +
                                      R"(, "jobs": {"a": {"log": "x"}}})");
   if (!definition) return {std::nullopt, {{"", definition.error().message}}};
   return read_plan(*definition);
 }
 std::string inputs_refusal(const std::string& inputs, const std::string& given = "{}") {
-  const PlanRead plan = read(inputs, given);
+  const ParsedPlan plan = read(inputs, given);
   return plan.plan ? "accepted" : join(plan.problems);
 }
 
 TEST(FlowInputs, HaveTheGivenOrDefaultValue) {
-  const PlanRead plan =
+  const ParsedPlan plan =
       read(R"({"region": {"type": "string", "default": "eu", "enum": ["eu", "us"]}, "count": "integer",
                                  "share": "number", "dry": {"type": "boolean", "default": false}, "files": "list",
                                  "more": {"type": "object", "required": false}})",
@@ -40,7 +40,7 @@ TEST(FlowInputs, HaveTheGivenOrDefaultValue) {
 }
 
 TEST(FlowInputs, MissingInputIsNamedAtCreation) {
-  const PlanRead plan = read(R"({"region": "string", "count": "integer"})", R"({"count": 3})");
+  const ParsedPlan plan = read(R"({"region": "string", "count": "integer"})", R"({"count": 3})");
   ASSERT_TRUE(plan.plan) << "a definition is sound without";
   EXPECT_EQ(missing_inputs(*plan.plan),
             "inputs: region is required and not given; region is of type string (--input region=VALUE)");
@@ -49,13 +49,13 @@ TEST(FlowInputs, MissingInputIsNamedAtCreation) {
 TEST(FlowInputs, BelongToTheRunByItsDefinition) {
   json definition = json::parse(R"({"name": "x", "inputs": {"n": "integer"}, "jobs": {"a": {"log": "x"}}})");
   json other = definition;
-  ASSERT_TRUE(give_inputs(definition, {{"n", 1}}));
-  ASSERT_TRUE(give_inputs(other, {{"n", 2}}));
+  ASSERT_TRUE(apply_inputs(definition, {{"n", 1}}));
+  ASSERT_TRUE(apply_inputs(other, {{"n", 2}}));
   EXPECT_NE(read_plan(definition).plan->hash, read_plan(other).plan->hash);
   const auto back = plan_of_text(read_plan(other).plan->canonical, read_plan(other).plan->hash);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->values.at("n"), "2");
-  EXPECT_FALSE(give_inputs(definition, json::array()));
+  EXPECT_FALSE(apply_inputs(definition, json::array()));
 }
 
 TEST(FlowInputs, InvalidInputIsRejectedByName) {
@@ -111,19 +111,19 @@ jobs:
   eu: {log: eu, when: {key: inputs.region, equals: eu}}
   us: {log: us, when: {key: inputs.region, equals: us}}
 )";
-  RunWorld world(yaml);
-  world.start();
-  EXPECT_EQ(world.place("eu"), "completed ok");
-  EXPECT_EQ(world.place("us"), "cancelled skipped");
-  EXPECT_EQ(world.node("us").error, "inputs.region is \"eu\", not \"us\"");
-  EXPECT_EQ(world.place("parts[1]"), "dispatched queued");
+  RunWorld deployment(yaml);
+  deployment.start();
+  EXPECT_EQ(deployment.place("eu"), "completed ok");
+  EXPECT_EQ(deployment.place("us"), "cancelled skipped");
+  EXPECT_EQ(deployment.node("us").error, "inputs.region is \"eu\", not \"us\"");
+  EXPECT_EQ(deployment.place("parts[1]"), "dispatched queued");
 }
 
 TEST(FlowInputs, ReferenceToAnUnknownInputIsRejected) {
   const auto error_of = [](const std::string& jobs) {
     const auto parsed =
         parse_json(R"({"name": "x", "inputs": {"n": "integer"}, "given": {"n": 1}, "jobs": )" + jobs + "}");
-    const PlanRead plan = read_plan(*parsed);
+    const ParsedPlan plan = read_plan(*parsed);
     return plan.plan ? "accepted" : join(plan.problems);
   };
   EXPECT_EQ(error_of(R"({"a": {"log": "x", "when": {"key": "inputs.m", "equals": 1}}})"),

@@ -286,7 +286,8 @@ std::string Model::place(std::uint32_t i) const {
       return "ready ";
     case At::flying:
       if (node.asked_to_end) return "dispatched cancelling";
-      return "dispatched " + (plan_.nodes[i].kind == NodeKind::job ? "queued" : std::string(word(plan_.nodes[i].kind)));
+      return "dispatched " +
+             (plan_.nodes[i].kind == NodeKind::job ? "queued" : std::string(to_string(plan_.nodes[i].kind)));
     case At::routed:
     case At::failed:
     case At::dependency_failed:

@@ -166,7 +166,7 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
   }
   add_calls(plan, random, plain);
   if (random.one_in(2)) shuffle(plan, random);
-  make_places(plan);
+  make_elements(plan);
   return plan;
 }
 

@@ -14,9 +14,9 @@ namespace mycojobs {
 class Round {
  public:
   Round(std::uint64_t seed, bool compared)
-      : random_(seed), plan_(random_plan(random_, 40)), world_(plan_), model_(plan_), compared_(compared) {
-    if (!compared_) world_.limits.max_facts = 1 + random_.below(12);
-    world_.start_children = false;
+      : random_(seed), plan_(random_plan(random_, 40)), deployment_(plan_), model_(plan_), compared_(compared) {
+    if (!compared_) deployment_.limits.max_facts = 1 + random_.below(12);
+    deployment_.start_children = false;
   }
 
   void run() {
@@ -37,17 +37,17 @@ class Round {
   }
 
   std::string wrong() const { return wrong_; }
-  std::size_t facts() const { return world_.journal.size(); }
-  bool retried() const { return world_.count("retried") > 0; }
-  bool expanded() const { return world_.count("node_expanded") > 0; }
-  bool compensated() const { return world_.count("compensating") > 0; }
+  std::size_t facts() const { return deployment_.journal.size(); }
+  bool retried() const { return deployment_.count("retried") > 0; }
+  bool expanded() const { return deployment_.count("node_expanded") > 0; }
+  bool compensated() const { return deployment_.count("compensating") > 0; }
 
  private:
   bool is_terminal_now() const {
-    return world_.run.status == FlowStatus::finished || world_.run.status == FlowStatus::error;
+    return deployment_.run.status == FlowStatus::finished || deployment_.run.status == FlowStatus::error;
   }
   bool over() {
-    if (!world_.wrong.empty()) say(world_.wrong.front());
+    if (!deployment_.wrong.empty()) say(deployment_.wrong.front());
     return !wrong_.empty() || is_terminal_now();
   }
   void say(const std::string& what);
@@ -57,7 +57,7 @@ class Round {
   bool go_on() { return compared_ || random_.one_in(3); }
 
   void start();
-  void job_seen(const JobSeen& seen);
+  void job_seen(const JobObserved& seen);
   void see(std::uint32_t i);
   void end_job(std::uint32_t i, bool well);
   void start_child(std::uint32_t i);
@@ -75,7 +75,7 @@ class Round {
   void checks_at_end();
   std::vector<std::uint32_t> in_flight(NodeKind kind) const {
     std::vector<std::uint32_t> found;
-    for (const std::uint32_t i : world_.run.in_flight) {
+    for (const std::uint32_t i : deployment_.run.in_flight) {
       if (plan_.nodes[i].kind == kind) found.push_back(i);
     }
     return found;
@@ -83,7 +83,7 @@ class Round {
 
   Random random_;
   FlowPlan plan_;
-  RunWorld world_;
+  RunWorld deployment_;
   Model model_;
   bool compared_;
   int keys_ = 0;

@@ -16,7 +16,7 @@ using nlohmann::json;
 std::string plan_refusal(const std::string& jobs, const std::string& more = "") {
   const auto parsed = parse_json(R"({"name": "x", )" + more + R"("jobs": )" + jobs + "}");
   if (!parsed) return "no JSON: " + parsed.error().message;
-  const PlanRead read = read_plan(*parsed);
+  const ParsedPlan read = read_plan(*parsed);
   return read.plan ? "accepted" : join(read.problems);
 }
 
@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(FlowPlan, InvalidFlowPlan, testing::ValuesIn(kRows));
 
 TEST(FlowPlanRefused, ErrorsOfTheFlowItselfAreReported) {
   const auto error_of = [](const std::string& text) {
-    const PlanRead read = read_plan(json::parse(text));
+    const ParsedPlan read = read_plan(json::parse(text));
     return read.plan ? "accepted" : join(read.problems);
   };
   EXPECT_EQ(error_of("[]"), "is a list, not a map with a name and jobs");
@@ -187,7 +187,7 @@ TEST(FlowPlanRefused, ErrorNodesThatWaitForEachOtherAreACycle) {
 TEST(FlowPlanRefused, ErrorsAreReportedTogetherUpToALimit) {
   json jobs = json::object();
   for (int i = 0; i < 200; ++i) jobs["n" + std::to_string(i)] = {{"log", 7}, {"needs", {"nobody"}}};
-  const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});
+  const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", jobs}});
   EXPECT_FALSE(read.plan);
   EXPECT_EQ(read.problems.size(), 50U);
 }
@@ -197,7 +197,7 @@ TEST(FlowPlanRefused, NestedFlowsAreLimited) {
   for (int i = 0; i < 8; ++i) flow = {{"name", "x"}, {"jobs", {{"a", {{"flow", flow}}}}}};
   EXPECT_TRUE(read_plan(flow).plan);
   flow = {{"name", "x"}, {"jobs", {{"a", {{"flow", flow}}}}}};
-  const PlanRead read = read_plan(flow);
+  const ParsedPlan read = read_plan(flow);
   ASSERT_FALSE(read.plan);
   EXPECT_NE(join(read.problems).find("deeper than 8 levels"), std::string::npos);
 }
@@ -211,7 +211,7 @@ json wide(std::size_t count) {
 }
 
 TEST(FlowPlanSize, HundredThousandNodesAreRejected) {
-  const PlanRead read = read_plan({{"name", "x"}, {"jobs", wide(100000)}});
+  const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", wide(100000)}});
   ASSERT_FALSE(read.plan);
   EXPECT_EQ(join(read.problems), "jobs: 100000 nodes are more than 20000: divide them into child flows");
 }
@@ -225,7 +225,7 @@ TEST(FlowPlanSize, LongestChainWithConditionsIsRead) {
         {"needs", before},
         {"when", {{{"key", "n0.a"}, {"exists", true}}, {{"key", before + ".a"}, {"exists", true}}}}};
   }
-  const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});
+  const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", jobs}});
   ASSERT_TRUE(read.plan) << join(read.problems);
   EXPECT_EQ(read.plan->nodes[*read.plan->find("n0")].watched.size(), 1U);
 }
@@ -235,7 +235,7 @@ TEST(FlowPlanSize, LargestCycleIsFoundAndShortened) {
   for (std::size_t i = 0; i < kMaxFlowNodes; ++i) {
     jobs["n" + std::to_string(i)]["needs"] = "n" + std::to_string((i + 1) % kMaxFlowNodes);
   }
-  const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});
+  const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", jobs}});
   ASSERT_FALSE(read.plan);
   EXPECT_NE(join(read.problems).find("more) -> "), std::string::npos) << join(read.problems);
 }
@@ -248,7 +248,7 @@ TEST(FlowPlanSize, ManyWrongNeedsAreRejected) {
     needs.push_back("n1x" + std::to_string(i));
     jobs["n" + std::to_string(i)]["needs"] = needs;
   }
-  const PlanRead read = read_plan({{"name", "x"}, {"jobs", jobs}});
+  const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", jobs}});
   EXPECT_EQ(read.problems.size(), 50U);
 }
 
@@ -269,7 +269,7 @@ TEST(FlowPlanSurvives, AnyValueAnywhere) {
       for (const json& other : others) {
         json changed = whole;
         changed[at] = other;
-        const PlanRead read = read_plan(changed);
+        const ParsedPlan read = read_plan(changed);
         EXPECT_EQ(read.plan.has_value(), read.problems.empty());
       }
     }

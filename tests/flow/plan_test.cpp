@@ -39,7 +39,7 @@ std::vector<std::string> names(const FlowPlan& plan, const std::vector<std::uint
 using Names = std::vector<std::string>;
 
 TEST(FlowPlan, ReadsEveryField) {
-  const PlanRead read = read_plan(pipeline());
+  const ParsedPlan read = read_plan(pipeline());
   ASSERT_TRUE(read.plan) << join(read.problems);
   const FlowPlan& plan = *read.plan;
   EXPECT_EQ(plan.name, "pipeline");

@@ -326,7 +326,7 @@ TEST_F(Recovery, EmptyEventsAndInvalidFactsAreSkipped) {
   for (const char* event : {"", "job", "job job:12:999", "job nonsense", "flow flow:0", "flow flow:77", "x y"}) {
     stage_.plain({"RPUSH", "mj:events:1", event});
   }
-  ASSERT_TRUE(stage_.flows().raise(1, 1));
+  ASSERT_TRUE(stage_.flows().mark_due(1, 1));
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("two", "status"), "finished");
 }

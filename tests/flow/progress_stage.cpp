@@ -30,7 +30,7 @@ std::string text_of(const Fields& fields, std::string_view name) {
   return "";
 }
 
-JobEnd end_of(const Claimed& claimed) {
+JobEnd end_of(const ClaimedJob& claimed) {
   const std::string script = text_of(claimed.record, "script");
   JobEnd end;
   const bool fails = script == "fail" || (script == "flaky" && claimed.attempt == 1);
@@ -65,8 +65,8 @@ Fault FlowStage::judge(const ServerCall& call) {
   if (who_ == Who::nobody) return Fault::none;
   if (dead_) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
-  static const std::set<std::string_view> kLooks{"tick", "flow_due", "flow_read", "flow_jobs"};
-  if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
+  static const std::set<std::string_view> kChecks{"tick", "flow_due", "flow_read", "flow_jobs"};
+  if (call.write == 0 || kChecks.contains(call.name)) return Fault::none;
   ++writes_;
   for (const Disturbance& each : disturbances_) {
     if (each.write != writes_) continue;
@@ -83,8 +83,8 @@ void FlowStage::begin_coordinator() {
   settings.context = kContext;
   settings.instance = "coordinator" + std::to_string(++coordinators_);
   settings.lease_ms = kLeaseMs;
-  coordinator_ = std::make_unique<ContextRounds>(server().open_flows().value(), server().open().value(), clock(),
-                                                 std::move(settings));
+  coordinator_ = std::make_unique<ContextLoop>(server().open_flows().value(), server().open().value(), clock(),
+                                               std::move(settings));
 }
 
 void FlowStage::ask_to_run(const std::string& name, const std::string& yaml) {
@@ -156,8 +156,8 @@ void FlowStage::coordinate(int rounds) {
 }
 
 void FlowStage::run_jobs() {
-  std::vector<Claimed> still;
-  for (Claimed& claimed : running_) {
+  std::vector<ClaimedJob> still;
+  for (ClaimedJob& claimed : running_) {
     const std::vector<ClaimRef> refs{claimed.ref};
     const auto renewed = store_->renew(kContext, refs, 1U << 30).value().at(0);
     JobEnd end = end_of(claimed);
@@ -183,7 +183,7 @@ void FlowStage::run_jobs() {
   request.max_jobs = 64;
   request.lease_ms = 1U << 30;
   ClaimReply claimed = store_->claim(request).value();
-  for (const Claimed& each : claimed.jobs) ++claims_[each.ref.job_key];
+  for (const ClaimedJob& each : claimed.jobs) ++claims_[each.ref.job_key];
   std::move(claimed.jobs.begin(), claimed.jobs.end(), std::back_inserter(running_));
 }
 
@@ -214,7 +214,7 @@ LoadedRun FlowStage::run(const std::string& name) {
 std::string FlowStage::place(const std::string& name, const std::string& node) {
   const LoadedRun loaded = run(name);
   const NodeState& at = loaded.state.nodes.at(loaded.plan->find(node).value());
-  return std::string(word(at.status)) + " " + at.detail;
+  return std::string(to_string(at.status)) + " " + at.detail;
 }
 std::string FlowStage::job_of(const std::string& name, const std::string& node) {
   const LoadedRun loaded = run(name);
@@ -223,7 +223,7 @@ std::string FlowStage::job_of(const std::string& name, const std::string& node) 
 bool FlowStage::running(const std::string& name, const std::string& node) {
   if (!known(name)) return false;
   const std::string key = job_of(name, node);
-  return std::any_of(running_.begin(), running_.end(), [&](const Claimed& each) { return each.ref.job_key == key; });
+  return std::any_of(running_.begin(), running_.end(), [&](const ClaimedJob& each) { return each.ref.job_key == key; });
 }
 std::string FlowStage::plain(const std::vector<std::string>& words) {
   return std::string(server().plain(kContext, words).text());
@@ -274,16 +274,17 @@ std::vector<std::string> FlowStage::trouble() {
     for (const std::string& line : loaded->anomalies) all.push_back(key + ": " + line);
     for (const std::string& line : loaded->state.anomalies) all.push_back(key + ": " + line);
     const Fields fields = store_->load(kContext, key).value();
-    if (text_of(fields, "status") != word(loaded->state.status) || text_of(fields, "detail") != loaded->state.detail)
+    if (text_of(fields, "status") != to_string(loaded->state.status) ||
+        text_of(fields, "detail") != loaded->state.detail)
       all.push_back(key + ": its record says " + text_of(fields, "status") + " " + text_of(fields, "detail") +
-                    ", its journal " + std::string(word(loaded->state.status)) + " " + loaded->state.detail);
+                    ", its journal " + std::string(to_string(loaded->state.status)) + " " + loaded->state.detail);
     if (text_of(fields, "nodes") != nodes_text(*loaded)) all.push_back(key + ": its nodes stand otherwise");
     // The journal alone must yield the same state as journal and checkpoint together.
-    RunState folded = fresh(*loaded->plan);
+    RunState folded = initial_state(*loaded->plan);
     std::uint64_t at = 0;
     std::map<std::string, int> settled;
     for (bool more = true; more;) {
-      const RunRead read = flows_->read(kContext, id, at).value();
+      const FlowReadResult read = flows_->read(kContext, id, at).value();
       for (const RunFact& fact : read.facts) fold(*loaded->plan, folded, fact), at = fact.revision;
       more = read.more;
     }

@@ -94,8 +94,8 @@ class FlowStage {
   bool dead_ = false;  // the process `who_` was killed: all its further calls fail
   std::unique_ptr<FlowStore> flows_, client_flows_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<ContextRounds> coordinator_;
-  std::vector<Claimed> running_;
+  std::unique_ptr<ContextLoop> coordinator_;
+  std::vector<ClaimedJob> running_;
   std::map<std::string, int> claims_;  // how often each job was started
 };
 

@@ -12,7 +12,7 @@ class StoppedFlows final : public FlowStore {
       : inner_(std::move(inner)), at_(at), meanwhile_(std::move(meanwhile)) {}
   std::uint64_t calls() const { return calls_; }
 
-  Result<FlowPlace> create(const FlowDraft& draft) override { return go().create(draft); }
+  Result<FlowIds> create(const FlowDraft& draft) override { return go().create(draft); }
   Result<void> put_jobs(Id context, Id flow, std::span<const Job> jobs) override {
     return go().put_jobs(context, flow, jobs);
   }
@@ -22,7 +22,7 @@ class StoppedFlows final : public FlowStore {
   Result<std::string> definition(Id context, const std::string& hash) override {
     return go().definition(context, hash);
   }
-  Result<RunRead> read(Id context, Id flow, std::optional<std::uint64_t> after) override {
+  Result<FlowReadResult> read(Id context, Id flow, std::optional<std::uint64_t> after) override {
     return go().read(context, flow, after);
   }
   Result<std::uint64_t> commit(const FlowCommit& commit) override { return go().commit(commit); }
@@ -36,12 +36,13 @@ class StoppedFlows final : public FlowStore {
   Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) override {
     return go().active(context, after, max);
   }
-  Result<void> raise(Id context, Id flow) override { return go().raise(context, flow); }
-  Result<bool> lead(Id context, const std::string& instance, const std::string& where, std::uint32_t ttl_ms) override {
-    return go().lead(context, instance, where, ttl_ms);
+  Result<void> mark_due(Id context, Id flow) override { return go().mark_due(context, flow); }
+  Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
+                                  std::uint32_t ttl_ms) override {
+    return go().acquire_leadership(context, instance, where, ttl_ms);
   }
-  Result<void> stop_leading(Id context, const std::string& instance) override {
-    return go().stop_leading(context, instance);
+  Result<void> release_leadership(Id context, const std::string& instance) override {
+    return go().release_leadership(context, instance);
   }
   Result<std::pair<std::string, std::string>> leader(Id context) override { return go().leader(context); }
   Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
@@ -56,8 +57,8 @@ class StoppedFlows final : public FlowStore {
                             std::uint64_t expected) override {
     return go().put_schedule(context, schedule, definition, expected);
   }
-  Result<std::vector<FlowWait>> waits(Id context, Id flow, std::span<const Id> others) override {
-    return go().waits(context, flow, others);
+  Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> others) override {
+    return go().flow_waits(context, flow, others);
   }
   Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
                                             std::uint32_t max) override {
@@ -66,8 +67,8 @@ class StoppedFlows final : public FlowStore {
   Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry& entry) override {
     return go().drop_entry(context, name, entry);
   }
-  Result<std::vector<SchedulePlaces>> schedule_places(Id context, std::span<const std::string> names) override {
-    return go().schedule_places(context, names);
+  Result<std::vector<ScheduleIndexEntries>> schedule_states(Id context, std::span<const std::string> names) override {
+    return go().schedule_states(context, names);
   }
   Result<void> repair_schedule(Id context, const std::string& name) override {
     return go().repair_schedule(context, name);
@@ -76,7 +77,7 @@ class StoppedFlows final : public FlowStore {
   Result<void> remove_schedule(Id context, const std::string& name) override {
     return go().remove_schedule(context, name);
   }
-  Result<FlowPlaces> places(Id context, Id flow) override { return go().places(context, flow); }
+  Result<FlowIndexEntries> places(Id context, Id flow) override { return go().places(context, flow); }
   Result<void> repair(Id context, Id flow, const FlowRepair& how) override { return go().repair(context, flow, how); }
   Result<std::uint64_t> now_ms(Id context) override { return go().now_ms(context); }
 

@@ -12,12 +12,12 @@ FlowPlan plan_of_yaml(const std::string& text) {
   YamlText places;
   const auto json = flow_yaml_to_json(text, places);
   if (!json) throw std::runtime_error(json.error().message);
-  PlanRead read = read_plan(*json);
+  ParsedPlan read = read_plan(*json);
   if (!read.plan) throw std::runtime_error(join(read.problems));
   return std::move(*read.plan);
 }
 
-RunWorld::RunWorld(FlowPlan of) : plan(std::move(of)), run(fresh(plan)), jobs(plan.nodes.size()) {}
+RunWorld::RunWorld(FlowPlan of) : plan(std::move(of)), run(initial_state(plan)), jobs(plan.nodes.size()) {}
 
 Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) {
   auto decided = decide(plan, run, {now, what}, limits);
@@ -38,7 +38,7 @@ Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) 
     }
   }
   // Each step settles, starts or resets a node, so an endless loop is a bug of decide().
-  for (std::size_t turns = 0; go_on && wrong.empty() && more_to_do(plan, run); ++turns) {
+  for (std::size_t turns = 0; go_on && wrong.empty() && has_more_work(plan, run); ++turns) {
     if (turns > 10 * plan.nodes.size() + 100) {
       wrong.push_back("it never comes to rest");
       break;
@@ -123,7 +123,7 @@ void RunWorld::check(const RunState& before, const Decision& decided) {
 
 void RunWorld::see(std::uint32_t node) {
   const JobRecord& job = jobs[node];
-  JobSeen seen;
+  JobObserved seen;
   seen.node = node;
   seen.ended = job.where == Where::ended;
   if (seen.ended) {
@@ -160,7 +160,7 @@ void RunWorld::pass(std::uint64_t ms) {
 }
 
 void RunWorld::crash() {
-  RunState again = fresh(plan);
+  RunState again = initial_state(plan);
   for (const RunFact& fact : journal) fold(plan, again, fact);
   if (describe(plan, again) != describe(plan, run)) wrong.push_back("the journal says another state");
   run = std::move(again);
@@ -180,9 +180,9 @@ void RunWorld::crash_to_checkpoint(const std::string& text) {
 }
 
 std::string RunWorld::place(const std::string& name) const {
-  return std::string(word(node(name).status)) + ' ' + node(name).detail;
+  return std::string(to_string(node(name).status)) + ' ' + node(name).detail;
 }
-std::string RunWorld::flow() const { return std::string(word(run.status)) + ' ' + run.detail; }
+std::string RunWorld::flow() const { return std::string(to_string(run.status)) + ' ' + run.detail; }
 
 int RunWorld::count(const std::string& kind, const std::string& node) const {
   int found = 0;

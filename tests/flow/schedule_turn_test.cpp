@@ -21,15 +21,15 @@ Schedule schedule(const char* overlap, const char* missed, const char* cron = "*
   out.last_flow = 7;
   return out;
 }
-ScheduleTurn turn(const Schedule& of, std::uint64_t now, RunBefore before = {}) {
-  const auto turn = turn_of(of, before, now);
+ScheduleDecision turn(const Schedule& of, std::uint64_t now, PreviousRun before = {}) {
+  const auto turn = decide_schedule(of, before, now);
   EXPECT_TRUE(turn) << turn.error().message;
-  return turn.value_or(ScheduleTurn());
+  return turn.value_or(ScheduleDecision());
 }
 using Moments = std::vector<std::uint64_t>;
 
 TEST(ScheduleTurn, NothingFiresBeforeItsTime) {
-  const ScheduleTurn early = turn(schedule("skip", "skip"), kNoon - 1);
+  const ScheduleDecision early = turn(schedule("skip", "skip"), kNoon - 1);
   EXPECT_TRUE(early.starts.empty());
   EXPECT_EQ(early.next_ms, kNoon);
 }
@@ -38,7 +38,7 @@ TEST(ScheduleTurn, EachTimeFiresOnceAndTheNextIsKnown) {
   for (const char* overlap : {"allow", "skip", "queue"}) {
     for (const char* missed : {"skip", "once", "all"}) {
       Schedule of = schedule(overlap, missed);
-      const ScheduleTurn now = turn(of, kNoon + 5);
+      const ScheduleDecision now = turn(of, kNoon + 5);
       EXPECT_EQ(now.starts, (Moments{kNoon}));
       EXPECT_EQ(now.next_ms, kNoon + kMinute);
       EXPECT_EQ(now.note, "");
@@ -59,10 +59,10 @@ TEST(ScheduleTurn, PausedOrExhaustedScheduleDoesNothing) {
 
 TEST(ScheduleTurn, MissedTimesFollowThePolicy) {
   const std::uint64_t late = kNoon + 5 * kMinute + 30000;  // five times were missed, one is on time
-  const ScheduleTurn skip = turn(schedule("allow", "skip"), late);
+  const ScheduleDecision skip = turn(schedule("allow", "skip"), late);
   EXPECT_EQ(skip.starts, (Moments{kNoon + 5 * kMinute}));
   EXPECT_EQ(skip.note, "5 moments skipped: no coordinator was running to start them");
-  const ScheduleTurn once = turn(schedule("allow", "once"), late);
+  const ScheduleDecision once = turn(schedule("allow", "once"), late);
   EXPECT_EQ(once.starts, (Moments{kNoon + 5 * kMinute})) << "the one that comes now stands for them";
   EXPECT_EQ(once.note, "");
   EXPECT_EQ(turn(schedule("allow", "all"), late).starts.size(), 6U);
@@ -71,7 +71,7 @@ TEST(ScheduleTurn, MissedTimesFollowThePolicy) {
 TEST(ScheduleTurn, OncePolicyStartsTheLatestMissedTime) {
   const std::uint64_t later = kNoon + 3 * kDay + 10 * kMinute;
   EXPECT_EQ(turn(schedule("allow", "once", "0 12 * * *"), later).starts, (Moments{kNoon + 3 * kDay}));
-  const ScheduleTurn skip = turn(schedule("allow", "skip", "0 12 * * *"), later);
+  const ScheduleDecision skip = turn(schedule("allow", "skip", "0 12 * * *"), later);
   EXPECT_TRUE(skip.starts.empty());
   EXPECT_EQ(skip.note, "4 moments skipped: no coordinator was running to start them");
   EXPECT_EQ(skip.next_ms, kNoon + 4 * kDay);
@@ -82,9 +82,9 @@ TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
   const std::uint64_t now = kNoon + 400 * kDay;
   Moments started;
   for (int i = 0; i < 50; ++i) {
-    const ScheduleTurn each = turn(of, now);
+    const ScheduleDecision each = turn(of, now);
     EXPECT_EQ(each.note, i == 0 ? "older times skipped: at most 100 missed times are started late" : "") << i;
-    EXPECT_LE(each.starts.size(), kMaxStartsAtOnce);
+    EXPECT_LE(each.starts.size(), kMaxConcurrentStarts);
     started.insert(started.end(), each.starts.begin(), each.starts.end());
     of.next_ms = each.next_ms;
     if (each.next_ms > now) break;
@@ -95,7 +95,7 @@ TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
 }
 
 TEST(ScheduleTurn, OverlapIsSkippedWithItsReason) {
-  const ScheduleTurn skipped = turn(schedule("skip", "all"), kNoon, {true, 0});
+  const ScheduleDecision skipped = turn(schedule("skip", "all"), kNoon, {true, 0});
   EXPECT_TRUE(skipped.starts.empty());
   EXPECT_EQ(skipped.note, "1 moment skipped: flow 7 had not ended");
   EXPECT_EQ(skipped.next_ms, kNoon + kMinute);
@@ -110,16 +110,16 @@ TEST(ScheduleTurn, OverlapIsAllowed) {
 TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
   Schedule of = schedule("queue", "skip");
   const std::uint64_t ended = kNoon + 3 * kMinute + 1;
-  const ScheduleTurn waiting = turn(of, kNoon + 3 * kMinute, {true, 0});
+  const ScheduleDecision waiting = turn(of, kNoon + 3 * kMinute, {true, 0});
   EXPECT_TRUE(waiting.starts.empty());
   EXPECT_TRUE(waiting.waits);
   EXPECT_EQ(waiting.next_ms, kNoon);
   EXPECT_EQ(waiting.note, "4 moments wait for the end of flow 7");
   Moments started;
-  RunBefore before{false, ended};
+  PreviousRun before{false, ended};
   std::uint64_t now = ended + 10;
   for (int i = 0; i < 4; ++i) {
-    const ScheduleTurn each = turn(of, now, before);
+    const ScheduleDecision each = turn(of, now, before);
     ASSERT_EQ(each.starts.size(), 1U) << i;
     started.push_back(each.starts[0]);
     of.next_ms = each.next_ms;
@@ -132,7 +132,8 @@ TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
 }
 
 TEST(ScheduleTurn, TimesMissedDuringADowntimeAreNotQueued) {
-  const ScheduleTurn late = turn(schedule("queue", "skip", "0 12 * * *"), kNoon + kDay - 1000, {false, kNoon - kDay});
+  const ScheduleDecision late =
+      turn(schedule("queue", "skip", "0 12 * * *"), kNoon + kDay - 1000, {false, kNoon - kDay});
   EXPECT_TRUE(late.starts.empty());
   EXPECT_EQ(late.note, "1 moment skipped: no coordinator was running to start it");
 }
@@ -146,7 +147,7 @@ TEST(ScheduleTurn, TimeRepeatedByDaylightSavingFiresOnce) {
 
 TEST(ScheduleTurn, UnreadableFieldIsNamed) {
   const auto error_of = [](Schedule of) {
-    const auto turn = turn_of(of, {}, kNoon);
+    const auto turn = decide_schedule(of, {}, kNoon);
     return turn ? std::string("accepted") : turn.error().message;
   };
   Schedule of = schedule("skpi", "skip");

@@ -16,7 +16,7 @@
 namespace mycojobs {
 namespace {
 
-using test::HandClock;
+using test::ManualClock;
 
 constexpr Id kContext = 1;
 
@@ -68,7 +68,7 @@ class Schedules : public testing::Test {
       const Flow flow = decode<Flow>(record).record;
       const std::string text = flows_->definition(kContext, flow.definition_hash).value_or("gone");
       const auto moment = flow.env_vars.find("MYCOJOBS_SCHEDULED_MS");
-      out.insert(out.begin(), std::string(word(flow.status)) + ' ' +
+      out.insert(out.begin(), std::string(to_string(flow.status)) + ' ' +
                                   (moment == flow.env_vars.end() ? "?" : moment->second) + ' ' +
                                   (text.find("new") != std::string::npos ? "new" : "old"));
     }
@@ -78,7 +78,7 @@ class Schedules : public testing::Test {
     return std::string(status) + ' ' + std::to_string(moment) + ' ' + definition;
   }
 
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<FlowStore> flows_;
 };
@@ -142,7 +142,7 @@ TEST_F(Schedules, TwoLeadersStartOneFlow) {
   const Schedule as_read = stored();
   ASSERT_TRUE(look());
   RunCache cache;
-  ASSERT_TRUE(settle_schedule(*flows_, cache, kContext, as_read)) << "it says the same of the schedule";
+  ASSERT_TRUE(complete_schedule(*flows_, cache, kContext, as_read)) << "it says the same of the schedule";
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
 }
 
@@ -153,10 +153,10 @@ TEST_F(Schedules, ChangedDefinitionAppliesFromTheNextTime) {
   put(one("nightly", old), old);
   clock_.unix = clock_.boot = kNoon;
   RunCache cache;
-  ASSERT_TRUE(settle_schedule(*flows_, cache, kContext, stored()));
+  ASSERT_TRUE(complete_schedule(*flows_, cache, kContext, stored()));
   Schedule other = one("nightly", changed);
   const Schedule settled = stored();
-  other.next_ms = next_moment(parse_cron(other.cron).value(), other.zone, settled.last_ms).value();
+  other.next_ms = next_time(parse_cron(other.cron).value(), other.zone, settled.last_ms).value();
   put(other, changed, settled.revision);
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
@@ -198,7 +198,7 @@ TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
     control.target = "say";
     control.actor = 12;
     resume.control = control;
-    clock_.pass(1000);
+    clock_.advance(1000);
     const auto resumed = progress(*flows_, cache, resume);
     ASSERT_TRUE(resumed) << resumed.error().message;
     ASSERT_TRUE(look());
@@ -234,7 +234,7 @@ TEST_F(Schedules, FlowOverTheLimitsIsSkippedWithTheField) {
   settings.context = kContext;
   settings.instance = "coordinator";
   settings.limits.ceiling = Ceilings().of(kContext);
-  ContextRounds rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
+  ContextLoop rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
   ASSERT_TRUE(rounds.round());
   EXPECT_EQ(runs(), Runs{});
   EXPECT_NE(stored().note.find("was not started: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB for "
@@ -253,7 +253,7 @@ TEST_F(Schedules, RevokedCallerStartsNothing) {
   ContextSettings settings;
   settings.context = kContext;
   settings.instance = "coordinator";
-  ContextRounds rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
+  ContextLoop rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
   ASSERT_TRUE(rounds.round());
   EXPECT_EQ(runs(), Runs{});
   EXPECT_NE(stored().note.find("actor 12 may not create flows"), std::string::npos) << stored().note;

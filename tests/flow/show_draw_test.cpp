@@ -30,9 +30,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 std::size_t widest(const std::string& text) {
-  std::size_t most = 0;
-  for (const auto& line : lines_of(text)) most = std::max(most, columns(line));
-  return most;
+  std::size_t max = 0;
+  for (const auto& line : lines_of(text)) max = std::max(max, columns(line));
+  return max;
 }
 
 const std::vector<GraphFormat> kFormats = {GraphFormat::text, GraphFormat::ascii, GraphFormat::mermaid,
@@ -106,15 +106,15 @@ TEST(FlowGraph, FitsAnyTerminalWidth) {
 TEST(ScreenText, CommandIsNeverTruncated) {
   const std::string text =
       "no runner serves queue:v here; next: `mycojobs agent --redis URL`, or `mycojobs flow cancel 12`";
-  for (std::size_t most = 0; most < 100; ++most) {
-    const std::string cut = shortened_talk(text, most);
-    EXPECT_THAT(cut, HasSubstr("`mycojobs agent --redis URL`")) << most;
-    EXPECT_THAT(cut, HasSubstr("`mycojobs flow cancel 12`")) << most;
+  for (std::size_t max = 0; max < 100; ++max) {
+    const std::string cut = shorten_message(text, max);
+    EXPECT_THAT(cut, HasSubstr("`mycojobs agent --redis URL`")) << max;
+    EXPECT_THAT(cut, HasSubstr("`mycojobs flow cancel 12`")) << max;
     EXPECT_EQ(std::count(cut.begin(), cut.end(), '`'), 4) << cut;
   }
-  EXPECT_EQ(shortened_talk(text, 200), text);
-  EXPECT_EQ(shortened_talk("a long line without any", 10), shortened("a long line without any", 10));
-  EXPECT_EQ(shortened_talk("an open ` mark that is long", 10), shortened("an open ` mark that is long", 10));
+  EXPECT_EQ(shorten_message(text, 200), text);
+  EXPECT_EQ(shorten_message("a long line without any", 10), shortened("a long line without any", 10));
+  EXPECT_EQ(shorten_message("an open ` mark that is long", 10), shortened("an open ` mark that is long", 10));
 }
 
 TEST(FlowGraph, ShorterFormsAreUsedOnFewLines) {

@@ -44,7 +44,7 @@ class FlowShow : public ::testing::Test {
     ASSERT_TRUE(done) << done.error().message;
   }
   FlowView view() {
-    auto looked = look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+    auto looked = inspect_flow(stage_.flows(), stage_.store(), 1, flow());
     EXPECT_TRUE(looked) << looked.error().message;
     return looked.value_or(FlowView());
   }
@@ -74,7 +74,7 @@ class FlowShow : public ::testing::Test {
   }
   static std::string place(const FlowView& view, const std::string& name) {
     for (const NodeView& node : view.nodes) {
-      if (node.name == name) return std::string(word(node.status)) + " " + node.detail;
+      if (node.name == name) return std::string(to_string(node.status)) + " " + node.detail;
     }
     return "absent";
   }
@@ -252,7 +252,7 @@ TEST_F(FlowShow, AnswersAreShownBeforeTheRunIsAllocated) {
 TEST_F(FlowShow, StatusIsOneWord) {
   run("name: good\njobs:\n  a: {script: hold, type: python}\n");
   EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));
-  for (const FlowWord& row : flow_words()) EXPECT_EQ(flow_word(row.status, row.word), row.word);
+  for (const FlowStateText& row : flow_words()) EXPECT_EQ(flow_word(row.status, row.word), row.word);
   EXPECT_EQ(flow_word(FlowStatus::finished, "ok"), "completed");
   EXPECT_EQ(flow_word(FlowStatus::error, "nonsense"), "failed");
   EXPECT_EQ(flow_word(FlowStatus::started, ""), "running");
@@ -288,7 +288,7 @@ TEST_F(FlowShow, RecordShowsTheStateOfEachNode) {
 }
 
 TEST_F(FlowShow, MissingFlowIsNotFound) {
-  EXPECT_EQ(look_at_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
+  EXPECT_EQ(inspect_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
   EXPECT_EQ(explain_flow(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
   EXPECT_EQ(flow_timeline(stage_.flows(), stage_.store(), 1, 77).error().code, Code::not_found);
 }
@@ -347,11 +347,11 @@ TEST_F(FlowShow, RecordChangesOfOtherClientsAreListed) {
   EXPECT_TRUE(view().has_plan) << "its mark says what it was created as";
   stage_.plain({"DEL", record});
   stage_.plain({"RPUSH", record, "x"});
-  (void)look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+  (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)explain_flow(stage_.flows(), stage_.store(), 1, flow());
   stage_.plain({"DEL", key("mj:run:")});
   stage_.plain({"SET", key("mj:run:"), "x"});
-  (void)look_at_flow(stage_.flows(), stage_.store(), 1, flow());
+  (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)flow_timeline(stage_.flows(), stage_.store(), 1, flow());
 }
 

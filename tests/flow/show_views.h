@@ -1,4 +1,4 @@
-// Handmade flow views, in place of the results of look_at_flow().
+// Handmade flow views, in place of the results of inspect_flow().
 #pragma once
 
 #include <string>

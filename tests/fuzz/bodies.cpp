@@ -21,7 +21,7 @@ std::optional<json> body_of(std::string_view text) {
   return std::move(*body);
 }
 
-void check_job(const AnsweredJob& job) {
+void check_job(const RemoteJobEnd& job) {
   const bool is_finished = job.end.status == JobStatus::finished;
   must(is_finished || job.end.status == JobStatus::error, "an answered job has not ended");
   must(!job.end.detail.empty() && is_finished == (job.end.detail == "ok"), "a detail that does not go with its status");
@@ -47,9 +47,9 @@ int fuzz_answer_body(std::string_view text) {
   if (!jobs) return 0;
   must(jobs->size() <= kMaxMessageJobs, "an answer has more jobs than a message");
   std::uint64_t room = 0;
-  for (const FilesOf& each : files_of_answer(*jobs)) {
+  for (const JobFileList& each : files_of_answer(*jobs)) {
     must(bytes_of(each.files) <= kMostFiles, "a job leaves more than it may");
-    room += room_of(each.files);
+    room += accounted_bytes(each.files);
   }
   must(room <= kMostRoom, "jobs leave more than one sender may bring");
   must(jobs_of_answer({{"jobs", *jobs}}, kMostFiles, kMostRoom).value() == *jobs,
@@ -57,10 +57,10 @@ int fuzz_answer_body(std::string_view text) {
   const auto answer = read_answer(*body, *jobs);
   if (!answer) return 0;
   must(answer->jobs.size() == jobs->size(), "a job is passed over");
-  for (const AnsweredJob& each : answer->jobs) check_job(each);
-  for (const FilesOf& each : files_of_answer(*jobs)) {
+  for (const RemoteJobEnd& each : answer->jobs) check_job(each);
+  for (const JobFileList& each : files_of_answer(*jobs)) {
     const bool any = std::any_of(answer->jobs.begin(), answer->jobs.end(),
-                                 [&](const AnsweredJob& job) { return job.job_key == each.job_key; });
+                                 [&](const RemoteJobEnd& job) { return job.job_key == each.job_key; });
     must(any, "files are of a job that the answer does not name");
   }
   check_carried(*jobs);
@@ -102,9 +102,9 @@ int fuzz_cancel_body(std::string_view text) {
 int fuzz_file_body(std::string_view text) {
   const auto body = body_of(text);
   if (!body) return 0;
-  const auto wanted = read_wanted(*body);
+  const auto wanted = parse_requested_file(*body);
   if (wanted) {
-    const auto again = read_wanted(to_json(*wanted)), of_mark = wanted_of(text_of(*wanted));
+    const auto again = parse_requested_file(to_json(*wanted)), of_mark = requested_file(text_of(*wanted));
     must(again && text_of(*again) == text_of(*wanted), "what is missing reads otherwise than it was written");
     must(of_mark && text_of(*of_mark) == text_of(*wanted), "what is missing reads otherwise in a mark");
   }
@@ -116,7 +116,7 @@ int fuzz_file_body(std::string_view text) {
   must(again && again->file.sha256 == piece->file.sha256 && again->file.bytes == piece->file.bytes &&
            again->offset == piece->offset && again->bytes == piece->bytes,
        "a piece reads otherwise than it was written");
-  const std::string parcel = parcel_of_message(*name, "").name;
+  const std::string parcel = message_bundle_id(*name, "").name;
   must(parcel.find('/') == std::string::npos && parcel.size() + 65 < 255, "a parcel's name is no name of a file");
   return 1;
 }

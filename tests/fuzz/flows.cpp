@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 int check_plan(const json& definition) {
-  const PlanRead read = read_plan(definition);
+  const ParsedPlan read = read_plan(definition);
   must(read.plan.has_value() == read.problems.empty(), "a definition has neither a plan nor a problem");
   if (!read.plan) {
     must(!join(read.problems).empty(), "a problem has no text");

@@ -40,15 +40,15 @@ Fields fields_of(std::string_view text) {
 template <class R>
 void check_round_trips(const R& record) {
   const Fields hash = encode(record);
-  const Decoded<R> from_hash = decode<R>(hash);
+  const DecodeResult<R> from_hash = decode<R>(hash);
   must(from_hash.ok(), "a hash that was written has problems: " + join(from_hash.problems));
   must(encode(from_hash.record) == hash, "a hash that was written reads otherwise");
 
   // The first conversion to JSON may change names written by other clients and bytes that are not UTF-8.
   const json once = to_json(record);
-  const Decoded<R> from_json = decode_json<R>(once);
+  const DecodeResult<R> from_json = decode_json<R>(once);
   const json twice = to_json(from_json.record);
-  const Decoded<R> again = decode_json<R>(twice);
+  const DecodeResult<R> again = decode_json<R>(twice);
   must(again.ok(), "JSON that was written has problems: " + join(again.problems));
   must(to_json(again.record) == twice, "JSON that was written reads otherwise");
   must(parse_json(dump_json(twice)).has_value(), "JSON that was written is too deep to be read");
@@ -76,7 +76,7 @@ void check_message(const Message& message) {
   check_signing(message);
   (void)check_signature(message, {message.signer, message.created_at, kSignatureWindowS});
   Message own = message;
-  const bool settled = settle(own, {12, 1}).has_value();
+  const bool settled = apply_sender(own, {12, 1}).has_value();
   for (const Job& job : own.job) {
     (void)validate(job);
     if (settled) must(job.caller_id == 12 && job.context_id == 1, "a job of the message is another's");
@@ -111,7 +111,7 @@ int fuzz_job_hash(std::string_view text) {
   check_round_trips(decoded.record);
   const auto problems = validate(decoded.record);
   Job job = decoded.record;
-  if (settle(job, {12, 1})) must(job.caller_id == 12 && job.context_id == 1, "a job is another's");
+  if (apply_sender(job, {12, 1})) must(job.caller_id == 12 && job.context_id == 1, "a job is another's");
   return decoded.ok() && problems.empty() ? 1 : 0;
 }
 
@@ -165,21 +165,21 @@ int fuzz_receipt(std::string_view text) {
 int fuzz_policy(std::string_view text) {
   bool taken = false;
   for (const PolicyKind kind : {PolicyKind::request, PolicyKind::ceiling}) {
-    const PolicyRead read = read_policy(text, "policy", kind);
+    const ParsedPolicy read = read_policy(text, "policy", kind);
     if (!read.ok()) continue;
     taken = true;
     if (kind == PolicyKind::ceiling) continue;
     const std::string written = write_policy(read.request);
-    const PolicyRead again = read_policy(written, "policy");
+    const ParsedPolicy again = read_policy(written, "policy");
     must(again.ok(), "a policy that was written is refused: " + join(again.problems) + " in " + written);
     must(again.request == read.request, "a policy that was written reads otherwise: " + written);
     const Ceiling ceiling{default_ceiling(), 1, {"/var/lib/mycojobs"}};
     for (const Profile& each : profiles()) {
-      const Combined weighed = weigh(each.policy, read.request, ceiling);
-      must(weighed.problems.empty() == combine(each.policy, read.request, ceiling).has_value(),
+      const GrantedPolicy weighed = apply_ceiling(each.policy, read.request, ceiling);
+      must(weighed.problems.empty() == apply_ceiling_or_fail(each.policy, read.request, ceiling).has_value(),
            "a policy is refused and is not");
       for (const auto& row : policies::number_rows()) {
-        const std::uint64_t got = row.get(weighed.policy), most = row.get(ceiling.most);
+        const std::uint64_t got = row.get(weighed.policy), most = row.get(ceiling.max);
         const bool unlimited = row.may_be_unlimited && most == 0;
         must(unlimited || (got <= most && (got != 0 || !row.may_be_unlimited)), "a policy is above its ceiling");
       }

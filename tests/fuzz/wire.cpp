@@ -84,17 +84,17 @@ bool has_nan(const json& value) {
 }
 
 // Methods that read their parameters as the server does, without an implementation.
-Result<json> create_job(const json& params, const api::Caller& caller) {
+Result<json> create_job(const json& params, const api::RpcCaller& caller) {
   auto decoded = decode_json<Job>(params["job"]);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  MJ_CHECK(settle(decoded.record, {caller.actor, 1}));
+  MJ_CHECK(apply_sender(decoded.record, {caller.actor, 1}));
   if (const auto problems = validate(decoded.record); !problems.empty()) return fail(Code::invalid, join(problems));
   return to_json(decoded.record);
 }
-Result<json> create_message(const json& params, const api::Caller& caller) {
+Result<json> create_message(const json& params, const api::RpcCaller& caller) {
   auto decoded = decode_json<Message>(params["message"]);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
-  MJ_CHECK(settle(decoded.record, {caller.actor, 1}));
+  MJ_CHECK(apply_sender(decoded.record, {caller.actor, 1}));
   return to_json(decoded.record);
 }
 
@@ -116,7 +116,7 @@ const api::Rpc& rpc() {
                                {"key", "key", ""},
                                {"anything", "any", ""}},
                               "any",
-                              [](const json& params, const api::Caller&) -> Result<json> { return params; }}},
+                              [](const json& params, const api::RpcCaller&) -> Result<json> { return params; }}},
                             {1U << 20, 8, 20000});
   return all;
 }

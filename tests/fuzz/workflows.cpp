@@ -21,7 +21,7 @@ int fuzz_workflow_manifest(std::string_view text) {
   const auto document = parse_json(text, 1U << 20);
   if (!document) return 0;
   const CodeFiles code{{"a.lua", "return {}"}};
-  const ManifestRead read = read_manifest(*document, code);
+  const ParsedManifest read = read_manifest(*document, code);
   must((read.manifest != nullptr) == read.problems.empty(), "a manifest has neither a value nor a problem");
   if (!read.manifest) {
     must(!join(read.problems).empty(), "a problem has no text");
@@ -49,7 +49,7 @@ int fuzz_workflow_manifest(std::string_view text) {
 int fuzz_workflow_scenario(std::string_view text) {
   const auto document = parse_json(text, 1U << 20);
   if (!document) return 0;
-  const ScenarioRead read = read_scenarios(*document);
+  const ParsedScenarios read = read_scenarios(*document);
   must(read.file.has_value() == read.problems.empty(), "scenarios are neither read nor refused");
   if (!read.file) return 0;
   must(!read.file->scenarios.empty(), "a file without a scenario was taken");
@@ -62,8 +62,8 @@ int fuzz_workflow_scenario(std::string_view text) {
       for (const auto& [instance, state] : step.expect->state) {
         const auto value = parse_json(state);
         must(value.has_value(), "a state is no JSON");
-        must(!differs(filled(*value, *document), filled(*value, *document)) ||
-                 filled(*value, *document).dump().find("$more") != std::string::npos,
+        must(!differs(fill_defaults(*value, *document), fill_defaults(*value, *document)) ||
+                 fill_defaults(*value, *document).dump().find("$more") != std::string::npos,
              "a value differs from itself");
       }
     }
@@ -76,9 +76,10 @@ int fuzz_workflow_history(std::string_view text) {
   const auto written = write_history(*read);
   if (!written) return 0;
   const auto again = read_history(*written);
-  must(again && again->facts == read->facts && again->world == read->world, "a history reads otherwise when written");
+  must(again && again->facts == read->facts && again->deployment == read->deployment,
+       "a history reads otherwise when written");
   (void)catalog_of(*read);
-  (void)world_of(*read);
+  (void)deployment_of(*read);
   return 1;
 }
 
@@ -124,7 +125,7 @@ struct Blobs {
     return bytes ? put(*bytes) : "";
   }
   std::string put(const std::string& bytes) { return all[sha256_hex(bytes)] = bytes, sha256_hex(bytes); }
-  Result<SnapshotRead> snapshot(const std::string& root) const {
+  Result<ParsedSnapshot> snapshot(const std::string& root) const {
     return read_snapshot(root, [this](const std::string& hash) -> Result<std::string> {
       const auto found = all.find(hash);
       if (found == all.end()) return fail(Code::not_found, hash);
@@ -134,7 +135,7 @@ struct Blobs {
 };
 
 // The indexes match the instances, and the state can be encoded and decoded.
-void must_be_whole(const WorldState& world) {
+void must_be_whole(const DeploymentState& world) {
   std::size_t pending = 0, settled = 0;
   for (const auto& [id, cell] : world.cells) {
     must(cell.id == id, "an instance stands under another's name");
@@ -147,21 +148,21 @@ void must_be_whole(const WorldState& world) {
   must(world.intents.size() == pending && world.settled.size() == settled, "two instances have the same intent");
   const auto bytes = encode(world);
   must(bytes.has_value(), "a world that was read cannot be written");
-  const auto again = decode_world(*bytes);
+  const auto again = decode_deployment(*bytes);
   must(again && *again == world, "a world reads otherwise when written");
 }
 
-void must_fold(WorldState& world, const WorkflowFact& fact) {
-  const WorldState before = world;
+void must_fold(DeploymentState& world, const WorkflowFact& fact) {
+  const DeploymentState before = world;
   if (const auto problem = fold(world, fact)) {
     must(!problem->rule.empty() && !problem->text.empty(), "a problem has no name");
     return must(world == before, "a fact that does not fit changes the world");
   }
-  for (const CellId& id : cells_of(fact)) {
-    std::optional<CellState> alone;
-    if (const CellState* cell = before.cell(id)) alone = *cell;
+  for (const InstanceId& id : instances_of(fact)) {
+    std::optional<InstanceState> alone;
+    if (const InstanceState* cell = before.cell(id)) alone = *cell;
     must(!fold(alone, id, fact), "a fact fits the world, and not its instance");
-    const CellState* cell = world.cell(id);
+    const InstanceState* cell = world.cell(id);
     must(alone ? cell != nullptr && *cell == *alone : cell == nullptr, "an instance alone is another");
   }
   must_be_whole(world);
@@ -181,18 +182,18 @@ int fuzz_workflow_snapshot(std::string_view text) {
   for (const json& page : pages) root["pages"].push_back(page.is_object() ? json(blobs.put(page)) : page);
   auto read = blobs.snapshot(blobs.put(root));
   if (!read) return 0;
-  must_be_whole(read->world);
-  const auto written = snapshot_of(read->world, 300);
+  must_be_whole(read->deployment);
+  const auto written = snapshot_of(read->deployment, 300);
   must(written.has_value(), "what was a snapshot has none");
   for (const auto& page : written->pages) blobs.put(page.bytes);
   const auto again = blobs.snapshot(blobs.put(written->root.bytes));
-  must(again && again->world == read->world, "a snapshot reads otherwise when written");
+  must(again && again->deployment == read->deployment, "a snapshot reads otherwise when written");
   for (const json& each : facts) {
     const std::string bytes = blobs.all[blobs.put(each)];
     const auto fact = decode_workflow_fact(bytes);
     if (!fact) return 0;
     must(encode(*fact).value_or("") == bytes, "a fact reads otherwise when written");
-    must_fold(read->world, *fact);
+    must_fold(read->deployment, *fact);
   }
   return 1;
 }

@@ -32,7 +32,7 @@ std::string answer_frames() {
   return out;
 }
 
-Answer answer_of(const std::string& frames) {
+ScriptAnswer answer_of(const std::string& frames) {
   AnswerReader reader(1U << 20);
   reader.feed(frames);
   require(reader.answer().done && reader.answer().result.size() == 2, "an answer is not read");
@@ -50,11 +50,11 @@ std::size_t read_frames(const std::string& request) {
                       {FrameKind::script, kMaxScriptBytes}});
   for (std::size_t at = 0; at < request.size(); at += kRead) {
     reader.feed(std::string_view(request).substr(at, kRead), [&](Frame&& frame) {
-      require(frame.fate == Frame::Fate::whole, "a frame of a request is not whole");
+      require(frame.fate == Frame::FrameStatus::whole, "a frame of a request is not whole");
       ++frames;
     });
   }
-  require(frames > 0 && !reader.inside_frame(), "a request does not end with a frame");
+  require(frames > 0 && !reader.is_frame_incomplete(), "a request does not end with a frame");
   return frames;
 }
 

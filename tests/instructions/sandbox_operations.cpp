@@ -50,8 +50,9 @@ Operation passing(const std::string& bytes) {
             const int fd = pair->out.get();
             require(sandbox::send_raw(fd, bytes, {fd, fd, fd}) == 0, "a frame is not sent");
             RawFrame frame;
-            require(sandbox::receive_raw(pair->in.get(), frame) == sandbox::Received::frame && frame.fds.size() == 3,
-                    "a frame does not arrive with its descriptors");
+            require(
+                sandbox::receive_raw(pair->in.get(), frame) == sandbox::ReceiveResult::frame && frame.fds.size() == 3,
+                "a frame does not arrive with its descriptors");
             return frame.payload.size();
           }};
 }
@@ -60,10 +61,10 @@ Operation passing(const std::string& bytes) {
 
 std::vector<Operation> sandbox_operations() {
   const sandbox::Launch launch{example_run()};
-  const sandbox::Ended ended{example_run().run, example_outcome()};
+  const sandbox::LauncherRunEnded ended{example_run().run, example_outcome()};
   sandbox::Fork fork;
   fork.run = example_run().run, fork.uid = 1001, fork.limits = example_run().limits;
-  sandbox::Confined confined;
+  sandbox::RunConfined confined;
   confined.landlock_abi = 7, confined.setup = example_outcome().setup;
   return {writing("launch", launch),     reading("launch", launch), passing(sandbox::encode(launch)),
           writing("fork", fork),         reading("fork", fork),     writing("confined", confined),

@@ -23,7 +23,7 @@ class IncomingFiles : public testing::Test {
  protected:
   std::uint64_t expect(const std::string& bytes) {
     EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(bytes)}));
-    return files_->have(1, kParcel, content(bytes)).value();
+    return files_->is_complete(1, kParcel, content(bytes)).value();
   }
   Result<std::uint64_t> add(const std::string& bytes, std::uint64_t offset, std::size_t size) {
     return files_->add(1, kParcel, content(bytes), offset, std::string_view(bytes).substr(offset, size));
@@ -40,9 +40,9 @@ class IncomingFiles : public testing::Test {
   static FileContent content(const std::string& bytes) { return {sha256_hex(bytes), bytes.size()}; }
   std::string path(const std::string& name) const { return folder_ / ("contexts/1/" + name); }
 
-  const ParcelName kParcel{"p", "ann"};
+  const InboundBundleId kParcel{"p", "ann"};
   static constexpr std::uint64_t kRoom = 4U << 20, kShare = kRoom / 4;
-  test::HandClock clock_;
+  test::ManualClock clock_;
   test::TempDir folder_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
@@ -69,10 +69,10 @@ TEST_F(IncomingFiles, OtherHashOrLengthRestarts) {
   const FileContent wanted = content("0123456789");
   ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {wanted}));
   EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "012345678x").error().code, Code::invalid);
-  EXPECT_EQ(files_->have(1, kParcel, wanted), 0U) << "its place is kept";
+  EXPECT_EQ(files_->is_complete(1, kParcel, wanted), 0U) << "its place is kept";
   EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "0123456789 and more").error().code, Code::invalid);
-  EXPECT_EQ(files_->have(1, kParcel, wanted), 0U) << "its place is kept";
-  const auto handed = files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {wanted}}});
+  EXPECT_EQ(files_->is_complete(1, kParcel, wanted), 0U) << "its place is kept";
+  const auto handed = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {wanted}}});
   ASSERT_FALSE(handed);
   EXPECT_EQ(handed.error().code, Code::not_found);
 }
@@ -85,22 +85,22 @@ TEST_F(IncomingFiles, HandedOverFilesBelongToTheJob) {
       ArtifactFolder(folder_.path().string(), 1).job(artifact_store_name(*store_, 1).value(), "job:1:2") + '/';
   const auto sweep = [&] {
     for (int i = 0; i < 300; ++i) {
-      clock_.pass(100);
-      ASSERT_TRUE(files_->tidy(*store_, 1));
+      clock_.advance(100);
+      ASSERT_TRUE(files_->sweep(*store_, 1));
     }
   };
   {
-    const auto held = files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}});
+    const auto held = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}});
     ASSERT_TRUE(held) << held.error().message;
     sweep();
     EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "its record is not there yet";
     ASSERT_TRUE(store_->save(1, "job:1:2", {{"id", "2"}, {"status", "dispatched"}}));
   }
-  ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
+  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
   files_->drop(1, kParcel);
   // A tidying round that had to wait is followed by a long pause; a new store starts without the pause.
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
-  ASSERT_TRUE(files_->hand_over(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
+  ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
   EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
   EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 8, 4).value(), "89");
   EXPECT_TRUE(files_->has(*store_, 1, "job:1:2", {content(bytes)}).value());
@@ -123,30 +123,30 @@ TEST_F(IncomingFiles, FailedHandOverCountsNothing) {
   const std::string in_the_way = path("objects/" + sha256_hex(second));
   fs::create_directories(in_the_way);  // so that no object can be made
   for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(files_->hand_over(*store_, 1, kParcel, to));
+    EXPECT_FALSE(files_->retain_files(*store_, 1, kParcel, to));
     EXPECT_LE(usage.read()->bytes_of(1), 4096U) << i;
   }
-  EXPECT_FALSE(files_->hand_over(*store_, 1, kParcel, {{"job:1:3", {content(first), large(1, 10)}}}))
+  EXPECT_FALSE(files_->retain_files(*store_, 1, kParcel, {{"job:1:3", {content(first), large(1, 10)}}}))
       << "a file has not been received";
   EXPECT_LE(usage.read()->bytes_of(1), 4096U);
   fs::remove(in_the_way);
-  EXPECT_TRUE(files_->hand_over(*store_, 1, kParcel, to));
-  EXPECT_TRUE(files_->hand_over(*store_, 1, kParcel, to)) << "handed over again";
+  EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to));
+  EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to)) << "handed over again";
   EXPECT_EQ(usage.read()->bytes_of(1), 4096U + 8192U) << "equal files are one";
 }
 
 TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
   ASSERT_EQ(expect("0123456789"), 0U);
-  ASSERT_TRUE(files_->tidy(*store_, 1));
+  ASSERT_TRUE(files_->sweep(*store_, 1));
   ASSERT_TRUE(fs::exists(path("incoming/p.ann")));
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
   for (const auto& each : fs::directory_iterator(path("incoming/p.ann"))) fs::last_write_time(each.path(), long_ago);
-  clock_.pass(5000);
-  ASSERT_TRUE(files_->tidy(*store_, 1));
+  clock_.advance(5000);
+  ASSERT_TRUE(files_->sweep(*store_, 1));
   ASSERT_TRUE(fs::exists(path("incoming/p.ann"))) << "a file has just come into it";
   fs::last_write_time(path("incoming/p.ann"), long_ago);
-  clock_.pass(5000);
-  ASSERT_TRUE(files_->tidy(*store_, 2)) << "context 1 may be served no more";
+  clock_.advance(5000);
+  ASSERT_TRUE(files_->sweep(*store_, 2)) << "context 1 may be served no more";
   EXPECT_FALSE(fs::exists(path("incoming/p.ann")));
 }
 
@@ -182,8 +182,8 @@ TEST_F(IncomingFiles, StoredFilesCountForTheNextSender) {
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
   // After the restart, the complete small file counts with the minimum size of a parcel, and the announced file with
   // its full size.
-  EXPECT_THAT(refusal("ann", 2, kShare / 2), HasSubstr(std::to_string(300000 + kLeastParcelRoom) + " bytes"));
-  EXPECT_EQ(refusal("ann", 2, kShare - 300000 - kLeastParcelRoom), "");
+  EXPECT_THAT(refusal("ann", 2, kShare / 2), HasSubstr(std::to_string(300000 + kMinAccountedBundleBytes) + " bytes"));
+  EXPECT_EQ(refusal("ann", 2, kShare - 300000 - kMinAccountedBundleBytes), "");
 }
 
 TEST_F(IncomingFiles, AdmittedFileCompletesDespiteAFullQuota) {

@@ -55,7 +55,7 @@ const MessageScenario kScenarios[] = {
                                            {"script_type", "python"},
                                            {"status", "finished"},
                                            {"artifacts", left}}));
-       reads.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+       reads.given = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
        stage.send(stage.message(101, {reads, MessageStage::job(2, "ok leave")}));
      },
      {"here\n  message:12:101 processed", R"("read":"build/app=a program build says 9")",

@@ -144,7 +144,7 @@ TEST_F(MessageDelivery, AnswerSurvivesDisallowingSettings) {
   for (const Code code : {Code::unsupported, Code::denied, Code::too_large, Code::io}) {
     stage_.refuse_requests(Error{code, "address: is not reached with these settings"});
     stage_.steps(200);
-    EXPECT_EQ(there("answer", kCameMark), "due") << word(code);
+    EXPECT_EQ(there("answer", kCameMark), "due") << to_string(code);
     EXPECT_THAT(there("why", kCameMark), HasSubstr("with these settings"));
   }
   stage_.refuse_requests(std::nullopt);
@@ -160,7 +160,7 @@ TEST_F(MessageDelivery, AnswerIsDroppedAfterItsTime) {
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
   stage_.refuse_requests(Error{Code::unsupported, "there is no node"});
   stage_.steps(20);
-  stage_.clock.pass(8ULL * 24 * 3600 * 1000);
+  stage_.clock.advance(8ULL * 24 * 3600 * 1000);
   stage_.steps(20);
   EXPECT_EQ(there("answer", kCameMark), "lost");
   stage_.refuse_requests(std::nullopt);
@@ -494,13 +494,13 @@ TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
   ASSERT_TRUE(sign(wanted, carol));
   const auto asked = [&] {
     const auto answer = deliver(sealed(wanted, *stage_.here.key));
-    return answer ? "" : std::string(word(answer.error().code));
+    return answer ? "" : std::string(to_string(answer.error().code));
   };
   EXPECT_EQ(asked(), "denied") << "all records are scanned";
   EXPECT_EQ(asked(), "unavailable") << "not so soon again";
   stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
   EXPECT_EQ(asked(), "unavailable");
-  stage_.clock.pass(1100);
+  stage_.clock.advance(1100);
   EXPECT_EQ(asked(), "");
   stage_.there.server.plain(2, {"FLUSHDB"});
 }
@@ -514,7 +514,7 @@ TEST_F(MessageDelivery, UnreadableStoreGivesNoAnswer) {
   const auto cancel = [&] {
     const auto answer =
         deliver(seal({EnvelopeKind::cancel, 2, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.here.key).value());
-    return answer ? "" : std::string(word(answer.error().code));
+    return answer ? "" : std::string(to_string(answer.error().code));
   };
   EXPECT_EQ(cancel(), "not_found");
   stage_.there.server.plain(2, {"SET", kMark, "no hash"});
@@ -585,7 +585,7 @@ TEST_F(MessageDelivery, ReceivedMessageIsKnownAfterItsKeyIsGone) {
   ASSERT_TRUE(deliver(envelope));
   ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
   stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
-  stage_.clock.pass(3600 * 1000);
+  stage_.clock.advance(3600 * 1000);
   const auto again = deliver(envelope);
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ((*again)["status"], "known");
@@ -730,7 +730,7 @@ TEST_F(MessageDelivery, LateAnswerIsRetriedAsLongAsAnyOther) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
-  stage_.clock.pass(8 * kDay);
+  stage_.clock.advance(8 * kDay);
   stage_.part(true);
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
   for (int i = 0; i < 60; ++i) stage_.step(1000);
@@ -757,8 +757,8 @@ TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
   stage_.part(true);
   send({job(1, "ok a")});
   stage_.step();
-  stage_.clock.pass(60000);
-  MessageRounds rounds(*stage_.here.store, *stage_.here.flows, stage_.clock, {1, stage_.here.key, true, 0});
+  stage_.clock.advance(60000);
+  MessageLoop rounds(*stage_.here.store, *stage_.here.flows, stage_.clock, {1, stage_.here.key, true, 0});
   std::vector<std::string> asked;
   const auto round = rounds.round(1, [&](const OutboxEntry& entry) {
     asked.push_back(entry.entry);
@@ -768,7 +768,7 @@ TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
   EXPECT_THAT(round->parcels, IsEmpty());
   EXPECT_THAT(asked, ElementsAre("send message:12:101"));
   // The first round may follow a change of the clock.
-  stage_.clock.pass(6000);
+  stage_.clock.advance(6000);
   EXPECT_GT(rounds.round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
   stage_.part(false);
   ASSERT_TRUE(stage_.play());
@@ -882,7 +882,7 @@ class MessageFiles : public MessageDelivery {
                                          {"artifacts", left}}));
     Job out = job(1, "ok read");
     out.inputs = {"build"};
-    out.given = given_json({{7, "build", {{"size", "9"}}, {}, left}});
+    out.given = remote_inputs_to_json({{7, "build", {{"size", "9"}}, {}, left}});
     return out;
   }
 };
@@ -1012,7 +1012,7 @@ TEST_F(MessageFiles, PieceOfAFileOverTheLimitIsRejected) {
   const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
   const FileContent asked{sha256_hex("abc"), 3};
   ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1,
-                                              parcel_of_answer(name, stage_.there.key->public_key()), {asked}));
+                                              answer_bundle_id(name, stage_.there.key->public_key()), {asked}));
   const auto sent = [&](std::uint64_t bytes) {
     const json body = piece_json(name, {asked.sha256, bytes}, 0, "ab");
     const json envelope =
@@ -1039,7 +1039,7 @@ void make_small(MessageStage& stage, MessageSide& side) {
 
 TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.there);
-  const ParcelName before{"message.12.100.x", stage_.alice.public_key()};
+  const InboundBundleId before{"message.12.100.x", stage_.alice.public_key()};
   const FileContent large{sha256_hex("large"), kSmallShare};
   ASSERT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, before, {large}));
   send({reader_of(std::string(kManyPieces, 'b'))});
@@ -1047,7 +1047,7 @@ TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
   EXPECT_THAT(here("why", "mj:message:message:12:101"),
               HasSubstr("no sender has more than a quarter of message.max_incoming_bytes, which is 8388608 there"));
   EXPECT_EQ(there("state", kCameMark), "");
-  const ParcelName of_others{"message.13.100.x", SigningKey::make().public_key()};
+  const InboundBundleId of_others{"message.13.100.x", SigningKey::make().public_key()};
   EXPECT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, of_others, {large})) << "others go on";
   stage_.restart();
   stage_.steps(100);
@@ -1061,7 +1061,7 @@ TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
 
 TEST_F(MessageFiles, ArtifactsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.here);
-  const ParcelName before{"answer.12.100.x", stage_.there.key->public_key()};
+  const InboundBundleId before{"answer.12.100.x", stage_.there.key->public_key()};
   ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, before, {{sha256_hex("large"), kSmallShare}}));
   send({job(1, "ok long leave")});
   stage_.steps(100);

@@ -23,16 +23,16 @@ constexpr Id kServed = 8, kOther = 9;
 
 class MessageGates : public testing::Test {
  protected:
-  test::HandClock clock_;
+  test::ManualClock clock_;
   MemoryServer redis_{clock_};
   std::unique_ptr<Store> store_ = redis_.open().value();
-  MessageGate gate_{clock_, {kServed}, {}};
-  KnownKeys known_;
+  InboundMessageFilter gate_{clock_, {kServed}, {}};
+  PublicKeyCache known_;
   SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
   MessageReceiver receiver_{*store_, known_, own_.public_key(), {}};
 
   void SetUp() override {
-    receiver_.stand_behind(gate_);
+    receiver_.set_filter(gate_);
     redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
     for (const Id context : {kServed, kOther})
       redis_.plain(context, {"HSET", "context:" + std::to_string(context), "submitters", "[5]"});
@@ -43,7 +43,7 @@ class MessageGates : public testing::Test {
   }
   std::string deliver(const json& envelope) {
     const auto read = read_rpc_answer(receiver_.answer(rpc_request("message.deliver", {{"envelope", envelope}})));
-    return read ? read->value("status", "") : std::string(word(read.error().code)) + ": " + read.error().message;
+    return read ? read->value("status", "") : std::string(to_string(read.error().code)) + ": " + read.error().message;
   }
   std::vector<RefusalNote> notes(Id context = kServed) { return store_->refusals(context, 2000).value(); }
 };
@@ -62,13 +62,13 @@ TEST_F(MessageGates, UnservedContextIsUnchanged) {
 }
 
 TEST_F(MessageGates, EmptyDatabaseIsNoContext) {
-  MessageGate all(clock_, {}, {kOther});
-  receiver_.stand_behind(all);
+  InboundMessageFilter all(clock_, {}, {kOther});
+  receiver_.set_filter(all);
   EXPECT_THAT(deliver(message(1, 77), 77), HasSubstr("denied"));
   EXPECT_EQ(redis_.plain(77, {"DBSIZE"}).number(), 0U);
   EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("unavailable")) << "it was looked for a moment ago";
   EXPECT_EQ(deliver(message(2, kOther), kOther), "stored") << "it has a Redis of its own";
-  clock_.pass(5001);
+  clock_.advance(5001);
   EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("denied"));
   EXPECT_EQ(redis_.plain(78, {"DBSIZE"}).number(), 0U);
 }
@@ -84,7 +84,7 @@ TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(forged), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 2U);
   EXPECT_EQ(notes()[0].actor, 0U);
-  clock_.pass(60000);
+  clock_.advance(60000);
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 3U);
   EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last note"));
@@ -109,15 +109,15 @@ TEST_F(MessageGates, OnlyNewSealedMessagesIdentifyTheSender) {
   const Message first = message(1);
   json envelope = test::sealed(first, kServed, clock_, peer_);
   EXPECT_EQ(deliver(envelope), "stored");
-  EXPECT_EQ(receiver_.proven(), ann_.public_key());
-  EXPECT_FALSE(receiver_.is_strange());
+  EXPECT_EQ(receiver_.verified_sender(), ann_.public_key());
+  EXPECT_FALSE(receiver_.is_unknown_sender());
   EXPECT_EQ(deliver(envelope), "known");
-  EXPECT_EQ(receiver_.proven(), "") << "anybody may have captured it";
-  EXPECT_TRUE(receiver_.is_strange()) << "and can send it again and again";
+  EXPECT_EQ(receiver_.verified_sender(), "") << "anybody may have captured it";
+  EXPECT_TRUE(receiver_.is_unknown_sender()) << "and can send it again and again";
   envelope = test::sealed(message(2), kServed, clock_, peer_);
   envelope["sent"] = 1;
   EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
-  EXPECT_EQ(receiver_.proven(), "") << "but nobody the envelope";
+  EXPECT_EQ(receiver_.verified_sender(), "") << "but nobody the envelope";
 }
 
 }  // namespace

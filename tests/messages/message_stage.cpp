@@ -16,7 +16,7 @@ namespace {
 
 // All stages share two servers in turn, so that the scripts are compiled only once.
 struct MessageHall {
-  test::HandClock clock;
+  test::ManualClock clock;
   MemoryServer here{clock}, there{clock};
 };
 MessageHall& message_hall() {
@@ -43,37 +43,38 @@ class WatchedFiles final : public ArtifactStore {
                    const std::vector<FileContent>& files) override {
     return files_->has(store, context, job_key, files);
   }
-  std::optional<std::uint64_t> have(Id context, const ParcelName& parcel, const FileContent& file) const override {
-    return files_->have(context, parcel, file);
+  std::optional<std::uint64_t> is_complete(Id context, const InboundBundleId& parcel,
+                                           const FileContent& file) const override {
+    return files_->is_complete(context, parcel, file);
   }
-  Result<void> expect(RecordStore& store, Id context, const ParcelName& parcel,
+  Result<void> expect(RecordStore& store, Id context, const InboundBundleId& parcel,
                       const std::vector<FileContent>& files) override {
     return files_->expect(store, context, parcel, files);
   }
   std::uint64_t share() const override { return files_->share(); }
-  Result<std::uint64_t> add(Id context, const ParcelName& parcel, const FileContent& file, std::uint64_t offset,
+  Result<std::uint64_t> add(Id context, const InboundBundleId& parcel, const FileContent& file, std::uint64_t offset,
                             std::string_view piece) override {
     return files_->add(context, parcel, file, offset, piece);
   }
-  Result<std::unique_ptr<HandedOver>> hand_over(RecordStore& store, Id context, const ParcelName& parcel,
-                                                const std::vector<ForJob>& to) override {
-    MJ_TRY(handed, files_->hand_over(store, context, parcel, to));
+  Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore& store, Id context, const InboundBundleId& parcel,
+                                                      const std::vector<ForJob>& to) override {
+    MJ_TRY(handed, files_->retain_files(store, context, parcel, to));
     return std::make_unique<Watched>(std::move(handed), *this, parcel.name);
   }
-  void drop(Id context, const ParcelName& parcel) override { files_->drop(context, parcel); }
-  Result<std::uint64_t> tidy(RecordStore& store, Id context) override { return files_->tidy(store, context); }
+  void drop(Id context, const InboundBundleId& parcel) override { files_->drop(context, parcel); }
+  Result<std::uint64_t> sweep(RecordStore& store, Id context) override { return files_->sweep(store, context); }
 
  private:
-  class Watched final : public HandedOver {
+  class Watched final : public RetainedFiles {
    public:
-    Watched(std::unique_ptr<HandedOver> handed, WatchedFiles& of, std::string parcel)
+    Watched(std::unique_ptr<RetainedFiles> handed, WatchedFiles& of, std::string parcel)
         : handed_(std::move(handed)), of_(of), parcel_(std::move(parcel)), since_(of.calls_) {}
     ~Watched() override {
       if (of_.calls_ == since_) of_.let_go_.push_back(parcel_ + ": let go before a record says whose its files are");
     }
 
    private:
-    std::unique_ptr<HandedOver> handed_;
+    std::unique_ptr<RetainedFiles> handed_;
     WatchedFiles& of_;
     std::string parcel_;
     std::uint64_t since_;
@@ -100,16 +101,16 @@ MessageSide::MessageSide(MemoryServer& of_it, const Clock& clock, Id of, std::st
   ContextSettings settings;
   settings.context = context;
   settings.instance = "coordinator";
-  flow_rounds_ = std::make_unique<ContextRounds>(server.open_flows().value(), server.open().value(), clock, settings);
+  flow_rounds_ = std::make_unique<ContextLoop>(server.open_flows().value(), server.open().value(), clock, settings);
 }
 
 void MessageSide::begin(const Clock& clock) {
   rounds_store_ = server.open().value();
   receiver_store_ = server.open().value();
   rounds_flows_ = server.open_flows().value();
-  known_ = std::make_unique<KnownKeys>();
-  rounds_ = std::make_unique<MessageRounds>(*rounds_store_, *rounds_flows_, clock,
-                                            MessageSettings{context, key, true, 24ULL * 3600 * 1000, files});
+  known_ = std::make_unique<PublicKeyCache>();
+  rounds_ = std::make_unique<MessageLoop>(*rounds_store_, *rounds_flows_, clock,
+                                          MessageSettings{context, key, true, 24ULL * 3600 * 1000, files});
   receiver_ = std::make_unique<MessageReceiver>(*receiver_store_, *known_, key->public_key(), files);
   is_dead_ = false;
 }
@@ -174,9 +175,10 @@ Fault MessageStage::judge(MessageSide& side, const ServerCall& call) {
   ++commands_;
   if (side.is_dead_) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
-  static const std::set<std::string_view> kLooks{"retire_messages", "flow_read", "flow_jobs", "load", "load_some"};
+  static const std::set<std::string_view> kChecks{"retire_messages", "flow_read", "flow_jobs", "load", "load_some"};
   static const std::set<std::string_view> kMail{"mail_due", "pending_messages"};
-  if (call.write == 0 || kLooks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name))) return Fault::none;
+  if (call.write == 0 || kChecks.contains(call.name) || (side.is_idle_ && kMail.contains(call.name)))
+    return Fault::none;
   ++calls_;
   for (MessageDisturbance& each : calls_disturbed_) {
     if (!each.strikes(calls_, side.address + ' ' + std::string(call.name))) continue;
@@ -212,7 +214,7 @@ void MessageStage::send(Message wanted) {
   ASSERT_TRUE(sign(wanted, alice));
   const std::string key = redis_key(wanted);
   ASSERT_TRUE(here.store->save(here.context, key, encode(wanted)));
-  ASSERT_TRUE(here.store->put_out(here.context, key));
+  ASSERT_TRUE(here.store->enqueue_outbox(here.context, key));
   sent_.insert(key);
 }
 
@@ -254,10 +256,10 @@ void MessageStage::supervise(MessageSide& side) {
     auto round = side.rounds_->round(16);
     if (!round && round.error().code != Code::unavailable) ADD_FAILURE() << "a round: " << round.error().message;
     if (!round) break;
-    for (const Parcel& parcel : round->parcels) {
+    for (const OutboundRequest& parcel : round->parcels) {
       if (side.is_dead_) break;
       const auto answer = carry(parcel.address.empty() ? side.address : parcel.address, parcel.request, ++requests_);
-      const auto settled = side.rounds_->settle(parcel, answer);
+      const auto settled = side.rounds_->complete(parcel, answer);
       if (!settled && settled.error().code != Code::unavailable)
         ADD_FAILURE() << parcel.entry.entry << ": " << settled.error().message;
     }
@@ -273,7 +275,7 @@ std::string MessageStage::left_by(const std::string& script) {
 namespace {
 
 // Lists the files as an agent gives them to a job: "build/out/app=<bytes>".
-std::string files_given(MessageSide& side, const Claimed& claimed) {
+std::string files_given(MessageSide& side, const ClaimedJob& claimed) {
   JobFacts facts;
   facts.job = decode<Job>(claimed.record).record;
   auto inputs = JobInputs::read(*side.store, side.state_dir, facts.job);
@@ -291,8 +293,8 @@ std::string files_given(MessageSide& side, const Claimed& claimed) {
 }  // namespace
 
 void MessageStage::run_jobs(MessageSide& side) {
-  std::vector<Claimed> still;
-  for (Claimed& claimed : side.running) {
+  std::vector<ClaimedJob> still;
+  for (ClaimedJob& claimed : side.running) {
     const std::vector<ClaimRef> refs{claimed.ref};
     const bool is_cancelled = side.store->renew(side.context, refs, 1U << 30).value().at(0) == Renewal::cancel;
     const std::string script(field_of(claimed.record, "script"));
@@ -321,7 +323,7 @@ void MessageStage::run_jobs(MessageSide& side) {
   request.max_jobs = 64;
   request.lease_ms = 1U << 30;
   ClaimReply claimed = side.store->claim(request).value();
-  for (Claimed& each : claimed.jobs) {
+  for (ClaimedJob& each : claimed.jobs) {
     const std::string script(field_of(each.record, "script"));
     ++side.claims[script];
     const std::vector<Report> line{LogAppend{each.ref, {{1, 1, LogStream::out, script + " one\n"}}}};
@@ -355,7 +357,7 @@ void MessageStage::step(std::uint64_t ms) {
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i--));
     (void)receive(now.address == kThere ? there : here, now.request);
   }
-  clock.pass(ms);
+  clock.advance(ms);
 }
 
 bool MessageStage::is_quiet() {

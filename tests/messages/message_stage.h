@@ -66,10 +66,10 @@ class MessageSide {
   MemoryServer& server;
   std::unique_ptr<Store> store;      // for clients, runner and test; without faults
   std::unique_ptr<FlowStore> flows;  // without faults
-  std::vector<Claimed> running;
+  std::vector<ClaimedJob> running;
   std::map<std::string, int> claims;  // how often each script was started
   std::string state_dir;              // of the side's host
-  CarriedFiles files;
+  MessageAttachments files;
 
   // Stores an artifact of the job. Returns the value for the field `artifacts`.
   std::string leave(const std::string& job_key, const std::string& name, const std::string& bytes);
@@ -86,10 +86,10 @@ class MessageSide {
 
   std::unique_ptr<Store> rounds_store_, receiver_store_;
   std::unique_ptr<FlowStore> rounds_flows_;
-  std::unique_ptr<KnownKeys> known_;
-  std::unique_ptr<MessageRounds> rounds_;
+  std::unique_ptr<PublicKeyCache> known_;
+  std::unique_ptr<MessageLoop> rounds_;
   std::unique_ptr<MessageReceiver> receiver_;
-  std::unique_ptr<ContextRounds> flow_rounds_;  // without faults
+  std::unique_ptr<ContextLoop> flow_rounds_;  // without faults
   bool is_dead_ = false;
   bool is_idle_ = true;  // a query would find no mail, so a fault in it has no effect
 };
@@ -102,7 +102,7 @@ class MessageStage {
   MessageStage();
   ~MessageStage();
 
-  test::HandClock& clock;
+  test::ManualClock& clock;
   SigningKey alice = SigningKey::make();
   test::TempDir folder;  // the files of both hosts
   MessageSide here, there;

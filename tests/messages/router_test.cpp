@@ -64,7 +64,7 @@ class RouterTest : public testing::Test {
   }
   // Creates a flow with `count` queued nodes at that address. Returns their jobs.
   std::vector<std::string> queue(const std::string& url, std::uint32_t count) {
-    const FlowPlace place = flows_->create({1, 12, count, "", ""}).value();
+    const FlowIds place = flows_->create({1, 12, count, "", ""}).value();
     Flow flow;
     flow.id = place.flow;
     flow.caller_id = 12;
@@ -107,7 +107,7 @@ class RouterTest : public testing::Test {
     }
     return out;
   }
-  bool is_away(const std::string& job) { return !away({job}).empty(); }
+  bool is_unavailable_now(const std::string& job) { return !away({job}).empty(); }
   // Removes the record of the message that carries the job once it exists, so that the job ends as lost.
   void lose(const std::string& job) {
     ASSERT_TRUE(eventually([&] {
@@ -139,7 +139,7 @@ TEST_F(RouterTest, SilentSupervisorLeavesPlacesForOthers) {
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
   const auto other = queue(kFine, 1);
-  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  ASSERT_TRUE(eventually([&] { return is_unavailable_now(other[0]); }));
   EXPECT_EQ(away(slow), some(slow, 0, 8)) << "the first ones";
   EXPECT_EQ(field(slow[8], "detail"), "queued");
   EXPECT_EQ(field(slow[8], "epoch"), "") << "nobody has claimed it";
@@ -150,7 +150,7 @@ TEST_F(RouterTest, RunnerAndAddressAreOneSupervisor) {
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8; }));
   const auto more = queue(kSlow, 8), other = queue("runner:51", 1);
-  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  ASSERT_TRUE(eventually([&] { return is_unavailable_now(other[0]); }));
   EXPECT_THAT(away(more), IsEmpty());
 }
 
@@ -162,7 +162,7 @@ TEST_F(RouterTest, WaitingJobGetsAPlaceInItsTurn) {
   EXPECT_EQ(field(slow[8], "detail"), "cancelled") << "at once, as any job that waits";
   lose(slow[0]);
   lose(slow[1]);
-  ASSERT_TRUE(eventually([&] { return is_away(slow[9]) && is_away(slow[10]); }));
+  ASSERT_TRUE(eventually([&] { return is_unavailable_now(slow[9]) && is_unavailable_now(slow[10]); }));
   EXPECT_EQ(field(slow[0], "detail"), "lost");
   EXPECT_EQ(field(slow[11], "detail"), "queued");
 }
@@ -174,7 +174,7 @@ TEST_F(RouterTest, ClaimsWithoutAPlaceAreReturnedInOrder) {
   start();
   ASSERT_TRUE(eventually([&] { return away(slow).size() == 8 && field(slow[8], "detail") == "queued"; }));
   const auto other = queue(kFine, 1);
-  ASSERT_TRUE(eventually([&] { return is_away(other[0]); }));
+  ASSERT_TRUE(eventually([&] { return is_unavailable_now(other[0]); }));
   for (std::size_t i = 8; i < slow.size(); ++i) {
     ASSERT_TRUE(eventually([&] { return field(slow[i], "status") == "dispatched"; }));
     EXPECT_THAT(field(slow[i], "deliveries"), testing::AnyOf("", "0")) << "nothing of it was begun";
@@ -217,10 +217,10 @@ TEST_F(RouterTest, LeaseThatCannotExpireDelaysNoOther) {
   }
   server_.plain(1, {"SET", router_queue(kSlow), "nonsense"});
   start();
-  EXPECT_TRUE(eventually([&] { return is_away(other) && field(other, "deliveries") == "2"; }));
+  EXPECT_TRUE(eventually([&] { return is_unavailable_now(other) && field(other, "deliveries") == "2"; }));
   EXPECT_EQ(field(stuck, "deliveries"), "1");
   server_.erase(1, router_queue(kSlow));
-  EXPECT_TRUE(eventually([&] { return is_away(stuck) && field(stuck, "deliveries") == "2"; }));
+  EXPECT_TRUE(eventually([&] { return is_unavailable_now(stuck) && field(stuck, "deliveries") == "2"; }));
 }
 
 TEST(RouterQueue, BelongsToAHost) {
@@ -234,10 +234,10 @@ TEST(RouterQueue, BelongsToAHost) {
 }
 
 TEST(RouterPlaces, ReservationsAreLimitedToFreePlaces) {
-  RouterPlaces places(16);
+  RouterSlots places(16);
   const auto fill = [&](const std::string& host) {
     std::uint32_t taken = 0;
-    for (; places.room_of(host) > 0; ++taken) places.take(host);
+    for (; places.available_slots(host) > 0; ++taken) places.acquire_slot(host);
     return taken;
   };
   EXPECT_EQ(fill("a"), 8U);
@@ -246,39 +246,39 @@ TEST(RouterPlaces, ReservationsAreLimitedToFreePlaces) {
   EXPECT_EQ(fill("d"), 1U);
   EXPECT_EQ(fill("e"), 1U);
   EXPECT_EQ(fill("f"), 0U);
-  for (int i = 0; i < 6; ++i) places.leave("a");
+  for (int i = 0; i < 6; ++i) places.release_slot("a");
   EXPECT_EQ(fill("a"), 2U) << "2 and 4 places are left: 3, and one that comes back to it";
 }
 
 // Each job of a call has a place, also if the jobs come from several queues.
 TEST(RouterPlaces, CapacityCoversOneCallsJobs) {
   for (std::uint32_t all = 1; all < 20; ++all) {
-    RouterPlaces places(all);
+    RouterSlots places(all);
     for (const std::uint32_t of_others : {0U, 1U, 2U, 3U}) {
-      RouterPlaces now = places;
-      const std::uint32_t most = std::min(now.room_of("a"), now.room_of("b"));
-      for (std::uint32_t i = 0; i < most; ++i) {
+      RouterSlots now = places;
+      const std::uint32_t max = std::min(now.available_slots("a"), now.available_slots("b"));
+      for (std::uint32_t i = 0; i < max; ++i) {
         const char* host = i < of_others ? "b" : "a";
-        ASSERT_GT(now.room_of(host), 0U) << all << ' ' << of_others << ' ' << i;
-        now.take(host);
+        ASSERT_GT(now.available_slots(host), 0U) << all << ' ' << of_others << ' ' << i;
+        now.acquire_slot(host);
       }
     }
   }
 }
 
 TEST(RouterQueues, HostsAreServedInTurn) {
-  RouterPlaces places(16);
+  RouterSlots places(16);
   RouterQueues queues;
-  queues.look({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
+  queues.update_queues({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
   const auto first = queues.next(places);
   EXPECT_THAT(first.queues, ElementsAre("qa", "qb", "qc", kRouterQueue));
   EXPECT_EQ(first.max_jobs, 8U);
-  queues.answered(first, {"qa", "qa"});
-  for (int i = 0; i < 8; ++i) places.take("a");
+  queues.record_claims(first, {"qa", "qa"});
+  for (int i = 0; i < 8; ++i) places.acquire_slot("a");
   const auto second = queues.next(places);
   EXPECT_THAT(second.queues, ElementsAre("qb", "qc", kRouterQueue)) << "a has as many as are free";
   EXPECT_EQ(second.max_jobs, 4U);
-  queues.answered(second, {"qb", kRouterQueue});
+  queues.record_claims(second, {"qb", kRouterQueue});
   EXPECT_EQ(queues.next(places).queues.front(), "qc");
 }
 
@@ -286,10 +286,10 @@ TEST(RouterQueues, UnknownHostsAreServedLast) {
   std::vector<std::string> names{"queue:python", "mj:queue:runner9", kRouterQueue, "mj:queue:router:a:1"};
   for (int i = 0; i < 100; ++i) names.push_back("mj:queue:router:nobody" + std::to_string(i));
   RouterQueues queues;
-  queues.look({{"mj:queue:router:a:1", "a:1"}}, names);
+  queues.update_queues({{"mj:queue:router:a:1", "a:1"}}, names);
   std::set<std::string> seen;
   for (int i = 0; i < 10; ++i) {
-    const auto ask = queues.next(RouterPlaces(16));
+    const auto ask = queues.next(RouterSlots(16));
     EXPECT_EQ(ask.queues.front(), "mj:queue:router:a:1");
     EXPECT_LT(ask.queues.size(), 20U);
     seen.insert(ask.queues.begin(), ask.queues.end());
@@ -298,14 +298,14 @@ TEST(RouterQueues, UnknownHostsAreServedLast) {
 }
 
 TEST(RouterQueues, PausedQueueResumesWithCapacity) {
-  RouterPlaces places(4);
+  RouterSlots places(4);
   RouterQueues queues;
-  places.take("a");
-  places.take("a");
-  queues.hold_back("a");
+  places.acquire_slot("a");
+  places.acquire_slot("a");
+  queues.skip_host("a");
   EXPECT_FALSE(queues.waits(places));
   EXPECT_THAT(queues.next(places).queues, IsEmpty());
-  places.leave("a");
+  places.release_slot("a");
   EXPECT_TRUE(queues.waits(places));
   EXPECT_THAT(queues.next(places).queues, ElementsAre(kRouterQueue));
 }

@@ -34,7 +34,7 @@ class TidyTest : public testing::Test {
 TEST_F(TidyTest, HangingDiskDelaysNoOtherContext) {
   std::filesystem::create_directories(folder_ / "contexts/1/objects");
   const std::string nobodys = folder_.write("contexts/2/objects/nobodys", "bytes");
-  test::StillFile lock(folder_ / "contexts/1/lock");
+  test::BlockingFile lock(folder_ / "contexts/1/lock");
   CoordinatorSettings settings;
   settings.contexts = {1, 2};
   settings.files = {make_artifact_store(folder_.path().string(), clock_, 1000, 64U << 20), 1U << 20};
@@ -44,8 +44,8 @@ TEST_F(TidyTest, HangingDiskDelaysNoOtherContext) {
   expect_mail_goes_on(1);
   expect_mail_goes_on(2);
   EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(nobodys); }));
-  EXPECT_TRUE(lock.stands_still());
-  lock.go_on();
+  EXPECT_TRUE(lock.is_blocked());
+  lock.unblock();
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ TEST_F(Plugins, NetAndMemoryStayInTheProfileUpToTheCeiling) {
   EXPECT_TRUE(profile.exec) << "what it does not name is as in the profile of programs";
   EXPECT_EQ(profile.memory_bytes, 512ULL << 30);
   Ceiling ceiling;
-  ceiling.most = Policy();
-  const Policy bounded = weigh(profile, {}, ceiling).policy;
+  ceiling.max = Policy();
+  const Policy bounded = apply_ceiling(profile, {}, ceiling).policy;
   EXPECT_EQ(bounded.memory_bytes, Policy().memory_bytes);
   EXPECT_EQ(bounded.network, Network::none);
   EXPECT_TRUE(bounded.fs_write.empty());
@@ -201,10 +201,10 @@ TEST_F(Plugins, FaultsOfOneContextDoNotAffectOthers) {
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
   for (int i = 0; i < 4; ++i) EXPECT_FALSE((*loaded)->prepare({1, 12}, R"({"script": "crash"})"));
-  EXPECT_NE((*loaded)->resting({1, 12}), "");
+  EXPECT_NE((*loaded)->backoff_reason_for({1, 12}), "");
   EXPECT_EQ((*loaded)->prepare({1, 12}, kJob).error().code, Code::unavailable)
       << "its jobs are put back, none is ended";
-  EXPECT_EQ((*loaded)->resting({2, 12}), "");
+  EXPECT_EQ((*loaded)->backoff_reason_for({2, 12}), "");
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
   EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "a host of its own";
 }
@@ -219,22 +219,22 @@ TEST_F(Plugins, FaultsOfOneCallerDoNotAffectOthers) {
     EXPECT_FALSE((*loaded)->prepare(bob, R"({"script": "crash"})"));
     EXPECT_TRUE((*loaded)->prepare(ann, kJob)) << "a host of its own";
   }
-  EXPECT_NE((*loaded)->resting(bob), "");
+  EXPECT_NE((*loaded)->backoff_reason_for(bob), "");
   EXPECT_TRUE((*loaded)->has_faults(bob));
-  EXPECT_EQ((*loaded)->resting(ann), "");
+  EXPECT_EQ((*loaded)->backoff_reason_for(ann), "");
   EXPECT_FALSE((*loaded)->has_faults(ann));
-  for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->resting({1, caller}), "");
-  EXPECT_NE((*loaded)->resting(bob), "") << "what is known of it is not pushed out by other callers";
+  for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->backoff_reason_for({1, caller}), "");
+  EXPECT_NE((*loaded)->backoff_reason_for(bob), "") << "what is known of it is not pushed out by other callers";
 }
 
 TEST(PluginPause, IsFourTimesTheDurationOfTheFault) {
-  plugin::Rest rest;
+  plugin::FaultBackoff rest;
   rest.failed(10000, 2000);
   EXPECT_EQ(rest.left_ms(10000), 8000U);
 }
 
 TEST(PluginPause, DoublesUpToAMinute) {
-  plugin::Rest rest;
+  plugin::FaultBackoff rest;
   rest.failed(0);
   rest.failed(0);
   EXPECT_EQ(rest.left_ms(0), 0U);
@@ -245,7 +245,7 @@ TEST(PluginPause, DoublesUpToAMinute) {
     now += pause;
     EXPECT_EQ(rest.left_ms(now), 0U);
   }
-  rest.worked();
+  rest.on_success();
   EXPECT_EQ(rest.faults(), 0U);
 }
 

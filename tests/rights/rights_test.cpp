@@ -567,7 +567,7 @@ TEST_F(RightsTable, MessagesOnATopic) {
 // Every publisher can name any message on any topic.
 TEST_F(RightsTable, PublishedKeySendsNoMessageOfAnother) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
-  const service::Caller maker{1, 12, WayIn::command, true};
+  const service::RequestContext maker{1, 12, EntryPoint::command, true};
   Message message;
   Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
   message.target_context = 7;
@@ -588,10 +588,10 @@ TEST_F(RightsTable, SignedMessages) {
   const auto own = std::make_shared<const SigningKey>(SigningKey::make());
   const SigningKey peer = SigningKey::make();
   auto flows = std::move(*stores_->open_flows());
-  KnownKeys known;
+  PublicKeyCache known;
   MessageReceiver receiver(*store_, known, own->public_key(), {});
   const MessageSettings settings{1, own, true, 0, {}};
-  MessageRounds rounds(*store_, *flows, clock_, settings);
+  MessageLoop rounds(*store_, *flows, clock_, settings);
   const auto signed_by = [&](const Role& role, Message message, bool is_known) {
     const SigningKey key = SigningKey::make();
     if (is_known)
@@ -624,7 +624,7 @@ TEST_F(RightsTable, SignedMessages) {
       answer = read_rpc_answer(receiver.answer(request));
       return false;
     }));
-    const std::string outcome = answer ? "ok" : std::string(word(answer.error().code));
+    const std::string outcome = answer ? "ok" : std::string(to_string(answer.error().code));
     const auto before = jobs_of(role.actor);
     EXPECT_TRUE(rounds.round(16));
     EXPECT_EQ(jobs_of(role.actor), before + (outcome == "ok" ? 1 : 0)) << role.name;
@@ -633,7 +633,7 @@ TEST_F(RightsTable, SignedMessages) {
   const auto from_here = [&](const Role& role) {
     const Message message = signed_by(role, {}, true);
     EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
-    EXPECT_TRUE(store_->put_out(1, redis_key(message)));
+    EXPECT_TRUE(store_->enqueue_outbox(1, redis_key(message)));
     const auto before = jobs_of(role.actor);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.round(16));  // first out of msg_out, then in
     const bool made = jobs_of(role.actor) == before + 1;
@@ -703,7 +703,7 @@ TEST_F(RightsTable, ClaimsOfAgents) {
                    if (role.letter == 'o') request.actor.reset();
                    const auto reply = store_->claim(request);
                    if (reply) return std::vector{Tried{"a claim", reply->jobs.size() == 1 ? "ok" : "took nothing"}};
-                   return std::vector{Tried{"a claim", std::string(word(reply.error().code))}};
+                   return std::vector{Tried{"a claim", std::string(to_string(reply.error().code))}};
                  }}});
 }
 

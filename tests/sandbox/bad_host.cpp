@@ -27,7 +27,7 @@ void lie() {
   Fork request;
   decode(frame, request);
   const int self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
-  send_message(kControl, Forked{request.run, 0}, {self});
+  send_message(kControl, RunForked{request.run, 0}, {self});
   receive_raw(kControl, frame);
 }
 
@@ -67,16 +67,16 @@ void say(int socket, const std::vector<std::string>& frames) {
 
 std::vector<std::string> zygotes_frames() {
   return {encode(Ready{}),
-          encode(Refused{"no"}),
-          encode(StepFailed{"zygote_root", 1}),
-          encode(Forked{1, 0}),
-          encode(Forked{1ULL << 63, 0}),
-          encode(Forked{2, 11}),
-          encode(Reaped{1, 0, 5, 5}),
-          encode(Reaped{1ULL << 63, 9, 0, 0})};
+          encode(RequestRefused{"no"}),
+          encode(SetupStepFailed{"zygote_root", 1}),
+          encode(RunForked{1, 0}),
+          encode(RunForked{1ULL << 63, 0}),
+          encode(RunForked{2, 11}),
+          encode(InitReaped{1, 0, 5, 5}),
+          encode(InitReaped{1ULL << 63, 9, 0, 0})};
 }
 std::vector<std::string> inits_frames() {
-  return {encode(StepFailed{"rights", 1}), encode(Confined{7, {{"proc", 1}, {"cwd", 2}}}),
+  return {encode(SetupStepFailed{"rights", 1}), encode(RunConfined{7, {{"proc", 1}, {"cwd", 2}}}),
           encode(MainEnded{0, 1, false}), encode(MainEnded{9, 0, true})};
 }
 
@@ -104,7 +104,7 @@ void lie_about_the_run() {
 
 void listen_on_a_file() {
   constexpr int kStatus = 4;
-  if (forks > 1) send_message(kStatus, Confined{7, {}}, {::open("/dev/null", O_RDONLY)});
+  if (forks > 1) send_message(kStatus, RunConfined{7, {}}, {::open("/dev/null", O_RDONLY)});
 }
 
 // Nests epoll sets deeper than the kernel permits for waiting.
@@ -119,13 +119,13 @@ void listen_on_nested_sets() {
     if (::epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) != 0) break;
     inner = outer;
   }
-  send_message(kStatus, Confined{7, {}}, {inner});
+  send_message(kStatus, RunConfined{7, {}}, {inner});
 }
 
 // The message is too long to fit in the frame that reports the end of the run.
 void talk_much() {
   constexpr int kStatus = 4;
-  if (forks > 1) send_message(kStatus, StepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
+  if (forks > 1) send_message(kStatus, SetupStepFailed{std::string(kMaxFrameBytes - 64, 'x'), 1});
 }
 
 int nothing(mycojobs::JobChannel) { return 0; }

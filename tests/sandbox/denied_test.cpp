@@ -148,7 +148,7 @@ TEST(Denied, ForeignNumbersEndTheJob) {
   EXPECT_EQ(attempt_outside("call32 20"), "ok");
   for (const char* line : {"call32 20", "call32 88", "call 0x40000027", "call 0x40000200", "call 0x7fffffff"}) {
     const Ran ran = run_attempts(line);
-    EXPECT_EQ(word(ran.outcome.status), "signal") << line << ": " << ran.answer(line);
+    EXPECT_EQ(to_string(ran.outcome.status), "signal") << line << ": " << ran.answer(line);
     EXPECT_EQ(ran.outcome.signal, SIGSYS) << line;
   }
   // SZ4: uretprobe and uprobe. Kernels that have these calls bypass the filter, and a direct call causes SIGILL.

@@ -40,7 +40,7 @@ TEST(Escape, CpuOfUnreapedChildrenCounts) {
   spec.limits.exec = true;
   spec.limits.cpu_ms = 500;
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "spin_unwaited 30 4000").outcome;
-  EXPECT_EQ(word(outcome.status), "timeout_cpu") << outcome.reason << ": " << outcome.usage.user_us << " us";
+  EXPECT_EQ(to_string(outcome.status), "timeout_cpu") << outcome.reason << ": " << outcome.usage.user_us << " us";
 }
 
 TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
@@ -146,7 +146,7 @@ TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_EQ(to_string(outcome.status), "setup_error") << name;
     EXPECT_NE(outcome.reason.find(std::string(name) +
                                   (std::string_view(name) == "clone" ? " is never granted" : " is never granted")),
               std::string::npos)
@@ -232,7 +232,7 @@ TEST(Escape, SlowProxyIsNotEnded) {
   for (int i = 0; i < 60; ++i) {
     spec.run = next_run();
     const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
     if (ran.outcome.status != RunStatus::ok) break;
   }
   EXPECT_FALSE(gone(proxy));
@@ -246,10 +246,10 @@ TEST(Escape, FloodOfALearningRunStarvesNoOther) {
   RunSpec spec = spec_with();
   spec.learn = true;
   Started storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
-  EXPECT_EQ(word(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
   shared_sandbox().kill(spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(shared_sandbox(), storm).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(shared_sandbox(), storm).outcome.status), "cancelled");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace mycojobs::test {
 namespace {
 
 constexpr const char* kHost = "attempt";
-constexpr std::uint64_t kPatienceMs = 300000;  // reached only by a hang, also under emulation on a busy host
+constexpr std::uint64_t kTimeoutMs = 300000;  // reached only by a hang, also under emulation on a busy host
 
 // Reads the available data. Returns false if the pipe is closed.
 bool drain(int fd, std::string& into) {
@@ -113,7 +113,7 @@ Ran wait_for(Sandbox& sandbox, Started& started) {
   std::string answers;
   bool ended = started.pipes.out < 0;
   const SystemClock clock;
-  const std::uint64_t deadline = clock.boot_ms() + kPatienceMs;
+  const std::uint64_t deadline = clock.boot_ms() + kTimeoutMs;
   while (!ended && clock.boot_ms() < deadline) {
     pollfd sources[] = {{sandbox.event_fd(), POLLIN, 0},
                         {started.pipes.out, POLLIN, 0},
@@ -141,7 +141,7 @@ Ran wait_for(Sandbox& sandbox, Started& started) {
 }
 
 void wait_for_output(Started& started, const std::string& text) {
-  const std::uint64_t deadline = now_boot_ms() + kPatienceMs;
+  const std::uint64_t deadline = now_boot_ms() + kTimeoutMs;
   while (started.out.find(text) == std::string::npos && now_boot_ms() < deadline) {
     pollfd source{started.pipes.out, POLLIN, 0};
     ::poll(&source, 1, 1000);
@@ -229,7 +229,7 @@ Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms) {
 }
 
 std::string violation_of(const Ran& ran) {
-  EXPECT_EQ(word(ran.outcome.status), "violation") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "violation") << ran.outcome.reason;
   return ran.outcome.violation ? ran.outcome.violation->syscall : "";
 }
 

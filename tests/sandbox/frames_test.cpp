@@ -88,7 +88,7 @@ TEST(Frames, MutatedAgentFramesCrashNoLauncher) {
     ASSERT_EQ(launcher.wait(), 0) << "round " << rounds;
   }
   std::cout << rounds << " launchers" << std::endl;
-  EXPECT_EQ(word(run_attempts(*bystander.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*bystander.sandbox, spec_with(), "getpid").outcome.status), "ok");
 }
 
 // SZ44: a compromised script host, before it serves, while it serves, and as a job that is not confined yet. Its runs
@@ -124,8 +124,8 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
       }
     }
     own.sandbox->kill(steady.spec.run, KillReason::cancelled, 0);
-    EXPECT_EQ(word(wait_for(*own.sandbox, steady).outcome.status), "cancelled");
-    EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+    EXPECT_EQ(to_string(wait_for(*own.sandbox, steady).outcome.status), "cancelled");
+    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
     EXPECT_FALSE(gone(own.launcher));
   }
   std::cout << runs << " runs" << std::endl;

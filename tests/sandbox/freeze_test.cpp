@@ -73,7 +73,7 @@ TEST_P(Freeze, MemoryIsUnchanged) {
   const std::vector<std::uint32_t> wanted = numbers(3U << 20);
   std::vector<std::uint32_t> held = wanted;
   EXPECT_EQ(in_child([&] {
-              const Frozen frozen = freeze_memory({}, GetParam());
+              const FreezeResult frozen = freeze_memory({}, GetParam());
               if (!kSanitized && frozen.huge + frozen.file < held.size() * sizeof held[0] / 2) return false;
               return held == wanted && of_the_program == numbers(1000);
             }),
@@ -125,7 +125,7 @@ TEST_P(Freeze, UntouchedMemoryIsNotAllocated) {
               void* const untouched =
                   ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
               ::madvise(untouched, kSize, MADV_NOHUGEPAGE);  // keeps this memory in a mapping of its own
-              const Frozen frozen = freeze_memory({}, GetParam());
+              const FreezeResult frozen = freeze_memory({}, GetParam());
               return frozen.huge + frozen.file < kSize && *static_cast<const char*>(untouched) == 0;
             }),
             0);

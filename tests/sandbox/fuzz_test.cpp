@@ -80,7 +80,7 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
     fs::permissions(path, fs::perms(0666));
   }
   OwnSandbox own = own_sandbox();
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
   const std::string before = state_of_host(guarded);
   const auto zygotes = children_of(own.launcher);
@@ -92,7 +92,7 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
     spec.limits.exec = round % 2 == 0;
     const std::string line = "fuzz " + std::to_string(seed % 1000000000 + round) + " 150";
     const Ran ran = run_attempts(*own.sandbox, spec, line);
-    const std::string status(word(ran.outcome.status));
+    const std::string status(to_string(ran.outcome.status));
     ++ends[status == "violation" ? status : status + " " + ran.outcome.reason];
     const bool fits = status != "lost" && status != "unkillable" && status != "setup_error" && own.sandbox->alive();
     EXPECT_TRUE(fits) << line << (spec.limits.exec ? " with exec: " : ": ") << ran.outcome.reason;
@@ -105,7 +105,7 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
   EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.prewarmed; }));
   EXPECT_FALSE(gone(own.launcher));
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   fs::remove_all(guarded);
 }
 

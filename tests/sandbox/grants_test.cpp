@@ -91,7 +91,7 @@ TEST(Grants, OneProcessOpensFoldersForAllRuns) {
   EXPECT_EQ(answers(ran_with({one.path()})), "one ENOENT");
   const auto openers = openers_of(own.launcher);
   ASSERT_EQ(openers.size(), 1U);
-  EXPECT_EQ(word(ran_with({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
+  EXPECT_EQ(to_string(ran_with({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
   EXPECT_EQ(answers(ran_with({two.path()})), "ENOENT two");
   EXPECT_EQ(openers_of(own.launcher), openers);
   ::kill(openers[0], SIGKILL);
@@ -117,7 +117,7 @@ TEST(Grants, LinkInThePathIsNotFollowed) {
   RunSpec spec = spec_with();
   spec.grants.fs_read = {folder / "data"};
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_EQ(to_string(outcome.status), "setup_error");
   EXPECT_NE(outcome.reason.find("symbolic link"), std::string::npos) << outcome.reason;
 }
 
@@ -125,7 +125,7 @@ TEST(Grants, MissingFolderIsNamed) {
   RunSpec spec = spec_with();
   spec.grants.fs_read = {"/srv/mycojobs-test/is/not/there"};
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_EQ(to_string(outcome.status), "setup_error");
   EXPECT_NE(outcome.reason.find("/srv/mycojobs-test/is/not/there"), std::string::npos) << outcome.reason;
 }
 
@@ -135,7 +135,7 @@ TEST(Grants, ForbiddenPathsAreRejected) {
     RunSpec spec = spec_with();
     spec.grants.fs_read = {path};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-    EXPECT_EQ(word(outcome.status), "setup_error") << path;
+    EXPECT_EQ(to_string(outcome.status), "setup_error") << path;
     EXPECT_NE(outcome.reason.find(path), std::string::npos) << outcome.reason;
   }
 }
@@ -144,7 +144,7 @@ TEST(Grants, CallIsAllowed) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"keyctl", "inotify_init1"};
   const Ran ran = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_NE(ran.answer("call inotify_init1"), "EMFILE");
 }
 
@@ -153,7 +153,7 @@ TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "getpid").outcome;
-    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_EQ(to_string(outcome.status), "setup_error") << name;
     EXPECT_NE(outcome.reason.find(name), std::string::npos) << outcome.reason;
   }
 }
@@ -164,7 +164,7 @@ TEST(Grants, ProcessesAndProgramsAreNeverGrantedByName) {
     RunSpec spec = spec_with();
     spec.grants.syscalls = {"memfd_create", name};
     const Outcome outcome = run_attempts(shared_sandbox(), spec, "fork\nexec_memfd").outcome;
-    EXPECT_EQ(word(outcome.status), "setup_error") << name;
+    EXPECT_EQ(to_string(outcome.status), "setup_error") << name;
     EXPECT_NE(outcome.reason.find(std::string(name) + " is never granted by name"), std::string::npos)
         << outcome.reason;
     EXPECT_NE(outcome.reason.find("exec"), std::string::npos) << outcome.reason;
@@ -175,7 +175,7 @@ TEST(Cpu, LimitEndsARunThatSpins) {
   RunSpec spec = spec_with();
   spec.limits.cpu_ms = 400;
   const Outcome outcome = run_attempts(shared_sandbox(), spec, "spin").outcome;
-  EXPECT_EQ(word(outcome.status), "timeout_cpu") << outcome.reason;
+  EXPECT_EQ(to_string(outcome.status), "timeout_cpu") << outcome.reason;
   EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 380'000U);
   EXPECT_LE(outcome.usage.user_us + outcome.usage.system_us, 600'000U);
 }
@@ -183,14 +183,14 @@ TEST(Cpu, LimitEndsARunThatSpins) {
 TEST(Cpu, SleepCostsNothing) {
   RunSpec spec = spec_with();
   spec.limits.cpu_ms = 300;
-  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "sleep 600").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "sleep 600").outcome.status), "ok");
 }
 
 TEST(Cpu, ChildrenCount) {
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   spec.limits.cpu_ms = 400;
-  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "fork_spin\nfork_spin\nsleep 20000").outcome.status),
+  EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "fork_spin\nfork_spin\nsleep 20000").outcome.status),
             "timeout_cpu");
 }
 
@@ -200,7 +200,7 @@ TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
   EXPECT_TRUE(eventually([&] {
     const Ran ran =
         run_attempts(*own.sandbox, spec_with(), "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
-    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
     EXPECT_EQ(ran.answer("list /tmp"), "mine");
     EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3 4");
@@ -216,7 +216,7 @@ TEST(PrewarmedSandbox, DifferentRunIsSetUpSeparately) {
   spec.limits.open_files = 40;
   const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
   EXPECT_FALSE(has_step(ran.outcome, "prewarmed"));
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
   // After many runs of the new kind, prewarmed sandboxes are of that kind.
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
@@ -226,8 +226,8 @@ TEST(PrewarmedSandbox, ClocksStartWithTheRun) {
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   ::usleep(400'000);
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(300), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(300), "sleep 60000").outcome.status), "timeout_wall");
 }
 
 // The launcher used to read the clock after it had started the job. In this test, both share one CPU and the job runs
@@ -279,7 +279,7 @@ TEST(PrewarmedSandbox, DeathOfOneAffectsNoOther) {
         EXPECT_TRUE(eventually([init] { return gone(init); }));
       }
     }
-    EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;
+    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;
   }
 }
 

@@ -20,17 +20,17 @@ RunSpec with_folder(const std::string& path) {
 }
 
 void expect_that_others_go_on(Sandbox& sandbox) {
-  EXPECT_EQ(word(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
   const Ran slow = run_attempts(sandbox, spec_with(300), "sleep 60000");
-  EXPECT_EQ(word(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
+  EXPECT_EQ(to_string(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
   const std::string other = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
   std::filesystem::create_directories(other);
   const Ran granted = run_attempts(sandbox, with_folder(other), "getpid");
-  EXPECT_EQ(word(granted.outcome.status), "ok") << granted.outcome.reason;
+  EXPECT_EQ(to_string(granted.outcome.status), "ok") << granted.outcome.reason;
   std::filesystem::remove(other);
   Started killed = start_attempts(sandbox, spec_with(), "sleep 60000");
   sandbox.kill(killed.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(sandbox, killed).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(sandbox, killed).outcome.status), "cancelled");
 }
 
 class Hanging : public ::testing::Test {
@@ -48,9 +48,9 @@ TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
   expect_that_others_go_on(*own.sandbox);
   own.sandbox->kill(cancelled.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, cancelled).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, cancelled).outcome.status), "cancelled");
   const Outcome given_up = wait_for(*own.sandbox, first).outcome;
-  EXPECT_EQ(word(given_up.status), "lost");
+  EXPECT_EQ(to_string(given_up.status), "lost");
   EXPECT_TRUE(given_up.unstarted);
   EXPECT_THAT(given_up.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
   // A run that arrives while the folder is known to hang sends no second request, and receives the result when the hang
@@ -60,7 +60,7 @@ TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   expect_that_others_go_on(*own.sandbox);
   EXPECT_EQ(folder.waiting(), asked);
   folder.go_on();
-  EXPECT_EQ(word(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
 }
 
 // Lost runs are reported when no process of the job is left. An exiting agent waits for these reports, but not for the
@@ -73,7 +73,7 @@ TEST_F(Hanging, WaitForAllJobsDoesNotWaitForTheDisk) {
   wait_for_output(runs, "up");
   ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
   ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(word(wait_for(*own.sandbox, runs).outcome.status), "lost") << "and the other one with it";
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, runs).outcome.status), "lost") << "and the other one with it";
   EXPECT_TRUE(eventually([&] { return gone(own.guardian); }));
 }
 
@@ -91,10 +91,10 @@ TEST_F(Hanging, FolderOfAScriptHostDelaysOnlyItsContext) {
   ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
   RunSpec other = spec_with();
   other.context = 2;
-  EXPECT_EQ(word(run_attempts(*own.sandbox, other, "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, other, "getpid").outcome.status), "ok");
   folder.go_on();
   const Outcome outcome = wait_for(*own.sandbox, first).outcome;
-  EXPECT_EQ(word(outcome.status), "setup_error");
+  EXPECT_EQ(to_string(outcome.status), "setup_error");
   EXPECT_THAT(outcome.reason, HasSubstr(folder.path()));
 }
 

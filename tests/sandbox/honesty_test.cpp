@@ -96,7 +96,7 @@ TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
     spec.grants.network = Network::allow_list;  // the proxy is confined, too
     spec.grants.net_allow = {"127.0.0.1:9"};
     const Ran ran = run_attempts(**sandbox, spec, "getpid");
-    return std::string(word(ran.outcome.status)) + ran.outcome.reason;
+    return std::string(to_string(ran.outcome.status)) + ran.outcome.reason;
   };
   constexpr std::uint64_t kOfThisProgram = 1, kOfDomainsBelow = 4;
   if (sandbox::landlock_abi() >= 7) {
@@ -246,7 +246,7 @@ TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
     auto sandbox = start_sandbox(test_config());
     if (!sandbox) return sandbox.error().message;
     const Ran ran = run_attempts(**sandbox, spec_with(), lines);
-    std::string all(word(ran.outcome.status));
+    std::string all(to_string(ran.outcome.status));
     for (const auto& [line, answer] : ran.answers) all += "\n" + line + ": " + answer;
     return all;
   });

@@ -36,7 +36,7 @@ RunSpec exec_spec(std::uint64_t wall_ms = 20000) {
 }
 
 void expect_serves(Sandbox& sandbox) {
-  EXPECT_EQ(word(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
 }
 
 struct Fight {
@@ -57,7 +57,7 @@ TEST_P(Hostile, EndsAsExpectedAndTheNextJobRuns) {
   RunSpec spec = spec_with(1500);
   spec.limits.exec = GetParam().exec;
   const Ran ran = run_attempts(shared_sandbox(), spec, GetParam().lines);
-  EXPECT_EQ(word(ran.outcome.status), GetParam().status) << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), GetParam().status) << ran.outcome.reason;
   expect_serves(shared_sandbox());
 }
 
@@ -102,7 +102,7 @@ TEST(HostileJobs, StormOfSignalsEndsAtTheDeadline) {
   RunSpec spec = exec_spec(3000);
   spec.limits.pids = 512;
   const Ran ran = run_attempts(shared_sandbox(), spec, "signal_storm 500");
-  EXPECT_EQ(word(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
   EXPECT_EQ(ran.out, "storm");
   expect_serves(shared_sandbox());
 }
@@ -115,7 +115,7 @@ TEST(HostileJobs, FiveHundredZombiesAreReaped) {
   RunSpec spec = exec_spec();
   spec.limits.pids = 600;
   const Ran ran = run_attempts(*own.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   for (const auto& [line, answer] : ran.answers) EXPECT_EQ(answer, "ok") << line;
   for (pid_t zygote : children_of(own.launcher)) {
     EXPECT_TRUE(eventually([&] { return children_of(zygote).empty(); }));
@@ -152,7 +152,7 @@ TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
   const Ran ran = run_attempts(*own.sandbox, spec_with(), lines);
   for (const auto& [line, answer] : ran.answers) EXPECT_EQ(answer, "ESRCH") << line;
   own.sandbox->kill(other.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, other).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "cancelled");
 }
 
 // SP12
@@ -172,7 +172,7 @@ TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
   const std::size_t before = open_descriptors_here();
   const Ran ran = run_attempts("rights_to_channel 200\nexit 0");
-  EXPECT_EQ(word(ran.outcome.status), "ok");
+  EXPECT_EQ(to_string(ran.outcome.status), "ok");
   EXPECT_EQ(open_descriptors_here(), before);
 }
 
@@ -211,14 +211,14 @@ TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
     seen += static_cast<std::size_t>(size);
   }
   own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "output_limit");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "output_limit");
   EXPECT_LT(resident_kib(own.launcher), before + 4096);
 }
 
 // SQ13
 TEST(HostileJobs, LargeOutputOnBothStreamsIsComplete) {
   const Ran ran = run_attempts("print_mib 5");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.out.size(), 5U << 20);
   EXPECT_EQ(ran.err.size(), 5U << 20);
 }

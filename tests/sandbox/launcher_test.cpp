@@ -65,12 +65,12 @@ TEST(Launcher, KilledLauncherLosesItsRunsAndIsRestarted) {
   const auto family = descendants_of(own.launcher);
   EXPECT_GE(family.size(), 3U);  // zygote, init, job
   ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
   EXPECT_FALSE(own.sandbox->alive());
   EXPECT_FALSE(own.sandbox->launch(spec_with()));
   for (pid_t pid : family) EXPECT_TRUE(gone(pid)) << pid << " is there, and its run may begin elsewhere";
   ASSERT_TRUE(own.sandbox->restart());
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
 }
 
@@ -83,7 +83,7 @@ TEST(Launcher, KilledLauncherCausesNoWakeUps) {
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   ::kill(own.launcher, SIGKILL);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
   ASSERT_TRUE(own.sandbox->restart());
   pollfd events{own.sandbox->event_fd(), POLLIN, 0};
   EXPECT_TRUE(eventually([&] {
@@ -125,8 +125,8 @@ TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   for (pid_t zygote : children_of(own.launcher)) ::kill(zygote, SIGKILL);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
 }
 
 TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
@@ -146,7 +146,7 @@ TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
     return true;
   })) << "init has not ended its namespace";
   ::kill(own.launcher, SIGCONT);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
 }
 
 TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
@@ -157,7 +157,7 @@ TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
   const auto first = children_of(own.launcher);
   for (int i = 0; i < 30; ++i) {
     const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   }
   EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
   EXPECT_NE(children_of(own.launcher), first);
@@ -168,7 +168,7 @@ TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
   for (Id context : {1U, 2U, 3U}) {
     RunSpec spec = spec_with();
     spec.context = context;
-    EXPECT_EQ(word(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
+    EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
   }
   EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 3; }));
 }
@@ -179,7 +179,7 @@ TEST(Launcher, WaitingRunCanBeCancelled) {
   spec.context = 9;  // the zygote of this context is not started yet
   Started started = start_attempts(*own.sandbox, spec, "sleep 60000");
   own.sandbox->kill(spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
 // SI5, SI14, and hosts that do not start.
@@ -200,12 +200,12 @@ TEST(Launcher, HostsThatViolateTheirContractAreRejected) {
     RunSpec spec = spec_with();
     spec.host = name;
     const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "setup_error") << name << ": " << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << name << ": " << ran.outcome.reason;
     if (name != "lie" || !ran.outcome.setup_error) continue;
     EXPECT_EQ(ran.outcome.setup_error->step, "zygote_warm_up") << "it is refused for its answer";
     EXPECT_EQ(ran.outcome.setup_error->error, EPROTO);
   }
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   std::filesystem::remove_all(folder);
 }
 
@@ -282,8 +282,8 @@ TEST(Launcher, NoZygoteSurvivesLauncherAndGuard) {
     for (const pid_t pid : family) ::kill(pid, SIGKILL);
     starting.join();
     write_end.reset();
-    pollfd all_gone{read_end.get(), POLLIN, 0};
-    ASSERT_EQ(::poll(&all_gone, 1, 20000), 1) << "a process lives on; seed " << seed << ", round " << round;
+    pollfd have_all_ended{read_end.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&have_all_ended, 1, 20000), 1) << "a process lives on; seed " << seed << ", round " << round;
   }
 }
 

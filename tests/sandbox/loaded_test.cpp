@@ -56,7 +56,7 @@ class Extra {
 
 std::string status_of(Sandbox& sandbox) {
   const Ran ran = run_attempts(sandbox, spec_with(), "getpid");
-  return std::string(word(ran.outcome.status)) +
+  return std::string(to_string(ran.outcome.status)) +
          (ran.outcome.setup_error ? ": " + ran.outcome.setup_error->remedy : "");
 }
 
@@ -80,7 +80,7 @@ TEST(ZygotePreload, ZygoteFromBeforeAnUpdateIsReplaced) {
     const auto now = zygotes_of(own.launcher);
     return now.size() == 1 && now[0] != first;
   })) << "it still serves";
-  EXPECT_NE(word(wait_for(*own.sandbox, under_way).outcome.status), "lost");
+  EXPECT_NE(to_string(wait_for(*own.sandbox, under_way).outcome.status), "lost");
   EXPECT_EQ(status_of(*own.sandbox), "ok");
 }
 

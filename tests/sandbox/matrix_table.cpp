@@ -154,7 +154,7 @@ std::string MatrixTable::text() const {
 
 // A long row names only its first attempts; matrix.txt has all of them.
 std::string MatrixTable::markdown() const {
-  constexpr std::size_t kNamed = 3, kLongest = 60;
+  constexpr std::size_t kNamed = 3, kMaxLength = 60;
   std::string all = "| row | attempts |";
   std::string rule = "|---|---|";
   for (const auto& column : columns) {
@@ -175,7 +175,7 @@ std::string MatrixTable::markdown() const {
     const auto& names = attempts[line];
     all += "| " + line.first + " | ";
     for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
-      const std::string name = names[i].size() > kLongest ? names[i].substr(0, kLongest) + " …" : names[i];
+      const std::string name = names[i].size() > kMaxLength ? names[i].substr(0, kMaxLength) + " …" : names[i];
       all += (i > 0 ? ", `" : "`") + name + "`";
     }
     if (names.size() > kNamed) all += " and " + std::to_string(names.size() - kNamed) + " more";

@@ -105,7 +105,7 @@ TEST_P(MatrixColumns, MatchTheTable) {
       spec.limits.exec = row.exec;
       const Ran ran = run_attempts(**sandbox, spec, row.before + row.lines);
       letter = letter_of(row, column, ran);
-      how = std::string(word(ran.outcome.status)) + " " + ran.outcome.reason;
+      how = std::string(to_string(ran.outcome.status)) + " " + ran.outcome.reason;
       for (const auto& [line, result] : ran.answers) how += "; " + line + ": " + result;
     }
     letters.emplace_back(key_of(row), letter);
@@ -148,7 +148,7 @@ TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
   auto sandbox = start_sandbox(config_without({"no_new_privs"}));
   ASSERT_TRUE(sandbox) << sandbox.error().message;
   const Ran ran = run_attempts(**sandbox, spec_with(), "getuid\n");
-  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
   ASSERT_TRUE(ran.outcome.setup_error);
   EXPECT_EQ(ran.outcome.setup_error->error, EPERM);
   EXPECT_EQ(ran.outcome.setup_error->step, landlock_abi_here() > 0 ? "landlock" : "seccomp");

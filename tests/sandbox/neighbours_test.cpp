@@ -29,7 +29,7 @@ TEST(Neighbours, OtherJobIsInvisible) {
   EXPECT_EQ(other.answer("race_for_others 100"), "none");
   EXPECT_NE(other.answer("open_read /proc/2/root/tmp/a"), "ok");
   sandbox.kill(one.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(sandbox, one).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(sandbox, one).outcome.status), "cancelled");
 }
 
 // SI12: searches for an unconfined process while many processes are being created.
@@ -39,9 +39,9 @@ TEST(Neighbours, NoProcessIsCaughtBetweenForkAndConfinement) {
   spec.limits.exec = true;
   Started racer = start_attempts(sandbox, spec, "print up\nrace_for_others 1500");
   wait_for_output(racer, "up");
-  for (int i = 0; i < 60; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   const Ran ran = wait_for(sandbox, racer);
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("race_for_others 1500"), "none");
 }
 
@@ -85,7 +85,7 @@ TEST(Neighbours, ManyJobsBelowTheLimitAreNotOverIt) {
     spec.limits.tmp_bytes = 4U << 20;
     const Ran ran =
         run_attempts(shared_sandbox(), spec, i % 2 == 0 ? "touch 26" : "fill /dev/shm\nfill /tmp\ntouch 18");
-    ASSERT_EQ(word(ran.outcome.status), "ok") << i << ": " << ran.outcome.reason;
+    ASSERT_EQ(to_string(ran.outcome.status), "ok") << i << ": " << ran.outcome.reason;
   }
 }
 
@@ -99,16 +99,16 @@ TEST(Neighbours, MemoryOutsideOfTheProcessCounts) {
     RunSpec spec = spec_with();
     spec.limits.memory_bytes = 128U << 20;
     const Ran ran = run_attempts(shared_sandbox(), spec, lines);
-    EXPECT_EQ(word(ran.outcome.status), "oom") << lines << ": " << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "oom") << lines << ": " << ran.outcome.reason;
   }
-  EXPECT_EQ(word(run_attempts("touch 10").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts("touch 10").outcome.status), "ok");
 }
 
 // SZ42: kernel memory of many small objects.
 TEST(Neighbours, ManySmallAllocationsReachALimit) {
   const Ran ran = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
   EXPECT_TRUE(ran.outcome.status == RunStatus::ok || ran.outcome.status == RunStatus::oom) << ran.outcome.reason;
-  EXPECT_EQ(word(run_attempts("descriptors").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts("descriptors").outcome.status), "ok");
 }
 
 // SI9, SX2: changes of a job to its process state are not inherited by the next job.

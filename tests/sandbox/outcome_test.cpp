@@ -13,7 +13,7 @@ bool has(const std::vector<std::string>& list, const std::string& prefix) {
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
   OwnSandbox own = own_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
   const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("getpid"), "2 of 1");
   EXPECT_EQ(ran.out, "hello");
   EXPECT_TRUE(ran.outcome.reason.empty());
@@ -33,26 +33,26 @@ TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
 
 TEST(Outcome, ExitCodeAndSignalAreDistinguished) {
   EXPECT_EQ(run_attempts("exit 137").outcome.exit_code, 137);
-  EXPECT_EQ(word(run_attempts("exit 137").outcome.status), "exit");
+  EXPECT_EQ(to_string(run_attempts("exit 137").outcome.status), "exit");
   const Ran killed = run_attempts("kill 0 9");
-  EXPECT_EQ(word(killed.outcome.status), "signal") << killed.outcome.reason;
+  EXPECT_EQ(to_string(killed.outcome.status), "signal") << killed.outcome.reason;
   EXPECT_EQ(killed.outcome.signal, SIGKILL);
   const Ran crashed = run_attempts("bad_pointer");
-  EXPECT_EQ(word(crashed.outcome.status), "signal");
+  EXPECT_EQ(to_string(crashed.outcome.status), "signal");
   EXPECT_EQ(crashed.outcome.signal, SIGSEGV);
 }
 
 // SQ17
 TEST(Outcome, OverTheWallLimitIsTimeoutWall) {
   const Ran ran = run_attempts("sleep 60000", 200);
-  EXPECT_EQ(word(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
   EXPECT_GE(ran.outcome.usage.wall_us, 200000U);
 }
 
 // SQ14: the run ends by its wall limit, and its CPU time is counted.
 TEST(Outcome, SpinningJobIsStoppedAndItsCpuIsCounted) {
   const Ran ran = run_attempts("spin", 300);
-  EXPECT_EQ(word(ran.outcome.status), "timeout_wall");
+  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall");
   EXPECT_GT(ran.outcome.usage.user_us, 10000U);
 }
 
@@ -71,7 +71,7 @@ TEST(Outcome, SilentCancelledJobDiesAfterTheGrace) {  // SP7
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 50);
   const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(word(ran.outcome.status), "cancelled") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "cancelled") << ran.outcome.reason;
 }
 
 TEST(Outcome, CancelledJobReceivesTermFirst) {
@@ -79,7 +79,7 @@ TEST(Outcome, CancelledJobReceivesTermFirst) {
   Started started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // a grace longer than this test
-  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "cancelled");
 }
 
 TEST(Outcome, CancelledJobHasItsFullGrace) {
@@ -88,7 +88,7 @@ TEST(Outcome, CancelledJobHasItsFullGrace) {
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);
   const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(word(ran.outcome.status), "cancelled") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "cancelled") << ran.outcome.reason;
   EXPECT_NE(ran.out.find("cleaned"), std::string::npos) << ran.out;
 }
 
@@ -98,14 +98,14 @@ TEST(Outcome, FirstRecordedReasonWins) {
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::output_limit, 20000);
   sandbox.kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "output_limit");
+  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "output_limit");
 }
 
 TEST(Outcome, PassedFenceIsLost) {
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 200;
   const Ran ran = run_attempts(shared_sandbox(), spec, "sleep 60000");
-  EXPECT_EQ(word(ran.outcome.status), "lost") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "lost") << ran.outcome.reason;
 }
 
 TEST(Outcome, MovedFenceKeepsTheRunAlive) {
@@ -115,24 +115,24 @@ TEST(Outcome, MovedFenceKeepsTheRunAlive) {
   Started started = start_attempts(sandbox, spec, "sleep 3000\ngetpid");
   sandbox.fence(spec.run, now_boot_ms() + 60000);
   const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
 TEST(Outcome, FenceOfZeroIsNoFence) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec without = spec_with();
   without.fence_boot_ms = 0;
-  EXPECT_EQ(word(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
   RunSpec taken_back = spec_with();
   taken_back.fence_boot_ms = now_boot_ms() + 500;
   Started started = start_attempts(sandbox, taken_back, "sleep 1000");
   sandbox.fence(taken_back.run, 0);
-  EXPECT_EQ(word(wait_for(sandbox, started).outcome.status), "ok");
+  EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "ok");
   RunSpec late = spec_with();
   Started fenced = start_attempts(sandbox, late, "sleep 60000");
   sandbox.fence(late.run, 0);
   sandbox.fence(late.run, now_boot_ms());
-  EXPECT_EQ(word(wait_for(sandbox, fenced).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(sandbox, fenced).outcome.status), "lost");
 }
 
 // SQ20, SH2
@@ -156,7 +156,7 @@ TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
     RunSpec spec = spec_with();
     row.spoil(spec.limits);
     const Ran ran = run_attempts(shared_sandbox(), spec, "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "setup_error") << row.field;
+    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << row.field;
     ASSERT_TRUE(ran.outcome.setup_error);
     EXPECT_NE(ran.outcome.setup_error->remedy.find(row.field), std::string::npos) << ran.outcome.setup_error->remedy;
   }
@@ -165,7 +165,7 @@ TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
 TEST(Outcome, UnknownHostIsASetupError) {
   RunSpec spec = spec_with();
   spec.host = "cobol";
-  EXPECT_EQ(word(run_attempts(shared_sandbox(), spec, "").outcome.status), "setup_error");
+  EXPECT_EQ(to_string(run_attempts(shared_sandbox(), spec, "").outcome.status), "setup_error");
 }
 
 TEST(Outcome, MissingHostProgramIsASetupErrorWithARemedy) {
@@ -174,7 +174,7 @@ TEST(Outcome, MissingHostProgramIsASetupErrorWithARemedy) {
   auto sandbox = start_sandbox(config);
   ASSERT_TRUE(sandbox) << sandbox.error().message;
   const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
-  EXPECT_EQ(word(ran.outcome.status), "setup_error");
+  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
   ASSERT_TRUE(ran.outcome.setup_error);
   EXPECT_EQ(ran.outcome.setup_error->step, "zygote_program");
   EXPECT_FALSE(ran.outcome.setup_error->remedy.empty());

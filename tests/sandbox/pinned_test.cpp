@@ -20,8 +20,8 @@ using sandbox::CountedCalls;
 // Each counted call is a request to the launcher, which is slow under emulation.
 constexpr std::uint64_t kWallMs = 300000;
 
-const std::string kMostLocks = std::to_string(CountedCalls::kMostLocks);
-const std::string kMostListeners = std::to_string(CountedCalls::kMostListeners);
+const std::string kMaxLocks = std::to_string(CountedCalls::kMaxLocks);
+const std::string kMaxListeners = std::to_string(CountedCalls::kMaxListeners);
 
 Ran run_with_loopback(const std::string& lines, bool exec = false) {
   RunSpec spec = spec_with();
@@ -41,15 +41,15 @@ TEST(KernelMemory, RecordLockOfASingleJobIsNotSet) {
 
 TEST(KernelMemory, ContestedRecordLocksAreLimited) {
   const Ran ran = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
-  EXPECT_EQ(ran.answer("pin record_locks 20000"), kMostLocks + " ENOLCK") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("locks_held"), kMostLocks);
+  EXPECT_EQ(ran.answer("pin record_locks 20000"), kMaxLocks + " ENOLCK") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_held"), kMaxLocks);
   EXPECT_EQ(ran.answer("lock_path /tmp/a 6"), "ENOLCK");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
 TEST(KernelMemory, RecordLocksOfAllProcessesOfAJobCountTogether) {
   const Ran ran = run_with_exec("locks_of_children 10 2000", kWallMs);
-  EXPECT_EQ(ran.answer("locks_of_children 10 2000"), kMostLocks) << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("locks_of_children 10 2000"), kMaxLocks) << ran.outcome.reason;
 }
 
 TEST(KernelMemory, ReleasedRecordLockDoesNotCount) {
@@ -69,7 +69,7 @@ TEST(KernelMemory, NextRunStartsAtZero) {
 // A signal can interrupt a call that is being counted. The interruption is not a violation.
 TEST(KernelMemory, SignalsDuringCountedCallsAreNoViolation) {
   const Ran ran = run_with_exec("locks_under_signals 4000", kWallMs);
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("locks_under_signals 4000"), "ok");
 }
 
@@ -106,13 +106,13 @@ TEST(KernelMemory, FloodOfCountedCallsDoesNotBlockTheLauncher) {
   spec.limits.exec = true;
   Started storm = start_attempts(sandbox, spec, "print up\nlock_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
 }
 
 TEST(KernelMemory, ListenersAreLimited) {
   const Ran ran = run_with_loopback("pin listeners 40");
-  EXPECT_EQ(ran.answer("pin listeners 40"), kMostListeners + " ENOBUFS") << ran.outcome.reason;
+  EXPECT_EQ(ran.answer("pin listeners 40"), kMaxListeners + " ENOBUFS") << ran.outcome.reason;
   EXPECT_EQ(run_with_loopback("listen_and_close 100").answer("listen_and_close 100"), "100");
   EXPECT_EQ(run_with_loopback("listen_and_close 100", true).answer("listen_and_close 100"), "100");
 }
@@ -128,13 +128,13 @@ TEST(KernelMemory, SocketClosedDuringListenDelaysOnlyItsJob) {
   std::uint64_t others = 0;
   while (attack.out.find("done") == std::string::npos && others++ < 5000) {
     Started other = start_attempts(*own.sandbox, spec_with(20000), "getpid");
-    ASSERT_EQ(word(wait_for(*own.sandbox, other).outcome.status), "ok");
+    ASSERT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "ok");
     char part[64];
     const ssize_t got = ::read(attack.pipes.out, part, sizeof part);
     if (got > 0) attack.out.append(part, static_cast<std::size_t>(got));
   }
   own.sandbox->kill(attack.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, attack).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, attack).outcome.status), "cancelled");
   EXPECT_TRUE(eventually([&] {
     const auto children = children_of(own.launcher);
     return std::none_of(children.begin(), children.end(), [](pid_t pid) { return name_of(pid) == "mycojobs-calls"; });
@@ -154,7 +154,7 @@ TEST(KernelMemory, FloodOfListensDoesNotBlockTheLauncher) {
   spec.grants.network = Network::loopback;
   Started storm = start_attempts(sandbox, spec, "print up\nlisten_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(word(run_attempts("getpid").outcome.status), "ok");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
 }
 
@@ -173,7 +173,7 @@ TEST(KernelMemory, UnacceptedConnectionsAreFewAndSmall) {
   unsigned through = 0, all = 0, sent_kib = 0;
   ASSERT_EQ(std::sscanf(answer.c_str(), "%u of %u, %u KiB", &through, &all, &sent_kib), 3) << answer;
   EXPECT_GT(through, 0U);
-  EXPECT_LE(through, static_cast<unsigned>(sandbox::kMostPending) + 1) << answer;
+  EXPECT_LE(through, static_cast<unsigned>(sandbox::kMaxPendingConnections) + 1) << answer;
 }
 
 TEST(KernelMemory, ClosingConnectionsAreFew) {
@@ -204,7 +204,7 @@ TEST(KernelMemory, ChildKilledForMemoryIsNotOk) {
   spec.limits.exec = true;
   spec.limits.memory_bytes = 32U << 20;
   const Ran ran = run_attempts(shared_sandbox(), spec, "child_touch 128");
-  EXPECT_EQ(word(ran.outcome.status), "oom") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "oom") << ran.outcome.reason;
   EXPECT_NE(ran.outcome.reason.find("32 MiB"), std::string::npos) << ran.outcome.reason;
 }
 

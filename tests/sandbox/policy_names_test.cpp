@@ -14,15 +14,15 @@ TEST(PolicyNames, ArgumentDependentCallsMustBeNamed) {
   for (const auto& rules : {sandbox::argument_rules(), sandbox::argument_rules_without_exec(),
                             sandbox::argument_rules_with_exec(), sandbox::argument_rules_without_sockets(),
                             sandbox::argument_rules_with_sockets(), sandbox::argument_rules_of_init()}) {
-    for (const auto& rule : rules) EXPECT_TRUE(must_be_named(rule.syscall)) << rule.syscall;
+    for (const auto& rule : rules) EXPECT_TRUE(requires_grant(rule.syscall)) << rule.syscall;
   }
   for (const auto& names :
        {sandbox::allowed_calls_with_exec(), sandbox::allowed_calls_with_sockets(), sandbox::never_innocent_calls()}) {
-    for (const char* name : names) EXPECT_TRUE(must_be_named(name)) << name;
+    for (const char* name : names) EXPECT_TRUE(requires_grant(name)) << name;
   }
   for (const char* name : sandbox::allowed_calls_with_exec()) EXPECT_TRUE(is_granted_by_exec(name)) << name;
-  for (const char* name : {"listen", "fcntl", "clone3", "io_setup"}) EXPECT_TRUE(must_be_named(name)) << name;
-  for (const char* name : {"chroot", "inotify_init1", "splice"}) EXPECT_FALSE(must_be_named(name)) << name;
+  for (const char* name : {"listen", "fcntl", "clone3", "io_setup"}) EXPECT_TRUE(requires_grant(name)) << name;
+  for (const char* name : {"chroot", "inotify_init1", "splice"}) EXPECT_FALSE(requires_grant(name)) << name;
 }
 
 }  // namespace

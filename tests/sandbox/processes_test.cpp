@@ -13,7 +13,7 @@ namespace {
 // SP1: kill(-1) reaches no process outside, and killing init from inside has no effect.
 TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
   const Ran ran = run_attempts("kill 1 9\nkill -1 9\nkill " + std::to_string(::getpid()) + " 9\ngetpid");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("kill -1 9"), "ESRCH");
   EXPECT_EQ(ran.answer("kill " + std::to_string(::getpid()) + " 9"), "ESRCH");  // SP2
   EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
@@ -32,7 +32,7 @@ TEST(Processes, ProcShowsOnlyItsOwnProcesses) {
 // SP6
 TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
   const Ran ran = run_with_exec("daemonize");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("daemonize"), "ok");
   EXPECT_EQ(ran.outcome.stragglers, 1U);
 }
@@ -40,14 +40,14 @@ TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
 // SP9: zombies whose parent has exited are reaped, so they do not count against the limit.
 TEST(Processes, ZombiesAreReaped) {
   const Ran ran = run_with_exec("zombies 40\nprint x");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("zombies 40"), "ok");
 }
 
 // SQ1, SQ2
 TEST(Processes, ForkBombsReachThePidsLimit) {
   const Ran forks = run_with_exec("fork_bomb");
-  EXPECT_EQ(word(forks.outcome.status), "ok") << forks.outcome.reason;
+  EXPECT_EQ(to_string(forks.outcome.status), "ok") << forks.outcome.reason;
   // without cgroups, the less precise rlimit applies
   const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";
   EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
@@ -63,18 +63,18 @@ TEST(Processes, OverTheMemoryLimitIsOom) {
     return;
   }
   const Ran ran = run_attempts("touch 512");
-  EXPECT_EQ(word(ran.outcome.status), "oom") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "oom") << ran.outcome.reason;
   EXPECT_GE(ran.outcome.usage.memory_peak_bytes, 250ULL << 20);
   const Ran fits = run_attempts("touch 100");
   EXPECT_EQ(fits.answer("touch 100"), "ok");
-  EXPECT_EQ(word(fits.outcome.status), "ok");
+  EXPECT_EQ(to_string(fits.outcome.status), "ok");
 }
 
 // SQ5, SQ6, SQ7
 TEST(Processes, FoldersAreBounded) {
   for (int round = 0; round < 3; ++round) {
     const Ran ran = run_attempts("fill /dev/shm\nfill /tmp\nopen_create /job/x\nwrite /job/x more");
-    EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_EQ(ran.answer("fill /dev/shm"), "ENOSPC after 64 MiB");
     EXPECT_EQ(ran.answer("fill /tmp"), "ENOSPC after 64 MiB");
     EXPECT_EQ(ran.answer("write /job/x more"), "ENOSPC");  // both folders share one limit

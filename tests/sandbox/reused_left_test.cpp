@@ -151,7 +151,7 @@ TEST(ReusedSandboxLeft, JobCannotImpersonateInit) {
     if (attempt.find('_') == std::string::npos) continue;
     EXPECT_EQ(result, "EPERM") << attempt;
   }
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.outcome.usage.pids_peak, may_limit_by_cgroup() ? 1U : 0U);
   const Ran next = run_in(own, "exit 7");
   EXPECT_EQ(next.outcome.exit_code, 7);
@@ -198,8 +198,8 @@ TEST(ReusedSandboxLeft, RefusalsInANestedGroupAreReported) {
   };
   ASSERT_TRUE(eventually([&] { return reused(run("")); }));
   for (int i = 0; i < 3; ++i) run("shell sleep 0.05 | sleep 0.05 | sleep 0.05; :");
-  EXPECT_EQ(word(run("fork_bomb\nexit 3").outcome.status), "pids_limit");
-  EXPECT_EQ(word(run("exit 3").outcome.status), "exit");
+  EXPECT_EQ(to_string(run("fork_bomb\nexit 3").outcome.status), "pids_limit");
+  EXPECT_EQ(to_string(run("exit 3").outcome.status), "exit");
 }
 
 // Only the group counts the CPU time of children without wait(). It belongs to the run in which they ran.
@@ -217,7 +217,7 @@ TEST(ReusedSandboxLeft, CpuOfUnreapedChildrenIsNotTheNextRuns) {
   ASSERT_EQ(burnt.answer("burn_unwaited 6 100"), "ok");
   spec.limits.cpu_ms = 400;
   const Ran next = run("sleep 500");
-  EXPECT_EQ(word(next.outcome.status), "ok") << next.outcome.reason;
+  EXPECT_EQ(to_string(next.outcome.status), "ok") << next.outcome.reason;
   EXPECT_LT(next.outcome.usage.user_us + next.outcome.usage.system_us, 300'000U);
 }
 
@@ -225,7 +225,7 @@ TEST(ReusedSandboxLeft, CpuOfUnreapedChildrenIsNotTheNextRuns) {
 TEST(ReusedSandboxLeft, TimersOnTheClockOfInitEndWithTheJob) {
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_TRUE(next_is_in_the_same(own, "timers_on 1 200"));
-  EXPECT_EQ(word(run_in(own, "inherited_clocks\nsleep 20").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_in(own, "inherited_clocks\nsleep 20").outcome.status), "ok");
   EXPECT_EQ(run_in(own, "timers_on 1 200").answer("timers_on 1 200"), "ok") << "nor is their number used up";
 }
 

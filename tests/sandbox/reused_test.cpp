@@ -22,7 +22,7 @@ TEST(ReusedSandbox, FilesAndModesAreAsCreated) {
   const Ran one = run_in(own,
                          "open_create /tmp/a\nwrite /job/b x\nwrite /dev/shm/c x\nmkdir /tmp/d\nmkdir /tmp/d/e\n"
                          "write /tmp/d/e/f x\nmknod /tmp/pipe 0x1000\nchmod /tmp 0700");
-  ASSERT_EQ(word(one.outcome.status), "ok") << one.outcome.reason;
+  ASSERT_EQ(to_string(one.outcome.status), "ok") << one.outcome.reason;
   const Ran two = run_in(own, "list /tmp\nlist /job\nlist /dev/shm");
   EXPECT_TRUE(reused(two));
   EXPECT_EQ(two.answer("list /tmp"), "");
@@ -62,13 +62,13 @@ TEST(ReusedSandbox, KilledOrOvertimeRunIsTheLast) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   RunSpec spec = spec_with(300);
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "sleep 60000").outcome.status), "timeout_wall");
   EXPECT_FALSE(reused(run_in(own, "")));
   wait_for_reuse(own);
   Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
   EXPECT_FALSE(reused(run_in(own, "")));
 }
 
@@ -78,7 +78,7 @@ TEST(ReusedSandbox, StragglersAreNotInherited) {
   spec.limits.exec = true;
   for (int i = 0; i < 12; ++i) {
     const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nlist /proc\norphans 5 60000");
-    ASSERT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+    ASSERT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
     EXPECT_EQ(pid_of(ran), 2) << i;
   }
 }
@@ -99,7 +99,7 @@ TEST(ReusedSandbox, UsageBelongsToItsRun) {
   RunSpec spec = spec_with();
   spec.limits.cpu_ms = 400;
   const Ran spun = run_attempts(*own.sandbox, spec, "getpid\nspin");
-  EXPECT_EQ(word(spun.outcome.status), "timeout_cpu");
+  EXPECT_EQ(to_string(spun.outcome.status), "timeout_cpu");
   EXPECT_GT(spun.outcome.usage.user_us + spun.outcome.usage.system_us, 300'000U);
   const Ran idle = run_in(own, "");
   EXPECT_LT(idle.outcome.usage.user_us + idle.outcome.usage.system_us, 300'000U);
@@ -122,22 +122,22 @@ TEST(ReusedSandbox, RunWithManyProcessesHasItsOwnPeak) {
     EXPECT_TRUE(reused(few)) << i;
   }
   // In the child group, the limits of the sandbox still apply, and refusals are detected.
-  EXPECT_EQ(word(run("touch 400").outcome.status), "oom");
+  EXPECT_EQ(to_string(run("touch 400").outcome.status), "oom");
   ASSERT_TRUE(eventually([&] { return reused((run(many), run(""))); }));
   const Ran refused = run("thread_bomb\nexit 3");
-  EXPECT_EQ(word(refused.outcome.status), "pids_limit") << refused.outcome.reason;
+  EXPECT_EQ(to_string(refused.outcome.status), "pids_limit") << refused.outcome.reason;
   EXPECT_EQ(refused.outcome.usage.pids_peak, spec.limits.pids);
 }
 
 // The kernel estimates the split of a short run's CPU into user and system time, so only their sums can be compared.
 TEST(ReusedSandbox, ManyShortRunsAreNotChargedToALaterOne) {
   OwnSandbox own = own_sandbox(one_sandbox());
-  for (int i = 0; i < 450; ++i) ASSERT_EQ(word(run_in(own, "").outcome.status), "ok");
+  for (int i = 0; i < 450; ++i) ASSERT_EQ(to_string(run_in(own, "").outcome.status), "ok");
   RunSpec spec = spec_with();
   spec.limits.cpu_ms = 150;
   const Ran ran = run_attempts(*own.sandbox, spec, "getpid\nsleep 300");
   ASSERT_TRUE(reused(ran));
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
 // Refusals of one run are not reported for the next run.
@@ -145,7 +145,7 @@ TEST(ReusedSandbox, RunThatReachedALimitIsTheLast) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   OwnSandbox own = own_sandbox(one_sandbox());
   EXPECT_FALSE(next_is_in_the_same(own, "thread_bomb"));
-  EXPECT_EQ(word(run_in(own, "exit 3").outcome.status), "exit");
+  EXPECT_EQ(to_string(run_in(own, "exit 3").outcome.status), "exit");
 }
 
 // Without a reset, a reported peak can be that of an earlier run, up to a bound. A run that exceeds the bound is the
@@ -172,7 +172,7 @@ TEST(ReusedSandbox, UsageOfTheLastRunIsItsOwn) {
   ASSERT_TRUE(eventually([&] { return reused(run("")); }));
   run("touch 100\nshell sleep 0.1 | sleep 0.1 | sleep 0.1; :");
   const Ran killed = run("call ptrace");
-  EXPECT_EQ(word(killed.outcome.status), "violation");
+  EXPECT_EQ(to_string(killed.outcome.status), "violation");
   EXPECT_LT(killed.outcome.usage.memory_peak_bytes, 50ULL << 20);
   EXPECT_LE(killed.outcome.usage.pids_peak, 2U);
 }
@@ -199,14 +199,14 @@ TEST(ReusedSandbox, FenceEndsWithItsRun) {
   RunSpec fenced = spec_with();
   fenced.fence_boot_ms = now_boot_ms() + 1500;
   const Ran first = run_attempts(*own.sandbox, fenced, "getpid");
-  EXPECT_EQ(word(first.outcome.status), "ok") << first.outcome.reason;
+  EXPECT_EQ(to_string(first.outcome.status), "ok") << first.outcome.reason;
   std::this_thread::sleep_for(std::chrono::milliseconds(2000));
   const Ran next = run_in(own, "");
   EXPECT_EQ(pid_of(next), pid_of(first) + 1) << "the sandbox has waited for it";
   fenced = spec_with();
   fenced.fence_boot_ms = now_boot_ms() + 1500;
-  EXPECT_EQ(word(run_attempts(*own.sandbox, fenced, "getpid").outcome.status), "ok");
-  EXPECT_EQ(word(run_in(own, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, fenced, "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_in(own, "sleep 2500").outcome.status), "ok") << "without a fence of its own";
 }
 
 // The launcher receives the new fence before the end of the run, at which init had already stopped the timer.
@@ -222,7 +222,7 @@ TEST(ReusedSandbox, MovedFenceEndsWithItsRun) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   ::kill(own.launcher, SIGCONT);
   const Ran ran = wait_for(*own.sandbox, started);
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   EXPECT_EQ(pid_of(run_in(own, "")), pid_of(ran) + 1) << "the sandbox has waited for it";
 }
@@ -240,14 +240,14 @@ TEST(ReusedSandbox, FenceHoldsWhileTheLauncherIsStopped) {
     return std::all_of(zygotes.begin(), zygotes.end(), [](pid_t zygote) { return children_of(zygote).empty(); });
   })) << "init has not ended its namespace";
   ::kill(own.launcher, SIGCONT);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
 }
 
 TEST(ReusedSandbox, SignalsToInitAreIgnored) {
   OwnSandbox own = own_sandbox(one_sandbox());
   wait_for_reuse(own);
   const Ran ran = run_in(own, "kill 1 9\nkill 1 15\nkill 1 17\nkill 1 19\nkill -1 9");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_TRUE(reused(run_in(own, "")));
 }
 

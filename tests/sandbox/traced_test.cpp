@@ -135,7 +135,7 @@ TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
   EXPECT_FALSE(open_files(family.job).empty());
   EXPECT_FALSE(has_alive(family.job));
   own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
 // The kernel closes the files of a process while it exits, so init is stopped just before that. The guardian would wait
@@ -158,7 +158,7 @@ TEST(AliveLock, LockIsFreeOnlyAfterTheLastInit) {
   EXPECT_FALSE(file.is_free()) << "init is there, and it does not count";
   tracer.release();
   EXPECT_TRUE(eventually([&] { return file.is_free(); }));
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
 }
 
 // The kernel closes the files of a killed init before it kills the other processes of the namespace. Without waiting
@@ -206,17 +206,17 @@ TEST(Unkillable, IsReportedWithoutDelayingOthers) {
   own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
   const auto report = next_report(*own.sandbox, started.spec.run);
   ASSERT_TRUE(report);
-  EXPECT_EQ(word(report->status), "unkillable");
+  EXPECT_EQ(to_string(report->status), "unkillable");
   EXPECT_EQ(report->reason.rfind("KILL has had no effect for 50 ms on process " + std::to_string(family.job) + " (", 0),
             0U)
       << report->reason;
   EXPECT_NE(report->reason.find("cancelled"), std::string::npos) << report->reason;
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   own.sandbox->kill(started.spec.run, KillReason::output_limit, 0);  // has no effect on an ended run
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "exit 3").outcome.status), "exit");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "exit 3").outcome.status), "exit");
   EXPECT_TRUE(own.sandbox->read_ended().empty());
   tracer.release();
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "cancelled");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
 
 // Init stops waiting and does not add the usage of the process, but the group has counted it.
@@ -240,7 +240,7 @@ TEST(Usage, LateJobHasTheUsageOfItsGroup) {
   EXPECT_TRUE(eventually([&] { return open_files(family.init).empty(); })) << "init is there";
   tracer.release();
   const Outcome outcome = wait_for(*own.sandbox, started).outcome;
-  EXPECT_EQ(word(outcome.status), "cancelled") << outcome.reason;
+  EXPECT_EQ(to_string(outcome.status), "cancelled") << outcome.reason;
   EXPECT_GE(outcome.usage.user_us + outcome.usage.system_us, 200'000U);
 }
 
@@ -257,10 +257,10 @@ TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
   ::kill(family.job, SIGSEGV);
   const auto report = next_report(*own.sandbox, spec.run);
   ASSERT_TRUE(report);
-  EXPECT_EQ(word(report->status), "unkillable");
+  EXPECT_EQ(to_string(report->status), "unkillable");
   tracer.release();
   const Ran ran = wait_for(*own.sandbox, started);
-  EXPECT_EQ(word(ran.outcome.status), "signal") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "signal") << ran.outcome.reason;
   EXPECT_EQ(ran.outcome.signal, SIGSEGV);
 }
 
@@ -276,12 +276,12 @@ TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
   ::kill(family.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
   std::map<std::uint64_t, std::string> shown;
   EXPECT_TRUE(eventually([&] {
-    for (const auto& each : own.sandbox->read_ended()) shown[each.run] = word(each.outcome.status);
+    for (const auto& each : own.sandbox->read_ended()) shown[each.run] = to_string(each.outcome.status);
     return shown[stuck.spec.run] == "unkillable" && shown[other.spec.run] == "lost";
   })) << shown[stuck.spec.run]
       << ", " << shown[other.spec.run];
   tracer.release();
-  EXPECT_EQ(word(wait_for(*own.sandbox, stuck).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, stuck).outcome.status), "lost");
   for (int fd : {other.pipes.out, other.pipes.err, other.pipes.channel, other.pipes.requests}) ::close(fd);
 }
 
@@ -295,12 +295,12 @@ TEST(Unkillable, IsLostOnlyAfterItIsGone) {
   ::kill(own.launcher, SIGKILL);
   const auto report = next_report(*own.sandbox, started.spec.run);
   ASSERT_TRUE(report);
-  EXPECT_EQ(word(report->status), "unkillable");
+  EXPECT_EQ(to_string(report->status), "unkillable");
   ASSERT_TRUE(own.sandbox->restart());
-  EXPECT_EQ(word(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
+  EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   EXPECT_TRUE(own.sandbox->read_ended().empty());
   tracer.release();
-  EXPECT_EQ(word(wait_for(*own.sandbox, started).outcome.status), "lost");
+  EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
   EXPECT_TRUE(gone(family.job));
 }
 

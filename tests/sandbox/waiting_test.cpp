@@ -21,7 +21,7 @@ Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lin
 // SQ14
 TEST(Waiting, SpinningJobReachesItsCpuLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
-  EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
   EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
 }
 
@@ -33,25 +33,25 @@ TEST(Waiting, CpuOfAllProcessesCountsTogether) {
         spec.limits.exec = true;
       },
       "fork_spin\nfork_spin\nfork_spin\nsleep 60000");
-  EXPECT_EQ(word(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
 }
 
 // Sleeping does not count as CPU time.
 TEST(Waiting, SleepCostsNoCpu) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
 }
 
 // A write beyond the file size limit: the kernel's signal is reported as file_limit.
 TEST(Waiting, FileOverItsLimitIsFileLimit) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
-  EXPECT_EQ(word(ran.outcome.status), "file_limit") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "file_limit") << ran.outcome.reason;
 }
 
 // SQ1
 TEST(Waiting, JobOverItsPidsLimitGetsThatError) {
   const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
-  EXPECT_EQ(word(ran.outcome.status), "pids_limit") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "pids_limit") << ran.outcome.reason;
 }
 
 // SF7, SF8, SF16 with granted folders: one is readable, one is writable, and no other folder is accessible.
@@ -70,7 +70,7 @@ TEST(Waiting, OnlyGrantedFoldersAreOpen) {
           base + "/write/new\nopen_read " + base + "/other/f\nopen_read " + base + "/read/link\nopen_at " + base +
           "/read ../other/f\nrename " + base + "/read/f " + base + "/write/g\nhardlink " + base + "/read/f " + base +
           "/write/h\nmknod " + base + "/write/null 0x2000\nexec_copy " + base + "/write/program");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("read " + base + "/read/f"), "text");
   EXPECT_EQ(ran.answer("open_create " + base + "/write/new"), "ok");
   for (const std::string& line :
@@ -90,7 +90,7 @@ TEST(Waiting, GrantBehindALinkIsRejected) {
   std::filesystem::create_directory_symlink("/etc", base + "/link");
   for (const std::string& folder : {base + "/link", base + "/link/ssl", base + "/../../../etc"}) {
     const Ran ran = run_with([&](RunSpec& spec) { spec.grants.fs_read = {folder}; }, "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "setup_error") << folder;
+    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << folder;
   }
   std::filesystem::remove_all(base);
 }
@@ -99,7 +99,7 @@ TEST(Waiting, GrantBehindALinkIsRejected) {
 TEST(Waiting, UnknownOrForbiddenSystemCallIsRejected) {
   for (const char* name : {"no_such_call", "mount", "", "read; write"}) {
     const Ran ran = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
-    EXPECT_EQ(word(ran.outcome.status), "setup_error") << name;
+    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << name;
   }
 }
 
@@ -108,7 +108,7 @@ TEST(Waiting, LoopbackIsTheJobsOwn) {
   const Ran ran = run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
                            "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
                            "169.254.169.254 80\nsocket 2 3\nsocket 16 3\nsocket 17 3\nsocket 38 5\nsocket 40 1");
-  EXPECT_EQ(word(ran.outcome.status), "ok") << ran.outcome.reason;
+  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
   EXPECT_EQ(ran.answer("socket 2 1"), "ok");
   EXPECT_EQ(ran.answer("connect_tcp 127.0.0.1 6379"), "ECONNREFUSED");
   EXPECT_EQ(ran.answer("connect_tcp 1.1.1.1 80"), "ENETUNREACH");
@@ -175,7 +175,7 @@ TEST(Waiting, VerboseProcessCannotHideTheEndOfItsRun) {
 TEST(Waiting, SilentZygoteCannotExtendARun) {
   bool alive = false;
   const Outcome outcome = run_of_bad_host("silent", alive);
-  EXPECT_EQ(word(outcome.status), "timeout_wall") << outcome.reason;
+  EXPECT_EQ(to_string(outcome.status), "timeout_wall") << outcome.reason;
   EXPECT_TRUE(alive);
 }
 

@@ -13,7 +13,7 @@ namespace {
 class FlowService : public ServiceTest {
  protected:
   // Creates and starts a flow with one approval by actor 15.
-  Id new_flow(const Caller& caller) {
+  Id new_flow(const RequestContext& caller) {
     const auto definition = nlohmann::json::parse(R"({"name":"n","jobs":{"ok":{"approval":{"approvers":[15]}}}})");
     const auto flow = create_flow(caller, stores(), definition, nullptr, {});
     EXPECT_TRUE(flow) << message(flow);
@@ -22,7 +22,7 @@ class FlowService : public ServiceTest {
     EXPECT_TRUE(started) << message(started);
     return flow->id;
   }
-  std::string control(const Caller& caller, ControlFlow request) {
+  std::string control(const RequestContext& caller, ControlFlow request) {
     return outcome(control_flow(caller, stores(), request));
   }
   std::string wrong(ControlFlow request) {
@@ -48,7 +48,7 @@ TEST_F(FlowService, LimitsApplyToEveryEntryPoint) {
 
 TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
   const Id flow = new_flow(other_);
-  for (const Caller& caller : {submitter_, reader_, stranger_}) {
+  for (const RequestContext& caller : {submitter_, reader_, stranger_}) {
     for (const Id id : {flow, Id{777}}) {
       EXPECT_EQ(control(caller, {.flow = id}), "denied");
       EXPECT_EQ(outcome(start_flow(caller, stores(), {id, "rpc"})), "denied");
@@ -56,7 +56,7 @@ TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
       EXPECT_EQ(outcome(delete_flow(caller, stores(), id)), "denied");
     }
   }
-  for (const Caller& caller : {operator_, admin_}) {
+  for (const RequestContext& caller : {operator_, admin_}) {
     EXPECT_EQ(control(caller, {.flow = 777}), "not_found");
     EXPECT_EQ(outcome(delete_flow(caller, stores(), 777)), "not_found");
     EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("there is none in context 1"));
@@ -68,7 +68,7 @@ TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
 }
 
 TEST_F(FlowService, ScriptsThatAgentsRejectAreRejected) {
-  Caller maker = submitter_;
+  RequestContext maker = submitter_;
   maker.max_script_bytes = 100;
   const auto made = [&](std::size_t bytes, bool in_a_child) {
     const nlohmann::json job{{"script", std::string(bytes, 'x')}, {"type", "python"}};
@@ -85,7 +85,7 @@ TEST_F(FlowService, ScriptsThatAgentsRejectAreRejected) {
 }
 
 TEST_F(FlowService, LocalNodesAreCheckedAgainstTheCeiling) {
-  const Caller maker = below_128_mib(submitter_);
+  const RequestContext maker = below_128_mib(submitter_);
   const auto made = [&](const std::string& node, bool in_a_child) {
     auto job = nlohmann::json::parse(node);
     job.update({{"script", "pass"}, {"type", "python"}});
@@ -164,13 +164,13 @@ TEST_F(FlowService, ReplayIsInItsCallersTrace) {
   const auto made =
       create_flow(submitter_, stores(), {{"name", "f"}, {"jobs", {{"a", {{"log", "x"}}}}}}, nullptr, request);
   ASSERT_TRUE(made) << message(made);
-  const auto trace_of = [&](const Caller& by, const std::string& given) {
+  const auto trace_of = [&](const RequestContext& by, const std::string& given) {
     const auto again = replay_flow(by, stores(), {.flow = made->id, .traceparent = given});
     return again ? field("flow:" + std::to_string(again->id), "traceparent") : message(again);
   };
   EXPECT_EQ(trace_of(submitter_, ""), "") << "the first run's is over";
   EXPECT_EQ(trace_of(submitter_, named), named);
-  Caller traced = submitter_;
+  RequestContext traced = submitter_;
   traced.traceparent = first;
   EXPECT_EQ(trace_of(traced, ""), first) << "of the request";
   EXPECT_EQ(trace_of(traced, named), named);
@@ -206,9 +206,9 @@ TEST_F(FlowService, ReplayAndAdoptionUseTheCurrentCeiling) {
 TEST_F(FlowService, UnreadableContextIsClosedToActors) {
   const Id flow = new_flow(submitter_);
   spoil_context();
-  for (const WayIn way : {WayIn::rpc, WayIn::command}) {
+  for (const EntryPoint way : {EntryPoint::rpc, EntryPoint::command}) {
     for (const Id actor : {12U, 16U, 15U}) {
-      const Caller caller = by(actor, way);
+      const RequestContext caller = by(actor, way);
       EXPECT_EQ(control(caller, {.flow = flow}), "invalid");
       EXPECT_EQ(control(caller, {.flow = flow, .verb = Verb::approve, .target = "ok"}), "invalid");
       EXPECT_EQ(outcome(create_flow(caller, stores(), FlowPlan(), {})), "invalid");
@@ -245,7 +245,7 @@ TEST_F(FlowService, ReplayNeedsSteeringAndCreationRights) {
 // The definition belongs to its caller: a replay by another caller must not grant it further rights.
 TEST_F(FlowService, ReplayRunsAsTheOriginalCaller) {
   const Id flow = new_flow(submitter_);
-  for (const Caller& caller : {admin_, operator_}) {
+  for (const RequestContext& caller : {admin_, operator_}) {
     const auto again = replay_flow(caller, stores(), {flow});
     ASSERT_TRUE(again) << message(again);
     EXPECT_EQ(again->caller_id, 16U);
@@ -262,8 +262,8 @@ TEST_F(FlowService, OnlyOperatorsActAsAnotherActor) {
   const auto itself = as_named(operator_, 1, "actor_id");
   ASSERT_TRUE(itself);
   EXPECT_FALSE(itself->is_operator) << "who names an actor is asked for that actor's rights";
-  EXPECT_EQ(*owner(operator_, 17), 17U);
-  EXPECT_EQ(outcome(owner(submitter_, 17)), "denied");
+  EXPECT_EQ(*resource_owner(operator_, 17), 17U);
+  EXPECT_EQ(outcome(resource_owner(submitter_, 17)), "denied");
 }
 
 TEST_F(FlowService, ListShowsOnlyPermittedFlows) {

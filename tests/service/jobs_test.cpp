@@ -40,7 +40,7 @@ TEST_F(JobService, NewJobBelongsToItsCallerWithoutReservedFields) {
 }
 
 TEST_F(JobService, ScriptThatAgentsRejectIsRejectedAtSubmission) {
-  Caller maker = submitter_;
+  RequestContext maker = submitter_;
   maker.max_script_bytes = 10;
   Job job = new_job(7);
   job.script = std::string(10, 'x');
@@ -58,7 +58,7 @@ TEST_F(JobService, ScriptThatAgentsRejectIsRejectedAtSubmission) {
 }
 
 TEST_F(JobService, EveryEntryPointChecksTheCeiling) {
-  const Caller maker = below_128_mib(submitter_);
+  const RequestContext maker = below_128_mib(submitter_);
   Job job = new_job(7);
   job.policy = R"({"memory": "128 MiB"})";
   EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "");
@@ -73,7 +73,7 @@ TEST_F(JobService, EveryEntryPointChecksTheCeiling) {
                 StartsWith("jobs[1]: " + std::string(kOver128MiB)));
   }
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U) << "nothing of it is written";
-  EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->of(1).most.memory_bytes, 128U << 20);
+  EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->of(1).max.memory_bytes, 128U << 20);
 
   // Another client wrote the job, or the ceiling was lowered since.
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "") << "the built-in ceiling is 1 GiB";
@@ -169,7 +169,7 @@ TEST_F(JobService, SubmittingACreatedJobQueuesIt) {
 TEST_F(JobService, ForeignAndMissingJobsLookTheSame) {
   ASSERT_TRUE(submit_job(other_, *store_, std::nullopt, new_job(1)));
   for (const char* key : {"job:17:1", "job:17:404"}) {
-    for (const Caller& caller : {submitter_, stranger_}) {
+    for (const RequestContext& caller : {submitter_, stranger_}) {
       EXPECT_EQ(outcome(cancel_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(retry_job(caller, *store_, key)), "denied") << key;
       EXPECT_EQ(outcome(restart_job(caller, *store_, key, std::nullopt)), "denied") << key;
@@ -201,7 +201,7 @@ TEST_F(JobService, RestartRunsUnchangedAsTheOriginalCaller) {
   ASSERT_TRUE(submit_job(submitter_, *store_, std::nullopt, job));
   EXPECT_EQ(outcome(restart_job(admin_, *store_, "job:16:7", std::nullopt)), "conflict") << "it has not ended";
   ASSERT_TRUE(cancel_job(submitter_, *store_, "job:16:7"));
-  for (const Caller& caller : {submitter_, admin_, operator_}) {
+  for (const RequestContext& caller : {submitter_, admin_, operator_}) {
     const auto again = restart_job(caller, *store_, "job:16:7", std::nullopt);
     ASSERT_TRUE(again) << message(again);
     EXPECT_EQ(again->caller_id, 16U);
@@ -235,7 +235,7 @@ TEST_F(JobService, RestartWithAKeyIsCreatedOnce) {
   const std::uint64_t queued = *store_->queue_length(1, "queue:python");
   const auto first = restart_job(submitter_, *store_, "job:16:7", "again");
   ASSERT_TRUE(first) << message(first);
-  for (const Caller& caller : {submitter_, admin_}) {
+  for (const RequestContext& caller : {submitter_, admin_}) {
     const auto repeated = restart_job(caller, *store_, "job:16:7", "again");
     ASSERT_TRUE(repeated) << message(repeated);
     EXPECT_EQ(repeated->id, first->id);
@@ -309,7 +309,7 @@ TEST_F(JobService, AnswerNeedsSteeringRightsAndAName) {
 TEST_F(JobService, UnreadableContextIsClosedToActors) {
   const std::string key = waiting();
   spoil_context();
-  for (const WayIn way : {WayIn::rpc, WayIn::command}) {
+  for (const EntryPoint way : {EntryPoint::rpc, EntryPoint::command}) {
     EXPECT_EQ(outcome(create_job(by(12, way), *store_, std::nullopt, new_job())), "invalid");
     EXPECT_EQ(outcome(cancel_job(by(16, way), *store_, key)), "invalid");
     EXPECT_EQ(outcome(answer_job(by(12, way), *store_, {key, "ok"})), "invalid");

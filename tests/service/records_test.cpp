@@ -185,7 +185,7 @@ TEST_F(RecordService, AdminChangesTheListsOfItsContext) {
   EXPECT_EQ(outcome(update_context(admin_, *store_, wanted, {})), "invalid");
   wanted.notify = "nonsense";
   EXPECT_EQ(outcome(update_context(admin_, *store_, wanted, std::vector<std::string>{"notify"})), "invalid");
-  const Caller elsewhere{2, 1, WayIn::command, true};
+  const RequestContext elsewhere{2, 1, EntryPoint::command, true};
   EXPECT_EQ(outcome(update_context(elsewhere, *store_, {}, readers)), "not_found");
 }
 
@@ -254,7 +254,7 @@ TEST_F(RecordService, RunnerIsChangedAndDeletedByAdmins) {
   EXPECT_EQ(outcome(delete_runner(admin_, *store_, 20)), "conflict") << "a message waits for it";
   ASSERT_TRUE(store_->close_message(1, "mj:topic:here", "message:16:1", "no"));
   EXPECT_EQ(outcome(delete_runner(reader_, *store_, 20)), "denied");
-  RunnerHold held_by, self{"i", "host-a", "b", 7};
+  RunnerHolder held_by, self{"i", "host-a", "b", 7};
   ASSERT_TRUE(store_->hold_runner(1, *read_runner(admin_, *store_, 20), self, 60000, "", held_by));
   const auto held = delete_runner(admin_, *store_, 20);
   EXPECT_EQ(outcome(held), "conflict");
@@ -301,7 +301,7 @@ TEST_F(RecordService, RefusalsAreNotedAndCounted) {
   for (int i = 0; i < 1100; ++i) ASSERT_EQ(outcome(read_message(other_, *store_, 16, 3)), "denied");
   EXPECT_EQ(list_refusals(admin_, *store_, 5000)->size(), 1000U) << "they are bounded";
   EXPECT_EQ(list_refusals(admin_, *store_, 1)->front().number, 1103U) << "and counted";
-  const Caller nowhere{2, 15, WayIn::rpc, false};
+  const RequestContext nowhere{2, 15, EntryPoint::rpc, false};
   EXPECT_EQ(outcome(read_context(nowhere, *store_)), "denied");
   EXPECT_TRUE(store_->refusals(2, 10)->empty()) << "a database that nobody uses stays empty";
 }
@@ -313,7 +313,7 @@ TEST_F(RecordService, RolesAreGrantedAndRevokedByAdmins) {
   EXPECT_EQ(change_roles(admin_, *store_, true, change)->readers, (std::vector<Id>{13, 20}));
   EXPECT_EQ(change_roles(operator_, *store_, false, change)->readers, (std::vector<Id>{13}));
   EXPECT_EQ(read_context(operator_, *store_)->admins, (std::vector<Id>{12})) << "what is not named stays";
-  const Caller elsewhere{2, 1, WayIn::command, true};
+  const RequestContext elsewhere{2, 1, EntryPoint::command, true};
   EXPECT_EQ(outcome(change_roles(elsewhere, *store_, false, change)), "not_found");
   EXPECT_EQ(outcome(set_notify(elsewhere, *store_, "")), "not_found");
   EXPECT_EQ(change_roles(elsewhere, *store_, true, change)->readers, (std::vector<Id>{20}));
@@ -343,7 +343,7 @@ TEST_F(RecordService, NewContextDoesNotNeedTheNumberOfDatabases) {
 
 // A client that began to search the records of all actors exited before it had read them.
 TEST_F(RecordService, UnfinishedActorSearchIsRepeated) {
-  test::HandClock clock;
+  test::ManualClock clock;
   MemoryServer server{clock};
   const std::unique_ptr<Store> store = *server.open();
   const std::string key = SigningKey::make().public_key();
@@ -352,13 +352,13 @@ TEST_F(RecordService, UnfinishedActorSearchIsRepeated) {
   EXPECT_EQ(outcome(store->owner_of_key(key)), "unavailable");
   server.set_faults(nullptr);
   EXPECT_EQ(store->owner_of_key(key)->actors, 0U) << "another client may still be searching";
-  clock.pass(31000);
+  clock.advance(31000);
   EXPECT_EQ(store->owner_of_key(key)->id, 30U);
 }
 
 // The agent refuses such a job, too; the sender gets the error at once.
 TEST_F(MessageService, LocalJobsOfAMessageStayWithinTheCeiling) {
-  const Caller limited = below_128_mib(submitter_);
+  const RequestContext limited = below_128_mib(submitter_);
   Message request;
   request.message_type = MessageType::job;
   request.job = {new_job(), new_job()};
@@ -380,7 +380,7 @@ TEST_F(MessageService, SignedMessageIsPostedOnlyByItsCaller) {
   sent.created_at = static_cast<std::uint32_t>(clock_.unix_ms() / 1000);
   ASSERT_TRUE(sign(sent, SigningKey::make()));
   ASSERT_TRUE(store_->save(1, redis_key(sent), encode(sent)));
-  for (const Caller& by : {reader_, other_, admin_, stranger_})
+  for (const RequestContext& by : {reader_, other_, admin_, stranger_})
     EXPECT_EQ(outcome(post_message(by, *store_, sent.caller_id, sent.id, Message())), "denied") << by.actor;
   EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 0U);
   EXPECT_EQ(outcome(post_message(submitter_, *store_, sent.caller_id, sent.id, Message())), "");
@@ -425,7 +425,7 @@ TEST_F(MessageService, TopicIsTheRunnersAndJobsAreTheSenders) {
   EXPECT_THAT(message(send_message(submitter_, *store_, std::nullopt, request)), StartsWith("job[0]: caller_id"));
   EXPECT_EQ(outcome(send_message(reader_, *store_, std::nullopt, request)), "denied");
   request.job[0].caller_id = 0;
-  Caller narrow = submitter_;
+  RequestContext narrow = submitter_;
   narrow.max_script_bytes = 3;
   EXPECT_EQ(message(send_message(narrow, *store_, std::nullopt, request)),
             "job[0]: script: is 4 bytes, and job.max_script_bytes allows 3");

@@ -26,8 +26,8 @@ class ServiceTest : public ::testing::Test {
   RunCache runs_;
 
   // Callers in context 1, whose record names 12 (admin), 13 (reader) and 16, 17 (submitters).
-  const Caller operator_{1, 1, WayIn::command, true};
-  const Caller admin_ = by(12), reader_ = by(13), submitter_ = by(16), other_ = by(17), stranger_ = by(15);
+  const RequestContext operator_{1, 1, EntryPoint::command, true};
+  const RequestContext admin_ = by(12), reader_ = by(13), submitter_ = by(16), other_ = by(17), stranger_ = by(15);
 
   void SetUp() override {
     Context context;
@@ -37,9 +37,9 @@ class ServiceTest : public ::testing::Test {
     context.submitters = {16, 17};
     ASSERT_TRUE(create_context(operator_, *store_, context));
   }
-  static Caller by(Id actor, WayIn way = WayIn::rpc) { return {1, actor, way, false}; }
+  static RequestContext by(Id actor, EntryPoint way = EntryPoint::rpc) { return {1, actor, way, false}; }
   // Returns this caller with a ceiling of 128 MiB in context 1.
-  static Caller below_128_mib(Caller caller) {
+  static RequestContext below_128_mib(RequestContext caller) {
     auto ceilings = std::make_shared<Ceilings>();
     ceilings->contexts[1] = ceilings->standard;
     ceilings->contexts[1].memory_bytes = 128U << 20;
@@ -68,7 +68,7 @@ class ServiceTest : public ::testing::Test {
 // Returns "" for success, otherwise the code.
 template <class T>
 std::string outcome(const Result<T>& result) {
-  return result ? "" : std::string(word(result.error().code));
+  return result ? "" : std::string(to_string(result.error().code));
 }
 template <class T>
 std::string message(const Result<T>& result) {

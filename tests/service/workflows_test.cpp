@@ -24,11 +24,12 @@ constexpr const char* kManifest = R"json({
 
 class WorkflowService : public ServiceTest {
  protected:
-  Result<AppliedWorkflow> apply(const Caller& by, json manifest = json::parse(kManifest), std::string code = "") {
+  Result<AppliedWorkflow> apply(const RequestContext& by, json manifest = json::parse(kManifest),
+                                std::string code = "") {
     return apply_workflow(by, in(), manifest, {{{"count.lua", std::move(code)}}, std::nullopt});
   }
-  WorldStores in() { return {*store_, *worlds_}; }
-  std::unique_ptr<WorkflowStore> worlds_ = *redis_.open_workflows();
+  WorkflowStores in() { return {*store_, *deployments_}; }
+  std::unique_ptr<WorkflowStore> deployments_ = *redis_.open_workflows();
 };
 
 TEST_F(WorkflowService, SubmittersOwnTheManifestsTheyApply) {
@@ -65,15 +66,15 @@ TEST_F(WorkflowService, OwnerHasThePermissionsOfItsEffects) {
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::denied);
   EXPECT_THAT(done.error().message, HasSubstr("owner: actor 13 may not create jobs"));
-  EXPECT_TRUE(worlds_->worlds(1)->empty());
+  EXPECT_TRUE(deployments_->list_deployments(1)->empty());
 }
 
 TEST_F(WorkflowService, RejectedApplyStoresNothing) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_TRUE(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""}));
-  LoadedWorld world = *LoadedWorld::load(*worlds_, 1, "acme/count@1");
-  ASSERT_TRUE(world.decide({Sample{1, std::string(32, 'e')}, EventArrived{"acme/Hit@1", R"({"id": 7})"}}));
-  ASSERT_TRUE(world.commit(*worlds_, 0));
+  LoadedDeployment deployment = *LoadedDeployment::load(*deployments_, 1, "acme/count@1");
+  ASSERT_TRUE(deployment.decide({Sample{1, std::string(32, 'e')}, EventArrived{"acme/Hit@1", R"({"id": 7})"}}));
+  ASSERT_TRUE(deployment.commit(*deployments_, 0));
   EXPECT_EQ(outcome(apply(submitter_, json::parse(kManifest), "-- the next")), "conflict");
   EXPECT_EQ(redis_.plain(1, {"HLEN", "mj:world-manifests:acme/count@1"}).number(), 1U);
 }
@@ -82,14 +83,14 @@ TEST_F(WorkflowService, SendingAnEventNeedsCreationRights) {
   ASSERT_TRUE(apply(submitter_));
   EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit", R"({"id": 7})", ""})), "");
   EXPECT_EQ(outcome(send_event(reader_, in(), {"acme/Hit", R"({"id": 7})", ""})), "denied");
-  EXPECT_EQ(worlds_->mail(1, "acme/count@1", 10)->size(), 1U);
+  EXPECT_EQ(deployments_->mail(1, "acme/count@1", 10)->size(), 1U);
 }
 
 // Returns kManifest with other names.
-json renamed(const std::string& world, const std::string& workflow, const std::string& event) {
+json renamed(const std::string& deployment, const std::string& workflow, const std::string& event) {
   std::string text = kManifest;
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"acme/Hit@1", event},
-                                 {"\"name\": \"acme/count@1\"", "\"name\": \"" + world + "\""},
+                                 {"\"name\": \"acme/count@1\"", "\"name\": \"" + deployment + "\""},
                                  {"acme/count@1", workflow}}) {
     for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
       text.replace(at, from.size(), to);
@@ -105,7 +106,7 @@ TEST_F(WorkflowService, EventNamesOfOtherCallersAreRejected) {
   EXPECT_EQ(taken.error().code, Code::conflict);
   EXPECT_THAT(taken.error().message, HasSubstr("\"acme/Hit@1\" is a name of another caller's manifest"));
   EXPECT_EQ(outcome(apply(admin_, renamed("evil/count@1", "evil/count@1", "acme/Hit@1"))), "conflict");
-  EXPECT_EQ(worlds_->worlds(1)->size(), 1U) << "nothing is stored";
+  EXPECT_EQ(deployments_->list_deployments(1)->size(), 1U) << "nothing is stored";
   EXPECT_EQ(outcome(apply(submitter_, json::parse(kManifest), "-- the next")), "") << "it keeps its names";
   EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit@1", R"({"id": 7})", ""})), "");
   EXPECT_EQ(outcome(apply(submitter_, renamed("acme/more@1", "acme/more@1", "acme/Hit@1"))), "") << "its own name";
@@ -123,13 +124,13 @@ TEST_F(WorkflowService, ManifestWithAnotherOwnersWorkflowIsRejected) {
     manifest.erase(field);
   }
   manifest["workflows"] = json::array({workflow});
-  for (const Caller* by : {&other_, &admin_}) {
+  for (const RequestContext* by : {&other_, &admin_}) {
     const auto taken = apply(*by, manifest);
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, Code::conflict);
     EXPECT_THAT(taken.error().message, HasSubstr("workflows: \"acme/count@1\" is a name of another caller's manifest"));
   }
-  EXPECT_EQ(worlds_->worlds(1)->size(), 1U) << "nothing is stored";
+  EXPECT_EQ(deployments_->list_deployments(1)->size(), 1U) << "nothing is stored";
   EXPECT_EQ(outcome(apply(submitter_, manifest)), "") << "its own name";
 }
 
@@ -142,7 +143,7 @@ TEST_F(WorkflowService, AdminFreesTheNamesOfAManifest) {
   const auto handed = apply_workflow(operator_, in(), json::parse(kManifest), {{{"count.lua", ""}}, 16});
   ASSERT_TRUE(handed) << handed.error().message;
   EXPECT_EQ(handed->owner, 16U);
-  EXPECT_EQ(send_event(submitter_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->world, "acme/count@1");
+  EXPECT_EQ(send_event(submitter_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->deployment, "acme/count@1");
   EXPECT_EQ(outcome(apply(submitter_, renamed("acme/count@1", "acme/count@1", "acme/Other@1"))), "conflict")
       << "an event waits: it is the owner's now";
   EXPECT_EQ(outcome(apply(other_, renamed("acme/count@1", "acme/count@1", "squat/Hit@1"))), "denied");
@@ -158,7 +159,7 @@ TEST_F(WorkflowService, OwnerHasABoundedNumberOfManifests) {
   ASSERT_FALSE(more);
   EXPECT_EQ(more.error().code, Code::too_large);
   EXPECT_THAT(more.error().message, HasSubstr("actor 16 has 100 manifests in context 1"));
-  EXPECT_EQ(worlds_->worlds(1)->size(), kMaxManifestsOfOwner) << "nothing is stored";
+  EXPECT_EQ(deployments_->list_deployments(1)->size(), kMaxManifestsOfOwner) << "nothing is stored";
   EXPECT_EQ(outcome(apply(submitter_, nth(0), "-- the next")), "") << "its own can be replaced";
   EXPECT_EQ(outcome(apply(other_)), "") << "another owner has its own number";
   EXPECT_EQ(outcome(apply_workflow(operator_, in(), nth(kMaxManifestsOfOwner), {{{"count.lua", ""}}, 16})), "");
@@ -171,7 +172,7 @@ TEST_F(WorkflowService, SendingReadsNoOtherDeployment) {
   }
   ASSERT_TRUE(apply(submitter_));
   ManifestCache cache(64, std::chrono::hours(1));
-  const WorldStores with{*store_, *worlds_, &cache};
+  const WorkflowStores with{*store_, *deployments_, &cache};
   int calls = 0;
   redis_.set_faults([&calls](const ServerCall&) {
     ++calls;
@@ -198,7 +199,7 @@ TEST_F(WorkflowService, SendingFindsAReappliedManifest) {
   next["schemas"]["acme/Hit@1"]["properties"]["id"]["minimum"] = 10;
   ASSERT_EQ(outcome(apply(submitter_, next)), "");
   ManifestCache cache(64, std::chrono::hours(1));
-  const WorldStores with{*store_, *worlds_, &cache};
+  const WorkflowStores with{*store_, *deployments_, &cache};
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 11})", ""})), "");
   redis_.plain(1, {"HSET", "mj:world-head:acme/count@1", "manifest", first});
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 12})", ""})), "");
@@ -220,12 +221,12 @@ TEST_F(WorkflowService, AmbiguousShortNameAffectsNoOtherManifest) {
   ASSERT_TRUE(apply(submitter_));
   const auto two = apply(other_, with_two_hits("evil/two@1"));
   ASSERT_TRUE(two) << two.error().message;
-  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})->world, "acme/count@1") << "the only one";
-  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", ""})->world, "acme/count@1");
+  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})->deployment, "acme/count@1") << "the only one";
+  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", ""})->deployment, "acme/count@1");
   const auto own = send_event(other_, in(), {"Hit", R"({"id": 7})", ""});
   ASSERT_FALSE(own) << "its own name is ambiguous";
   EXPECT_EQ(own.error().code, Code::invalid);
-  EXPECT_EQ(send_event(other_, in(), {"two/Hit", R"({"id": 7})", ""})->world, "evil/two@1");
+  EXPECT_EQ(send_event(other_, in(), {"two/Hit", R"({"id": 7})", ""})->deployment, "evil/two@1");
 }
 
 // Two manifests of others: only a full name, or the manifest's, is independent of what others apply.
@@ -233,17 +234,17 @@ TEST_F(WorkflowService, FullNamesAreIndependentOfOtherManifests) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_EQ(outcome(apply(other_, renamed("evil/count@1", "evil/count@1", "evil/Hit@1"))), "");
   EXPECT_EQ(outcome(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})), "invalid");
-  EXPECT_EQ(send_event(admin_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->world, "acme/count@1");
-  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", "acme/count@1"})->world, "acme/count@1");
+  EXPECT_EQ(send_event(admin_, in(), {"acme/Hit@1", R"({"id": 7})", ""})->deployment, "acme/count@1");
+  EXPECT_EQ(send_event(admin_, in(), {"Hit", R"({"id": 7})", "acme/count@1"})->deployment, "acme/count@1");
 }
 
 TEST_F(WorkflowService, ShortNamesAreTheCallersOwnFirst) {
   ASSERT_TRUE(apply(submitter_));
   ASSERT_EQ(outcome(apply(other_, renamed("evil/count@1", "evil/count@1", "evil/Hit@1"))), "");
   for (const char* event : {"Hit", "acme/Hit", "acme/Hit@1"})
-    EXPECT_EQ(send_event(submitter_, in(), {event, R"({"id": 7})", ""})->world, "acme/count@1") << event;
-  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", "count"})->world, "acme/count@1");
-  EXPECT_EQ(send_event(other_, in(), {"Hit", R"({"id": 7})", ""})->world, "evil/count@1");
+    EXPECT_EQ(send_event(submitter_, in(), {event, R"({"id": 7})", ""})->deployment, "acme/count@1") << event;
+  EXPECT_EQ(send_event(submitter_, in(), {"Hit", R"({"id": 7})", "count"})->deployment, "acme/count@1");
+  EXPECT_EQ(send_event(other_, in(), {"Hit", R"({"id": 7})", ""})->deployment, "evil/count@1");
   EXPECT_EQ(outcome(send_event(admin_, in(), {"Hit", R"({"id": 7})", ""})), "invalid") << "it has none of its own";
   EXPECT_EQ(outcome(list_cells(submitter_, in(), {"count"})), "");
   EXPECT_EQ(outcome(list_cells(other_, in(), {"count"})), "");
@@ -252,7 +253,7 @@ TEST_F(WorkflowService, ShortNamesAreTheCallersOwnFirst) {
 
 TEST_F(WorkflowService, ReadingNeedsReadRightsOrOwnership) {
   ASSERT_TRUE(apply(submitter_));
-  for (const Caller* by : {&submitter_, &reader_, &admin_}) {
+  for (const RequestContext* by : {&submitter_, &reader_, &admin_}) {
     EXPECT_EQ(outcome(list_cells(*by, in(), {"count"})), "");
     EXPECT_EQ(list_workflows(*by, in())->size(), 1U);
   }
@@ -270,9 +271,9 @@ TEST_F(WorkflowService, ReadingNeedsReadRightsOrOwnership) {
 
 TEST_F(WorkflowService, InstanceIsCancelledByItsOwnerAndAdmins) {
   ASSERT_TRUE(apply(submitter_));
-  for (const Caller* by : {&submitter_, &admin_})
+  for (const RequestContext* by : {&submitter_, &admin_})
     EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "not_found");
-  for (const Caller* by : {&other_, &reader_})
+  for (const RequestContext* by : {&other_, &reader_})
     EXPECT_EQ(outcome(cancel_instance(*by, in(), {"count", "7"}, "")), "denied");
 }
 
@@ -284,7 +285,7 @@ TEST_F(WorkflowService, InvalidManifestIsRejectedWithAllPaths) {
   ASSERT_FALSE(done);
   EXPECT_THAT(done.error().message, HasSubstr("effects_emitted[1]"));
   EXPECT_THAT(done.error().message, HasSubstr("gone.lua"));
-  EXPECT_TRUE(worlds_->worlds(1)->empty());
+  EXPECT_TRUE(deployments_->list_deployments(1)->empty());
 }
 
 TEST_F(WorkflowService, InvalidCodeIsRejectedBeforeAnyWrite) {
@@ -296,7 +297,7 @@ TEST_F(WorkflowService, InvalidCodeIsRejectedBeforeAnyWrite) {
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, Code::invalid);
   EXPECT_THAT(done.error().message, HasSubstr("code: -- no step: it defines no function step"));
-  EXPECT_TRUE(worlds_->worlds(1)->empty());
+  EXPECT_TRUE(deployments_->list_deployments(1)->empty());
 }
 
 TEST_F(WorkflowService, EffectIsForARunnerOrAScriptType) {
@@ -313,7 +314,7 @@ TEST_F(WorkflowService, EffectIsForARunnerOrAScriptType) {
 
 TEST_F(WorkflowService, ManifestIsReadOnceAndTheLatestIsActive) {
   ManifestCache cache(1);
-  const WorldStores with{*store_, *worlds_, &cache};
+  const WorkflowStores with{*store_, *deployments_, &cache};
   const std::string hash = apply(submitter_)->hash;
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
   redis_.plain(1, {"DEL", "mj:world-manifests:acme/count@1"});

@@ -93,7 +93,7 @@ void Life::push_before_the_record() {
     for (const auto& [name, value] : encode(job)) words.insert(words.end(), {name, value});
     world().server().plain(kContext, words);
     // The first entry was consumed before the record existed, so the job is pushed again.
-    world().server().push(kContext, queue_key(job.script_type), key);
+    deployment().server().push(kContext, queue_key(job.script_type), key);
   });
 }
 
@@ -130,7 +130,7 @@ void Life::settle_dead_letter() {
   ask(again ? "runs a dead letter again" : "drops a dead letter", [again](Store& store) -> Result<void> {
     MJ_TRY(letters, store.dead_letters(kContext, 1));
     if (letters.empty()) return {};
-    return store.settle_dead_letter(kContext, letters.front().id, again);
+    return store.resolve_dead_letter(kContext, letters.front().id, again);
   });
 }
 

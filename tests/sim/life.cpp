@@ -147,7 +147,7 @@ void Life::end_trouble() {
   world().server_clock().shift_ms = latest_shift_ms_;
   for (const auto& host : stage_.hosts) host->failing_launches = host->hanging_launches = 0;
   // Waits until abandoned calls have arrived, such as a request to pause a queue.
-  world().run_until(world().now() + settings_.latest + 100);
+  deployment().run_until(world().now() + settings_.latest + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
     clients_[0]->ask(
         {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
@@ -186,7 +186,7 @@ std::string Life::unsettled_of(const std::vector<std::string>& keys) {
   if (!places) return places.error().message;
   report_.parked = 0;
   std::string first;
-  for (const JobPlaces& job : *places) {
+  for (const JobStoreState& job : *places) {
     const bool absent = job.record_type == "none" && !job.claim.present && !job.missing;
     const bool waits = job.claim.state == "waiting";
     report_.parked += waits ? 1 : 0;
@@ -211,8 +211,8 @@ void Life::check_flows() {
     const auto run = load_run(coordinators_.front()->own_flows(), kContext, id, cache);
     if (!run) return world().complain(name + ": " + run.error().message);
     if (run->record.status != run->state.status || run->record.detail != run->state.detail) {
-      world().complain(name + ": its record says " + std::string(word(run->record.status)) + ", its journal " +
-                       std::string(word(run->state.status)));
+      world().complain(name + ": its record says " + std::string(to_string(run->record.status)) + ", its journal " +
+                       std::string(to_string(run->state.status)));
     }
     for (const auto* list : {&run->anomalies, &run->state.anomalies}) {
       for (const std::string& each : *list) world().complain(name + ": " + each);

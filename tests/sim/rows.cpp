@@ -38,7 +38,7 @@ std::string code_of(const Result<void>& result) {
 void Rows::TearDown() {
   EXPECT_EQ(violations(store()), std::vector<std::string>{});
   stage_.witness.look();
-  EXPECT_EQ(stage_.world.complaint(), "");
+  EXPECT_EQ(stage_.deployment.complaint(), "");
 }
 
 void Rows::submit(Id id, const std::function<void(Job&)>& change) {
@@ -48,7 +48,7 @@ void Rows::submit(Id id, const std::function<void(Job&)>& change) {
   ASSERT_TRUE(stored.has_value()) << stored.error().message;
 }
 
-std::vector<Claimed> Rows::claim(std::uint32_t max, const std::vector<std::string>& queues) {
+std::vector<ClaimedJob> Rows::claim(std::uint32_t max, const std::vector<std::string>& queues) {
   ClaimRequest request;
   request.context = kContext;
   request.runner = 1;
@@ -62,7 +62,7 @@ std::vector<Claimed> Rows::claim(std::uint32_t max, const std::vector<std::strin
   return {};
 }
 
-Claimed Rows::claim_one() {
+ClaimedJob Rows::claim_one() {
   auto jobs = claim(1);
   if (jobs.size() == 1) return std::move(jobs.front());
   ADD_FAILURE() << "nothing to claim";
@@ -76,9 +76,9 @@ std::string Rows::report(Report what) {
   return code_of(answers->front());
 }
 
-std::string Rows::finish(const Claimed& job) {
+std::string Rows::finish(const ClaimedJob& job) {
   stage_.witness.look();
-  stage_.witness.ended(job.ref.job_key, job.epoch, true);
+  stage_.witness.on_run_ended(job.ref.job_key, job.epoch, true);
   return report(EndReport{job.ref, finished()});
 }
 
@@ -124,7 +124,7 @@ std::string Rows::picture() {
   const auto keys = store().keys(kContext, "", 10000);
   for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
     if (key == "mj:anomalies") continue;
-    MemoryServer& server = stage_.world.server();
+    MemoryServer& server = stage_.deployment.server();
     const std::string type(server.plain(kContext, {"TYPE", key}).text());
     out += key + ": ";
     write(server.plain(kContext, reading(type, key)), out);

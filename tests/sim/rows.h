@@ -16,22 +16,22 @@ class Rows : public testing::Test {
  protected:
   void TearDown() override;
 
-  void pass(Ms ms) { stage_.world.run_until(stage_.world.now() + ms); }
-  std::uint64_t now() { return stage_.world.server_clock().unix_ms(); }
+  void pass(Ms ms) { stage_.deployment.run_until(stage_.deployment.now() + ms); }
+  std::uint64_t now() { return stage_.deployment.server_clock().unix_ms(); }
   Store& store() { return stage_.store(); }
-  void plain(const std::vector<std::string>& words) { stage_.world.server().plain(kContext, words); }
+  void plain(const std::vector<std::string>& words) { stage_.deployment.server().plain(kContext, words); }
 
   void submit(Id id, const std::function<void(Job&)>& change = {});
-  std::vector<Claimed> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});
-  Claimed claim_one();
-  std::string report(Report);          // returns code_of() of the reply
-  std::string finish(const Claimed&);  // reports a successful end
+  std::vector<ClaimedJob> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});
+  ClaimedJob claim_one();
+  std::string report(Report);             // returns code_of() of the reply
+  std::string finish(const ClaimedJob&);  // reports a successful end
   static JobEnd finished();
   static JobEnd failed();
   Lease lease_of(Id id);
   bool expire(const Lease& lease) { return store().expire(kContext, lease).value(); }
   TickReply tick(TickRequest request = {}) { return store().tick(kContext, request).value(); }
-  JobPlaces place(Id id) { return stage_.place(key_of(id)); }
+  JobStoreState place(Id id) { return stage_.place(key_of(id)); }
   std::string state(Id id) { return place(id).claim.state; }
   std::string field(Id id, std::string_view name);
   std::vector<std::string> facts(Id id);  // the kinds of the job's facts

@@ -13,7 +13,7 @@ using testing::IsEmpty;
 
 TEST_F(Rows, RequeueFromAStaleViewIsRejected) {
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   ASSERT_EQ(report(EndReport{first.ref, failed()}), "ok");
   ASSERT_EQ(code_of(store().requeue(kContext, key_of(1))), "ok");
   const std::string before = picture();
@@ -26,9 +26,9 @@ TEST_F(Rows, RequeueFromAStaleViewIsRejected) {
 // The facts of the view are outdated.
 TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
   submit(1);
-  const Claimed job = claim_one();
-  const JobPlaces seen = place(1);
-  const JobFix live{JobFix::Kind::set_claim, JobFix::Place::none, {}, 0, {{"state", "live"}}};
+  const ClaimedJob job = claim_one();
+  const JobStoreState seen = place(1);
+  const JobFix live{JobFix::Kind::set_claim, JobFix::JobIndex::none, {}, 0, {{"state", "live"}}};
   const Repair stale{seen.seen, seen.claim.queue, seen.claim.revisions.back(), {live}};
   ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
   const std::string before = picture();
@@ -41,19 +41,19 @@ TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
 
 TEST_F(Rows, EntryInAWrongQueueRunsNothing) {
   submit(1);
-  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  stage_.deployment.server().push(kContext, "queue:other", key_of(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(state(1), "queued");
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   EXPECT_EQ(job.queue, "queue:sim");
-  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  stage_.deployment.server().push(kContext, "queue:other", key_of(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
 }
 
 TEST_F(Rows, TwoEntriesAreOneAttempt) {
   submit(1);
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
   EXPECT_EQ(claim(1).size(), 1U);
   EXPECT_THAT(claim(1), IsEmpty());
   EXPECT_EQ(place(1).claim.deliveries, 1U);
@@ -62,8 +62,8 @@ TEST_F(Rows, TwoEntriesAreOneAttempt) {
 TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
   submit(1, [](Job& j) { j.priority = 5, j.dependends = {2}; });
   submit(2);
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
-  std::vector<Claimed> first = claim();
+  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
+  std::vector<ClaimedJob> first = claim();
   ASSERT_EQ(first.size(), 1U);
   EXPECT_THAT(violations(store()), IsEmpty());
   ASSERT_EQ(finish(first[0]), "ok");
@@ -75,7 +75,7 @@ TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
 // claimed.
 TEST_F(Rows, ParkedJobIsInOneIndex) {
   submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
   EXPECT_THAT(claim(), IsEmpty());
   EXPECT_EQ(state(1), "waiting");
   EXPECT_FALSE(place(1).in_priority);
@@ -105,14 +105,14 @@ TEST_F(Rows, RepeatedRecoveryInAnyOrderDeliversOnce) {
     EXPECT_EQ(state(id), "queued");
     EXPECT_EQ(store().queue_length(kContext, "queue:sim").value(), 1U);
     EXPECT_THAT(facts(id), ElementsAre("scheduled", "claimed", "expired"));
-    const Claimed again = claim_one();
+    const ClaimedJob again = claim_one();
     EXPECT_EQ(again.deliveries, 2U);
     EXPECT_EQ(report(EndReport{again.ref, failed()}), "ok");
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST_F(Rows, TwoWritersNeverShareARevision) {
-  auto other = stage_.world.server().open().value();
+  auto other = stage_.deployment.server().open().value();
   for (Id id = 1; id <= 20; ++id) {
     Store& writer = id % 2 == 0 ? store() : *other;
     ASSERT_TRUE(writer.submit(Stage::job(id, "ok 1")).has_value());
@@ -126,7 +126,7 @@ TEST_F(Rows, TwoWritersNeverShareARevision) {
 TEST_F(Rows, ForeignFactStopsNothing) {
   submit(1);
   plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
   EXPECT_THAT(place(1).claim.revisions, ElementsAre(1, 8, 9));
   EXPECT_FALSE(violations(store()).empty()) << "and verify names it";
@@ -135,7 +135,7 @@ TEST_F(Rows, ForeignFactStopsNothing) {
 
 TEST_F(Rows, RepeatedFailureIsOneRetry) {
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   const Report failure = EndReport{first.ref, failed(), 100};
   ASSERT_EQ(report(failure), "ok");
   pass(100);

@@ -55,14 +55,14 @@ using testing::IsEmpty;
 // Any error in the claim prevents all writes.
 TEST_F(Rows, LifecycleWriteNeedsTheLiveClaim) {
   submit(1);
-  const Claimed live = claim_one();
+  const ClaimedJob live = claim_one();
   ClaimRef other_token = live.ref, other_id = live.ref;
   other_token.token = std::string(64, '0');
   other_id.claim_id = "another";
   const auto all_refused = [&](const ClaimRef& claim, const char* wrong) {
     const std::string before = picture();
     const std::vector<Report> writes{LogAppend{claim, {{1, 1, LogStream::out, "line"}}},
-                                     Mark{claim, "running"},
+                                     DetailUpdate{claim, "running"},
                                      EndReport{claim, failed(), 100},
                                      EndReport{claim, finished()},
                                      Release{claim, "released"},
@@ -78,7 +78,7 @@ TEST_F(Rows, LifecycleWriteNeedsTheLiveClaim) {
   all_refused(live.ref, "a lease that has ended");
   ASSERT_TRUE(expire(lease_of(1)));
   all_refused(live.ref, "an expired claim");
-  const Claimed next = claim_one();
+  const ClaimedJob next = claim_one();
   EXPECT_GT(next.epoch, live.epoch);
   all_refused(live.ref, "a claim that was taken over");
   ASSERT_EQ(report(EndReport{next.ref, failed()}), "ok");
@@ -115,7 +115,7 @@ TEST_F(Rows, LeaseIsNotTakenOverBeforeTheServerExpiresIt) {
 TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
   submit(1);
   claim_one();
-  stage_.world.server_clock().shift_ms = -600000;
+  stage_.deployment.server_clock().shift_ms = -600000;
   pass(kLease);
   EXPECT_TRUE(expire(lease_of(1)));
   EXPECT_EQ(state(1), "queued");
@@ -124,9 +124,9 @@ TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
 // A renewal must be visible to observers, even while the lease ends later than a lease time from now.
 TEST_F(Rows, RenewalIsSeenAfterTheClockWentBack) {
   submit(1);
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   const std::uint64_t before = lease_of(1).until_ms;
-  stage_.world.server_clock().shift_ms = -60000;
+  stage_.deployment.server_clock().shift_ms = -60000;
   const std::vector<ClaimRef> claims{job.ref};
   ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
   EXPECT_GT(lease_of(1).until_ms, before);
@@ -134,7 +134,7 @@ TEST_F(Rows, RenewalIsSeenAfterTheClockWentBack) {
 
 TEST_F(Rows, RepeatedCompletionIsWrittenOnce) {
   submit(1);
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
   const std::string before = picture();
   pass(5000);
@@ -148,7 +148,7 @@ TEST_F(Rows, RepeatedCompletionIsWrittenOnce) {
 TEST_F(Rows, CompletionNeedsNoWakeUp) {
   submit(1);
   submit(2, [](Job& j) { j.dependends = {1}; });
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   EXPECT_THAT(claim(), IsEmpty());
   ASSERT_EQ(finish(job), "ok");
   EXPECT_EQ(claim_one().ref.job_key, key_of(2));
@@ -158,7 +158,7 @@ TEST_F(Rows, DependentDoesNotRunBeforeItsDependencyEnds) {
   submit(2, [](Job& j) { j.dependends = {1}; });
   EXPECT_THAT(claim(), IsEmpty());
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   EXPECT_EQ(first.ref.job_key, key_of(1));
   plain({"HSET", key_of(1), "status", "finished"});  // the record alone does not end the job
   tick();
@@ -172,7 +172,7 @@ TEST_F(Rows, RetrySurvivesARestart) {
   submit(1);
   ASSERT_EQ(report(EndReport{claim_one().ref, failed(), 5000}), "ok");
   const auto due = place(1).due_ms;
-  stage_.world.restart_server(1000);
+  stage_.deployment.restart_server(1000);
   pass(2000);
   EXPECT_EQ(tick().due, 0U);
   EXPECT_EQ(place(1).due_ms, due);
@@ -183,12 +183,12 @@ TEST_F(Rows, RetrySurvivesARestart) {
 
 TEST_F(Rows, StaleFailureSchedulesNoRetry) {
   submit(1);
-  const Claimed first = claim_one();
+  const ClaimedJob first = claim_one();
   pass(kLease + 1);
   ASSERT_TRUE(expire(lease_of(1)));
   EXPECT_EQ(report(EndReport{first.ref, failed(), 0}), "stale_claim");
   EXPECT_EQ(state(1), "queued");
-  const Claimed second = claim_one();
+  const ClaimedJob second = claim_one();
   EXPECT_EQ(second.attempt, 1U);
   EXPECT_EQ(second.deliveries, 2U);
   EXPECT_EQ(report(EndReport{first.ref, failed(), 0}), "stale_claim");
@@ -198,7 +198,7 @@ TEST_F(Rows, StaleFailureSchedulesNoRetry) {
 // The owner is notified by the next heartbeat.
 TEST_F(Rows, FailedHintDoesNotStopACancel) {
   submit(1);
-  const Claimed job = claim_one();
+  const ClaimedJob job = claim_one();
   plain({"SET", "runner:1", "somebody else's"});
   EXPECT_EQ(code_of(store().cancel(kContext, key_of(1))), "ok");
   const std::vector<ClaimRef> claims{job.ref};

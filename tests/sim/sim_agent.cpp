@@ -11,7 +11,7 @@ constexpr Ms kLookMs = 10;                       // poll interval of a waiter
 constexpr Ms kDyingMs = 20;                      // time until the processes of a dead agent end
 constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host, so is_gone() holds
 
-RunnerHold hold_of(const Host& host, const std::string& name) {
+RunnerHolder hold_of(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
 }
 
@@ -30,7 +30,7 @@ class SimInstances final : public InstanceRecords {
     return std::any_of(host_.instances.begin(), host_.instances.end(),
                        [&](const Host::Instance& each) { return each.name == name && each.gone_at <= world_.now(); });
   }
-  void forget_if_gone(const std::string& name) const override {
+  void forget_if_ended(const std::string& name) const override {
     std::erase_if(host_.instances, [&](const Host::Instance& each) { return each.name == name; });
   }
 
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Conversation>> SimExecutor::begin(const JobFacts& facts, 
 class SimAgent::SimWaiter final : public Waiter {
  public:
   SimWaiter(SimAgent& agent, std::unique_ptr<Waiter> inner) : agent_(agent), inner_(std::move(inner)) {}
-  Result<Woken> wait(std::uint32_t /*unused*/, bool for_work) override {
+  Result<WaitResult> wait(std::uint32_t /*unused*/, bool for_work) override {
     inner_->wake();  // makes inner_ answer at once
     MJ_TRY(woken, inner_->wait(0, for_work));
     woken.reconnected = std::exchange(was_away_, false);
@@ -149,17 +149,17 @@ void SimAgent::make_parts() {
                                                                       world_.note(name() + " cannot register: " + why);
                                                                       world_.kill(*this);
                                                                     }});
-  reporter_ =
-      std::make_unique<Reporter>(*report_store_, host_.clock, health_, Receipts(settings_.runner.id, nullptr),
-                                 Reporter::Callbacks{.settled =
-                                                         [this](std::span<const RunNumber> runs) {
-                                                           leases_->remove(runs);
-                                                           intake_->settled(static_cast<std::uint32_t>(runs.size()));
-                                                         },
-                                                     .stale =
-                                                         [this](RunNumber run) {
-                                                           order(JobRuns::Kill{run, KillReason::fenced});
-                                                         }});
+  reporter_ = std::make_unique<Reporter>(
+      *report_store_, host_.clock, health_, Receipts(settings_.runner.id, nullptr),
+      Reporter::Callbacks{.settled =
+                              [this](std::span<const RunNumber> runs) {
+                                leases_->remove(runs);
+                                intake_->on_jobs_settled(static_cast<std::uint32_t>(runs.size()));
+                              },
+                          .stale =
+                              [this](RunNumber run) {
+                                order(JobRuns::Kill{run, KillReason::fenced});
+                              }});
   leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, settings_, self_,
                                           LeaseKeeper::Callbacks{.renewed =
                                                                      [this](RunNumber run, std::uint64_t fence) {
@@ -181,7 +181,7 @@ void SimAgent::make_parts() {
                                                                      }});
   housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, settings_);
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
-  Intake::Parts parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
+  Intake::Dependencies parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
   for (const std::string& queue : queues_of(settings_, parts.executors, settings_.runner.local))
     waited.emplace_back(kContext, queue);
@@ -192,13 +192,13 @@ void SimAgent::make_parts() {
       std::move(parts), host_.clock, health_, settings_, self_.instance,
       Intake::Callbacks{.may_start = [this] { return launcher_.may_start(host_.clock.boot_ms()) && !runner_lost_; },
                         .start =
-                            [this](Start start) {
+                            [this](JobStart start) {
                               const Job& job = dynamic_cast<SimConversation&>(*start.conversation).job();
                               facts_[start.run] = {{},        start.claim.job_key, parse_script(job.script),
                                                    job.epoch, job.attempt,         job.deliveries};
                               order(std::move(start));
                             },
-                        .report = [this](Outgoing report) { perform(report); },
+                        .report = [this](RunReport report) { perform(report); },
                         .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
                         .heartbeat = [this] { keeper_.wake(); },
                         .no_work =
@@ -206,7 +206,7 @@ void SimAgent::make_parts() {
                               housekeeper_->hurry();
                               house_.wake();
                             },
-                        .ahead = [this] { return pace_.ahead(now_us()); }});
+                        .ahead = [this] { return pace_.claim_ahead_count(now_us()); }});
 }
 
 bool SimAgent::idle() const { return intake_->busy() == 0 && processes_.empty() && orders_.empty(); }
@@ -227,7 +227,7 @@ void SimAgent::on_killed() {
 }
 
 void SimAgent::open() {
-  const Ms pause = registrar_->turn();
+  const Ms pause = registrar_->run_once();
   if (!killed() && !registrar_->stopped()) opening_.after(pause);
 }
 
@@ -251,13 +251,13 @@ void SimAgent::leave() {
 
 // The intake thread, whose waiting is replaced by polling. A drained agent leaves, as the main thread of an agent does.
 void SimAgent::take_jobs() {
-  if (intake_->draining() && idle()) return leave();
+  if (intake_->draining() && idle()) return leave_match();
   if (!resting_) {
-    rest_ = intake_->turn();
+    rest_ = intake_->run_once();
     rests_until_ = world_.now() + rest_.ms;
     resting_ = true;
   }
-  if (hear()) {
+  if (read_replies()) {
     resting_ = false;
     return intake_thread_.wake();
   }
@@ -277,7 +277,7 @@ bool SimAgent::hear() {
 }
 
 void SimAgent::report() {
-  if (const auto pause = reporter_->turn()) reporter_thread_.after(*pause);
+  if (const auto pause = reporter_->run_once()) reporter_thread_.after(*pause);
 }
 
 // ---- RunLoop ----
@@ -288,7 +288,7 @@ void SimAgent::order(JobRuns::Event event) {
 }
 
 void SimAgent::run_jobs() {
-  for (const Heard& each : std::exchange(heard_, {})) {
+  for (const PublicationQueue& each : std::exchange(heard_, {})) {
     if (each.end) {
       RunEnded ended{each.sandbox_run, {}};
       ended.outcome.status = *each.end;
@@ -296,13 +296,13 @@ void SimAgent::run_jobs() {
       if (*each.end == RunStatus::lost) ended.outcome.reason = "lost";
       step(std::move(ended));
     } else {
-      step(JobRuns::Bytes{each.run, JobPipe::out, each.line});
-      step(JobRuns::AllRead{each.run});
+      step(JobRuns::BytesReceived{each.run, JobPipe::out, each.line});
+      step(JobRuns::PipesDrained{each.run});
     }
   }
   for (JobRuns::Event& event : std::exchange(orders_, {})) step(std::move(event));
-  step(JobRuns::Time{});
-  if (const auto look = runs_.next_look_ms()) run_loop_.after(*look);
+  step(JobRuns::TimePassed{});
+  if (const auto look = runs_.next_wakeup_ms()) run_loop_.after(*look);
 }
 
 void SimAgent::step(JobRuns::Event event) {
@@ -322,20 +322,22 @@ void SimAgent::perform(JobRuns::Launch& launch) {
     heard_.push_back({number, sandbox_run, std::move(line), end, unstarted});
     run_loop_.wake();
   };
-  step(JobRuns::Launched{number});
-  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // the run never starts
+  step(JobRuns::RunLaunched{number});
+  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms)
+    return publish_to_subscribers("", RunStatus::lost);  // the run never starts
   if (host_.hanging_launches > 0) {
     --host_.hanging_launches;
-    return tell("", RunStatus::lost, true);
+    return publish_to_subscribers("", RunStatus::lost, true);
   }
   Process::Facts facts = facts_[number];
   facts.spec = std::move(launch.spec);
   if (errs(Mistake::Agent::fences_never)) facts.spec.fence_boot_ms = 0;
   processes_[number] = std::make_unique<Process>(
       world_, witness_, host_, std::move(facts),
-      Process::Callbacks{.wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
-                         .ended = [tell](RunStatus status) { tell("", status); },
-                         .poisoned = [this] { world_.kill(*this); }});
+      Process::Callbacks{
+          .wrote = [tell](const std::string& line) { publish_to_subscribers(line + '\n', std::nullopt); },
+          .ended = [tell](RunStatus status) { publish_to_subscribers("", status); },
+          .poisoned = [this] { world_.kill(*this); }});
 }
 
 void SimAgent::perform(JobRuns::KillRun& kill) {
@@ -349,16 +351,16 @@ void SimAgent::perform(JobRuns::MoveFence& fence) {
   if (process != processes_.end() && !process->second->gone()) process->second->fence(fence.boot_ms);
 }
 
-void SimAgent::perform(Outgoing& report) {
+void SimAgent::perform(RunReport& report) {
   if (report.last) facts_.erase(report.run);
   if (report.last && errs(Mistake::Agent::forgets_reports) && world_.once_in(10)) return;
   reporter_->post(std::move(report));
   reporter_thread_.wake();
 }
 
-void SimAgent::perform(JobRuns::Over& over) {
+void SimAgent::perform(JobRuns::RunReaped& over) {
   processes_.erase(over.run);
-  pace_.ended(now_us());
+  pace_.on_run_ended(now_us());
 }
 
 }  // namespace mycojobs::sim

@@ -70,31 +70,31 @@ class SimAgent final : public Program {
   void open();
   void begin_to_serve();
   void make_parts();
-  void leave();
+  void leave_match();
 
   void take_jobs();
-  bool hear();  // polls the waiter; false if there is no event
+  bool read_replies();  // polls the waiter; false if there is no event
   void run_jobs();
   void report();
-  void beat() { keeper_.after(leases_->turn()); }
-  void keep_house() { house_.after(housekeeper_->turn()); }
-  void check_waiting() { waiting_.after(prerequisites_->turn()); }
+  void beat() { keeper_.after(leases_->run_once()); }
+  void keep_house() { house_.after(housekeeper_->run_once()); }
+  void check_waiting() { waiting_.after(prerequisites_->run_once()); }
 
   void order(JobRuns::Event);
   void step(JobRuns::Event);
   void perform(JobRuns::Launch&);
-  void perform(JobRuns::Speak& speak) { runs_.say_next(speak.run); }
-  void perform(JobRuns::HoldChannel& /*no run stores artifacts*/) {}
+  void perform(JobRuns::WriteChannel& speak) { runs_.next_channel_bytes(speak.run); }
+  void perform(JobRuns::PauseChannel& /*no run stores artifacts*/) {}
   void perform(JobRuns::PauseReading& /*no pipes*/) {}
   void perform(JobRuns::KillRun&);
   void perform(JobRuns::MoveFence&);
-  void perform(Outgoing&);
+  void perform(RunReport&);
   void perform(BrokerCall& /*no script calls the object store*/) {}
-  void perform(JobRuns::Over&);
-  void perform(JobRuns::CannotLaunch& failed) { launcher_.failed_to_start(host_.clock.boot_ms(), failed.why); }
-  void perform(JobRuns::SlotsStayBusy& /*unused*/) { pace_.stalled(); }
-  void perform(CannotBegin& job) { intake_->cannot_begin(std::move(job)); }
-  void perform(JobRuns::Elsewhere& elsewhere) { order(elsewhere.work()); }
+  void perform(JobRuns::RunReaped&);
+  void perform(JobRuns::LaunchBackoff& failed) { launcher_.failed_to_start(host_.clock.boot_ms(), failed.why); }
+  void perform(JobRuns::ClaimBackoff& /*unused*/) { pace_.on_claim_ahead_failed(); }
+  void perform(StartRejected& job) { intake_->cannot_begin(std::move(job)); }
+  void perform(JobRuns::RunInBackground& elsewhere) { order(elsewhere.work()); }
   bool errs(Mistake::Agent how) const { return world_.mistake.agent == how; }
   std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
 
@@ -102,12 +102,12 @@ class SimAgent final : public Program {
   Witness& witness_;
   Host& host_;
   WorkerSettings settings_;
-  RunnerHold self_;
+  RunnerHolder self_;
   SimExecutor executor_;
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
   StoreHealth health_;
-  Pace pace_;
-  FormerInstances former_;
+  RunRate pace_;
+  PreviousInstances former_;
   LauncherWatch launcher_;
   JobRuns runs_;
   std::unique_ptr<Registrar> registrar_;
@@ -122,7 +122,7 @@ class SimAgent final : public Program {
 
   bool open_ = false, runner_lost_ = false, left_ = false;
   bool resting_ = false;  // whether the intake waits
-  Intake::Rest rest_;
+  Intake::WaitRequest rest_;
   Ms rests_until_ = 0;
   std::deque<JobRuns::Event> orders_;
   std::deque<Heard> heard_;

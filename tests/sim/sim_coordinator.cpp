@@ -33,7 +33,7 @@ void SimCoordinator::begin() {
   settings.context = kContext;
   settings.instance = name() + "." + std::to_string(++starts_);
   settings.lease_ms = kLeaseMs;
-  rounds_ = std::make_unique<ContextRounds>(world_.open_flows(*this), world_.open_store(*this), clock_, settings);
+  rounds_ = std::make_unique<ContextLoop>(world_.open_flows(*this), world_.open_store(*this), clock_, settings);
 }
 
 void SimCoordinator::on_killed() { due_ = world_.now() + kRestartMs; }

@@ -122,10 +122,10 @@ void Stage::push(const Job& job) {
   world.note("  a plain client pushes " + key);
 }
 
-JobPlaces Stage::place(const std::string& key) {
+JobStoreState Stage::place(const std::string& key) {
   const std::vector<std::string> keys{key};
   auto places = store().places(kContext, keys, true);
-  return places ? places->front() : JobPlaces{};
+  return places ? places->front() : JobStoreState{};
 }
 
 bool Stage::has_ended(const std::string& key) { return mycojobs::has_ended(place(key)); }

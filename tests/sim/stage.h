@@ -89,7 +89,7 @@ class Stage {
   // Pushes a job as a plain client does: first the record, then the queue entry.
   void push(const Job&);
   Store& store() { return witness.store(); }
-  JobPlaces place(const std::string& key);
+  JobStoreState place(const std::string& key);
   bool has_ended(const std::string& key);
 
  private:

@@ -89,7 +89,7 @@ void Witness::check(const Fact& fact, const FoldedJob& job) {
     world_.complain(fact.job_key + ": " + fact.kind + " while its process on " + running->second.where +
                     " is still there");
   }
-  if (fact.kind == word(FactKind::completed) && !finished_.contains({fact.job_key, job.epoch})) {
+  if (fact.kind == to_string(FactKind::completed) && !finished_.contains({fact.job_key, job.epoch})) {
     world_.complain(fact.job_key + ": completed by epoch " + std::to_string(job.epoch) +
                     ", of which no run ended well");
   }
@@ -105,7 +105,7 @@ void Witness::began(const std::string& job, std::uint64_t epoch, const std::stri
   }
   if (folded.state != JobState::live || folded.epoch != epoch) {
     world_.complain(job + " begins on " + where + " with epoch " + std::to_string(epoch) + ", and is " +
-                    std::string(word(folded.state)) + " with epoch " + std::to_string(folded.epoch));
+                    std::string(to_string(folded.state)) + " with epoch " + std::to_string(folded.epoch));
   }
   if (epoch <= latest_epochs_[job]) world_.complain(job + " begins with an epoch that is not above the one before");
   latest_epochs_[job] = epoch;
@@ -123,16 +123,16 @@ std::vector<std::string> violations(Store& store) {
     if (each.violation) out.push_back(each.rule + ": " + each.text);
   };
   const auto look = [&]() -> Result<void> {
-    MJ_TRY(census, take_census(store, kContext, {}));
+    MJ_TRY(census, read_key_inventory(store, kContext, {}));
     for (const auto& [queue, revision] : census.stray_facts) out.push_back("fact-field: " + queue);
     JobGroups groups(store, kContext, census);
     std::vector<std::string> keys;
     for (const auto& [key, history] : census.jobs) keys.push_back(key);
     MJ_TRY(places, store.places(kContext, keys, true));
-    for (const JobPlaces& job : places) {
+    for (const JobStoreState& job : places) {
       JobHistory& history = census.jobs[job.job_key];
-      MJ_TRY(listing, catch_up(store, kContext, census, job, true, history));
-      const JobVerdict verdict = judge(census.sight(job, history, listing, true));
+      MJ_TRY(listing, read_new_entries(store, kContext, census, job, true, history));
+      const JobVerdict verdict = judge(census.inspection(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {
         if (each.rule != "held-free") add(each);  // the groups check this rule more precisely
       }

@@ -41,7 +41,7 @@ struct SandboxControl {
   bool alive = true, can_restart = true;
   bool uses_pipes = false;  // as the real sandbox; else socket pairs
   int failing_launches = 0;
-  std::function<void()> on_gone = [] {};  // The sandbox has ended, and all its runs with it.
+  std::function<void()> on_ended = [] {};  // The sandbox has ended, and all its runs with it.
   // Called in launch(), with the lock held: the job's ends of the new run.
   std::function<void(std::uint64_t run, std::vector<Fd>& ends)> on_launch = [](std::uint64_t, std::vector<Fd>&) {};
 
@@ -110,7 +110,7 @@ struct SandboxControl {
 class FakeSandbox final : public Sandbox {
  public:
   explicit FakeSandbox(SandboxControl& control) : control_(control) {}
-  ~FakeSandbox() override { control_.on_gone(); }
+  ~FakeSandbox() override { control_.on_ended(); }
   Result<RunPipes> launch(const RunSpec& spec) override {
     std::lock_guard lock(control_.mutex);
     if (!control_.alive) return fail(Code::unavailable, "the launcher is gone");
@@ -188,12 +188,12 @@ class FakeExecutor final : public Executor {
     if (facts.job.script == "bad") return fail(Code::invalid, "script: bad");
     if (facts.job.script == "not now") return fail(Code::unavailable, "no descriptor left");
     if (facts.job.script == "no helper") return fail(Code::unsupported, "the helper rests");
-    return std::make_unique<Talk>(facts.job.script);
+    return std::make_unique<FakeConversation>(facts.job.script);
   }
 
  private:
-  struct Talk final : Conversation {
-    explicit Talk(std::string script) : script_(std::move(script)) {}
+  struct FakeConversation final : Conversation {
+    explicit FakeConversation(std::string script) : script_(std::move(script)) {}
     std::string take_output() override { return {}; }
     void feed(std::string_view) override {}
     std::vector<std::string> take_notes() override { return {}; }

@@ -10,9 +10,9 @@
 
 namespace mycojobs::test {
 
-class Gate {
+class BlockingGate {
  public:
-  ~Gate() { EXPECT_TRUE(open_); }
+  ~BlockingGate() { EXPECT_TRUE(open_); }
   // Blocks until the gate is open.
   void pass() {
     std::unique_lock lock(mutex_);

@@ -5,11 +5,11 @@
 
 namespace mycojobs::test {
 
-struct HandClock final : Clock {
+struct ManualClock final : Clock {
   std::uint64_t unix = 1700000000000, boot = 1000000;
   std::uint64_t unix_ms() const override { return unix; }
   std::uint64_t boot_ms() const override { return boot; }
-  void pass(std::uint64_t ms) { unix += ms, boot += ms; }
+  void advance(std::uint64_t ms) { unix += ms, boot += ms; }
 };
 
 }  // namespace mycojobs::test

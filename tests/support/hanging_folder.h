@@ -43,8 +43,8 @@ class HangingFolder {
   HangingFolder& operator=(const HangingFolder&) = delete;
   ~HangingFolder() {
     go_on();
-    std::error_code gone_already;
-    std::filesystem::remove(path_, gone_already);
+    std::error_code has_already_ended;
+    std::filesystem::remove(path_, has_already_ended);
   }
   std::string root() const { return path_; }
   // Returns the path of a name in the folder.

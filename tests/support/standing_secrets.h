@@ -14,12 +14,12 @@
 
 namespace mycojobs::test {
 
-class StandingSecrets final : public Clock {
+class BlockingSecretsClock final : public Clock {
  public:
-  explicit StandingSecrets(Gate& gate) : gate_(gate) {}
+  explicit BlockingSecretsClock(BlockingGate& gate) : gate_(gate) {}
   // Blocks the thread of this context from now on.
-  void stand(std::uint64_t context) { context_ = context; }
-  void go_ahead(std::uint64_t ms) { ahead_ms_ += ms; }
+  void block_context(std::uint64_t context) { context_ = context; }
+  void advance(std::uint64_t ms) { ahead_ms_ += ms; }
   std::uint64_t unix_ms() const override { return clock_.unix_ms(); }
   std::uint64_t boot_ms() const override {
     std::array<char, 16> name{};
@@ -29,7 +29,7 @@ class StandingSecrets final : public Clock {
   }
 
  private:
-  Gate& gate_;
+  BlockingGate& gate_;
   std::atomic<std::uint64_t> context_{0}, ahead_ms_{0};
   SystemClock clock_;
 };

@@ -1,6 +1,6 @@
 // A file on a disk that hangs: an open() of the file blocks until the test releases it. As with a frozen file system,
 // no signal interrupts the wait. The file holds a kernel lease (fcntl(2), F_SETLEASE) that the test does not release.
-// The kernel revokes the lease after 45 s (/proc/sys/fs/lease-break-time), so a test checks stands_still() after the
+// The kernel revokes the lease after 45 s (/proc/sys/fs/lease-break-time), so a test checks is_blocked() after the
 // behaviour that it tests. The file must not be open elsewhere before.
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace mycojobs::test {
 
-class StillFile {
+class BlockingFile {
  public:
   // Creates the file and its folder.
-  explicit StillFile(const std::string& path) : path_(path) {
+  explicit BlockingFile(const std::string& path) : path_(path) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     EXPECT_EQ(::fcntl(file_.get(), F_SETLEASE, F_WRLCK), 0) << path;
@@ -27,10 +27,10 @@ class StillFile {
   // Returns whether an open() of the file is blocked.
   bool is_waited_for() const { return ::fcntl(file_.get(), F_GETLEASE) != F_WRLCK; }
   // Returns whether the lease is still held, so that an open() still blocks.
-  bool stands_still() const {
+  bool is_blocked() const {
     return !Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)) && errno == EWOULDBLOCK;
   }
-  void go_on() { file_.reset(); }
+  void unblock() { file_.reset(); }
 
  private:
   std::string path_;

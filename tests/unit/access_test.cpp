@@ -149,7 +149,7 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
 TEST(Access, AgentScriptsUseNoForbiddenKeys) {
   const auto rules = rules_of("agent");
   std::size_t closed = 0;
-  for (const OwnKey& key : own_keys()) {
+  for (const InternalKey& key : own_keys()) {
     const bool whole = key.pattern.find('<') == std::string_view::npos;
     const std::string begins(key.pattern.substr(0, key.pattern.find('<'))), pattern = begins + (whole ? "" : "*");
     if (gives(rules, "~" + pattern) || gives(rules, "%R~" + pattern)) continue;
@@ -179,7 +179,7 @@ TEST(Access, NoRoleHasACommandBeyondItsKeys) {
 TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
   std::size_t closed = 0;
   const auto rules = rules_of("agent");
-  for (const OwnKey& key : own_keys()) {
+  for (const InternalKey& key : own_keys()) {
     const std::string begins(key.pattern.substr(0, key.pattern.find('<')));
     const std::string pattern = begins + (begins.size() == key.pattern.size() ? "" : "*");
     if (!gives(rules, "~" + pattern) && !gives(rules, "%R~" + pattern)) ++closed;
@@ -190,10 +190,10 @@ TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
 
 TEST(Access, ContextWithAServerUsesItsAddressDatabase) {
   const Id contexts[] = {1, 3, 4};
-  const auto databases = databases_of(contexts, {{3, "redis://host/0"}, {4, "redis://host"}});
+  const auto databases = databases_of_role(contexts, {{3, "redis://host/0"}, {4, "redis://host"}});
   ASSERT_TRUE(databases) << databases.error().message;
   EXPECT_EQ(*databases, (std::vector<std::uint32_t>{1, 0, 4}));
-  EXPECT_FALSE(databases_of(contexts, {{3, "no address"}}));
+  EXPECT_FALSE(databases_of_role(contexts, {{3, "no address"}}));
 }
 
 }  // namespace

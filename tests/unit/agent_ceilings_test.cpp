@@ -8,9 +8,9 @@ namespace mycojobs {
 namespace {
 
 Ceiling ceiling_of(const std::string& text) {
-  const PolicyRead read = read_policy(text, "ceiling", PolicyKind::ceiling);
+  const ParsedPolicy read = read_policy(text, "ceiling", PolicyKind::ceiling);
   EXPECT_TRUE(read.ok()) << join(read.problems);
-  return {applied(default_ceiling(), read.request), 1, {}};
+  return {apply_request(default_ceiling(), read.request), 1, {}};
 }
 AgentCeiling agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
   return {runner, std::move(types), read_published_ceiling(publish_ceiling(ceiling_of(ceiling)), 1)};
@@ -30,7 +30,7 @@ TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
   for (const char* hidden : {"/srv", "token"}) EXPECT_EQ(text.find(hidden), std::string::npos) << text;
   const auto read = read_published_ceiling(text, 7);
   ASSERT_TRUE(read);
-  EXPECT_TRUE(read->ceiling.most.exec);
+  EXPECT_TRUE(read->ceiling.max.exec);
   EXPECT_EQ(read->ceiling.context, 7U);
   EXPECT_EQ(read->withheld.count(), 3U);
 }
@@ -41,7 +41,7 @@ TEST(PublishedCeiling, KeepsEveryOtherValue) {
           "syscalls":{"add":["*"]},"warm":{"runs":10},"exec":true})");
   const auto read = read_published_ceiling(publish_ceiling(whole), 1);
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->ceiling.most, whole.most);
+  EXPECT_EQ(read->ceiling.max, whole.max);
   EXPECT_TRUE(read->withheld.none());
 }
 

@@ -176,7 +176,9 @@ class NotedWaiter final : public Waiter {
  public:
   using Notes = std::shared_ptr<Mailbox<std::vector<std::string>>>;
   NotedWaiter(std::unique_ptr<Waiter> inner, Notes notes) : inner_(std::move(inner)), notes_(std::move(notes)) {}
-  Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override { return inner_->wait(timeout_ms, for_work); }
+  Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) override {
+    return inner_->wait(timeout_ms, for_work);
+  }
   void set_paused(Id context, const std::vector<std::string>& queues) override {
     if (context == 1) notes_->post(queues);
     inner_->set_paused(context, queues);
@@ -224,7 +226,7 @@ TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
   const std::string key = submit();
   std::set<std::vector<std::string>> seen;
   const auto was_paused = [&](const std::vector<std::string>& queues) {
-    for (std::vector<std::string>& each : server.paused->take()) seen.insert(std::move(each));
+    for (std::vector<std::string>& each : server.paused->take_all()) seen.insert(std::move(each));
     return seen.contains(queues);
   };
   EXPECT_TRUE(eventually([&] { return was_paused({runner_queue(1), "queue:fake"}); }));

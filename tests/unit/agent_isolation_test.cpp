@@ -28,12 +28,12 @@ namespace {
 // The script "leaves" stores an artifact.
 class HangingExecutor final : public Executor {
  public:
-  HangingExecutor(Gate& gate, bool may_wait) : gate_(gate), may_wait_(may_wait) {}
+  HangingExecutor(BlockingGate& gate, bool may_wait) : gate_(gate), may_wait_(may_wait) {}
   std::string_view name() const override { return may_wait_ ? "plugin" : "plain"; }
   std::vector<std::string> script_types() const override { return {std::string(name())}; }
   std::vector<Stage> stages() const override { return {{std::string(name()), "fake", {}}}; }
   Result<std::string> probe() const override { return "1"; }
-  bool may_wait() const override { return may_wait_; }
+  bool can_block() const override { return may_wait_; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink* sink) const override {
     if (facts.job.script == "begin") gate_.pass();
     if (facts.job.script == "never") return fail(Code::invalid, "script: never");
@@ -46,7 +46,7 @@ class HangingExecutor final : public Executor {
 
  private:
   struct Talk final : Conversation {
-    explicit Talk(Gate* gate) : gate_(gate) {}
+    explicit Talk(BlockingGate* gate) : gate_(gate) {}
     std::string take_output() override { return {}; }
     void feed(std::string_view) override {}
     std::vector<std::string> take_notes() override { return {}; }
@@ -57,9 +57,9 @@ class HangingExecutor final : public Executor {
       end.detail = outcome.status == RunStatus::ok ? "ok" : "cancelled";
       return end;
     }
-    Gate* gate_;
+    BlockingGate* gate_;
   };
-  Gate& gate_;
+  BlockingGate& gate_;
   bool may_wait_;
 };
 
@@ -71,8 +71,8 @@ class RestingExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"rests"}; }
   std::vector<Stage> stages() const override { return {{"rests", "fake", {}}}; }
   Result<std::string> probe() const override { return "1"; }
-  bool may_wait() const override { return true; }
-  bool holds_back(Id, Id caller) const override { return caller == kCaller; }
+  bool can_block() const override { return true; }
+  bool is_paused(Id, Id caller) const override { return caller == kCaller; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts& facts, ArtifactSink* sink) const override {
     if (facts.job.caller_id == kCaller) return fail(Code::unavailable, "it rests");
     return FakeExecutor().begin(facts, sink);
@@ -188,7 +188,7 @@ class Isolation : public AgentTest {
     Runner runner;
     runner.id = 1;
     runner.local = true;  // The next agent must follow this record.
-    RunnerHold held_by;
+    RunnerHolder held_by;
     return store.hold_runner(context, runner, {instance, "another host", "its boot", 1}, 60000, "", held_by);
   }
   static void claim_one(Store& store, Id context, const std::string& instance) {
@@ -198,8 +198,8 @@ class Isolation : public AgentTest {
 
   static inline const std::string kDead = std::string(32, 'd'), kOther = std::string(32, 'e');
   static inline const std::string kThirdIsOut = "this runner is not registered yet in the store of context 3";
-  Gate gate_;
-  StandingSecrets agent_clock_{gate_};
+  BlockingGate gate_;
+  BlockingSecretsClock agent_clock_{gate_};
   std::string last_;
   MemoryServer third_{clock_};
   TwoServers servers_{server_, third_};
@@ -248,7 +248,7 @@ TEST_F(Isolation, PluginHangingInBeginDoesNotKeepAllSlots) {
   start_all(2);
   const std::array hang{submit_as("plugin", "begin"), submit_as("plugin", "begin")};
   for (const std::string& each : hang) ASSERT_TRUE(eventually([&] { return read(each).status == JobStatus::started; }));
-  agent_clock_.go_ahead(Beginnings::kPatienceMs);
+  agent_clock_.advance(HangDetector::kTimeoutMs);
   expect_others_go_on();
   EXPECT_EQ(gate_.waiting(), 1U) << "nobody else is sent behind it";
   gate_.open();
@@ -346,7 +346,7 @@ TEST_F(Isolation, LockedDiskDelaysNoOther) {
 
 TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
   TempDir folder;
-  StillFile lock(folder / "contexts/1/lock");
+  BlockingFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
   settings_.contexts = {1, 2};
   start_all();
@@ -367,8 +367,8 @@ TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
   EXPECT_NE(read(goes_on, 2).artifacts, "");
   expect_others_go_on();
   EXPECT_FALSE(has_ended(waits));
-  EXPECT_TRUE(lock.stands_still());
-  lock.go_on();
+  EXPECT_TRUE(lock.is_blocked());
+  lock.unblock();
   ASSERT_TRUE(wait_for_end(waits));
   EXPECT_NE(read(waits).artifacts, "");
 }
@@ -377,7 +377,7 @@ TEST_F(Isolation, HangingDiskDelaysNoArtifactsOfOtherContexts) {
 // it.
 TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   TempDir folder;
-  StillFile lock(folder / "contexts/1/lock");
+  BlockingFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
   start_all();
   run_of_next();
@@ -398,8 +398,8 @@ TEST_F(Isolation, InputsOnAHangingDiskDelayNoOther) {
   expect_others_go_on();
   EXPECT_FALSE(has_ended(waits));
   EXPECT_FALSE(has_ended(leaves));
-  EXPECT_TRUE(lock.stands_still());
-  lock.go_on();
+  EXPECT_TRUE(lock.is_blocked());
+  lock.unblock();
   ASSERT_TRUE(wait_for_end(waits));
   EXPECT_EQ(read(waits).detail, "dead_letter");
   EXPECT_NE(read(waits).error.find("is not on this host"), std::string::npos) << read(waits).error;
@@ -409,19 +409,19 @@ TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {
   TempDir folder;
   settings_.secrets.folder = folder.path().string();
   settings_.contexts = {2, 1};
-  agent_clock_.stand(2);
+  agent_clock_.block_context(2);
   start_all();
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
   const std::string waits = submit(new_job("x", 2));
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_EQ(read(waits, 2).status, JobStatus::dispatched) << "another agent may have it";
-  EXPECT_EQ(agent_->why_not_ready(), "the secrets of context 2 are not read yet: see to the disk of secrets_dir");
+  EXPECT_EQ(agent_->unready_reason(), "the secrets of context 2 are not read yet: see to the disk of secrets_dir");
   gate_.open();
   EXPECT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
     return read(waits, 2).ended_ms != 0;
   }));
-  EXPECT_EQ(agent_->why_not_ready(), "");
+  EXPECT_EQ(agent_->unready_reason(), "");
 }
 
 TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
@@ -432,7 +432,7 @@ TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
   settings_.ceilings.standard.secrets = {"db"};
   start_all();
   expect_others_go_on();
-  agent_clock_.stand(1);
+  agent_clock_.block_context(1);
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
   expect_others_go_on();
   Job asks = new_job();
@@ -451,7 +451,7 @@ TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
 TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   TempDir folder;
   std::filesystem::create_directories(folder / "contexts/1/objects");
-  StillFile lock(folder / "contexts/1/lock");
+  BlockingFile lock(folder / "contexts/1/lock");
   settings_.state_dir = folder.path().string();
   settings_.lease_ms = 1000;
   start_all();
@@ -460,7 +460,7 @@ TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   Runner dead;
   dead.id = 2;
   dead.detail = kRunnerRunning;
-  RunnerHold held_by;
+  RunnerHolder held_by;
   ASSERT_TRUE(client_->hold_runner(1, dead, {"b1", "host", "boot", 1}, 1000, "", held_by));
   const auto taken =
       client_->claim({.context = 1, .runner = 2, .instance = "b1", .queues = {"queue:other"}, .lease_ms = 1000});
@@ -470,8 +470,8 @@ TEST_F(Isolation, SweepOnAHangingDiskDelaysNoTimers) {
   EXPECT_TRUE(eventually([&] { return decode<Runner>(*client_->load(1, "runner:2")).record.detail == "lost"; }));
   expect_others_go_on();
   EXPECT_FALSE(has_ended(of_the_dead));
-  EXPECT_TRUE(lock.stands_still());
-  lock.go_on();
+  EXPECT_TRUE(lock.is_blocked());
+  lock.unblock();
 }
 
 // Every call to that server blocks: claims, lease renewals, reports and sweeps.
@@ -516,21 +516,21 @@ TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
   const std::string waits = submit_to_third();
   third_is_away();
   start_all();
-  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
   ASSERT_TRUE(wait_for_runs(1)) << "what is given back where it can be";
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(of_the_dead_too));
   EXPECT_EQ(read(of_the_dead_too).deliveries, 2U);
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
-  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
   EXPECT_FALSE(known_instances(settings_.state_dir, 1).empty()) << "a job of it is not given back yet";
   third_.set_faults(nullptr);
   EXPECT_TRUE(runs_in_third(waits));
   EXPECT_TRUE(runs_in_third(of_the_dead));
   EXPECT_EQ(read_third(of_the_dead).deliveries, 2U);
   EXPECT_TRUE(known_instances(settings_.state_dir, 1).empty());
-  EXPECT_TRUE(eventually([&] { return agent_->why_not_ready().empty(); })) << agent_->why_not_ready();
+  EXPECT_TRUE(eventually([&] { return agent_->unready_reason().empty(); })) << agent_->unready_reason();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
 }
 
@@ -542,7 +542,7 @@ TEST_F(Isolation, ServerHangingAtARetryDelaysNoOther) {
   ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
-  EXPECT_EQ(agent_->why_not_ready(), kThirdIsOut);
+  EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
   EXPECT_EQ(gate_.waiting(), 1U);
   gate_.open();
   EXPECT_TRUE(runs_in_third(waits));
@@ -559,7 +559,7 @@ TEST_F(Isolation, AllServersRegisterTheRunnerConcurrently) {
     return eventually([&] { return first_is_asked->load(); }) ? Fault::none : Fault::before;
   });
   start_all();
-  EXPECT_EQ(agent_->why_not_ready(), "");
+  EXPECT_EQ(agent_->unready_reason(), "");
 }
 
 TEST_F(Isolation, RunnerRejectedByOneServerIsNotRegistered) {
@@ -585,7 +585,7 @@ TEST_F(Isolation, RunnerRejectedByAReturningServerIsLost) {
   EXPECT_FALSE(agent_->runner_lost());
   third_.set_faults(nullptr);
   ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
-  EXPECT_EQ(agent_->why_not_ready(), "another agent has taken the id of this runner, or its record has another key");
+  EXPECT_EQ(agent_->unready_reason(), "another agent has taken the id of this runner, or its record has another key");
   EXPECT_EQ(agent_->busy(), 0U);
   agent_.reset();
   EXPECT_EQ(read_third(not_ours).status, JobStatus::dispatched);
@@ -602,7 +602,7 @@ TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
   const auto start_with = [&](std::function<bool(const Error&)> try_again) {
     std::vector<std::unique_ptr<Executor>> executors;
     executors.push_back(std::make_unique<FakeExecutor>());
-    Agent::Parts parts{servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_};
+    Agent::Dependencies parts{servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_};
     parts.try_again = std::move(try_again);
     return Agent::start(std::move(parts), settings_);
   };
@@ -618,7 +618,7 @@ TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
   EXPECT_EQ(asked, 2);
   agent_ = std::move(*agent);
   EXPECT_TRUE(runs_in_third(of_third));
-  EXPECT_EQ(agent_->why_not_ready(), "this runner is not registered yet in the store of context 1");
+  EXPECT_EQ(agent_->unready_reason(), "this runner is not registered yet in the store of context 1");
   server_.set_faults(nullptr);
   EXPECT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
@@ -667,7 +667,7 @@ TEST_F(Isolation, StoppingAgentWaitsForHangingCallsWithoutLoss) {
 }
 
 TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
-  Gate gate;
+  BlockingGate gate;
   std::mutex mutex;
   std::string order;
   const auto note = [&](char what) {
@@ -680,7 +680,7 @@ TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
     const std::lock_guard lock(mutex);
     return order;
   };
-  Lanes lanes;
+  StrandPool lanes;
   lanes.post("hangs", [&] { gate.pass(); });
   lanes.post("hangs", note('a'));
   lanes.post("hangs", note('b'));
@@ -695,7 +695,7 @@ TEST(StrandsTest, TasksRunInOrderAndStrandsAreIndependent) {
 
 TEST(StrandsTest, ThreadIsNamedAfterItsStrand) {
   std::string name;
-  Lanes lanes;
+  StrandPool lanes;
   std::atomic<bool> done = false;
   lanes.post("a lane with a long name", [] {});
   lanes.post("a lane with a long name", [&] {

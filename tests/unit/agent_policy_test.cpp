@@ -60,10 +60,10 @@ TEST_F(AgentPolicy, RejectedJobRunsWithASmallerRequest) {
 }
 
 TEST_F(AgentPolicy, GrantReachesTheRun) {
-  Policy most = default_ceiling();
-  most.fs_read = {"/srv"};
-  most.network = Network::loopback;
-  settings_.ceilings.contexts[1] = most;
+  Policy max = default_ceiling();
+  max.fs_read = {"/srv"};
+  max.network = Network::loopback;
+  settings_.ceilings.contexts[1] = max;
   push(1, R"({"memory":"64 MiB","pids":7,"wall":"5 s","cpu":"3 s","open_files":40,"file_size":"1 MiB","disk":"2 MiB",
               "fs":{"read":["/srv/a"]},"net":"loopback"})");
   start();

@@ -38,7 +38,7 @@ TEST_F(ArtifactQueueTest, DiskReceivesWorkInOrderAndBounded) {
 }
 
 TEST_F(ArtifactQueueTest, QueueIsFullUntilTheBytesAreWritten) {
-  const std::string half(ArtifactQueue::kMostBytes / 2, 'x');
+  const std::string half(ArtifactQueue::kMaxBytes / 2, 'x');
   queue_.write(half);
   EXPECT_FALSE(queue_.is_full());
   auto first = queue_.next();
@@ -72,7 +72,7 @@ TEST_F(ArtifactQueueTest, NotesArriveWithTheirWork) {
 TEST_F(ArtifactQueueTest, AbandonedWorkIsFreedByItsLastOwner) {
   queue_.open("a", false);
   auto work = queue_.next();
-  std::shared_ptr<void> files = queue_.give_up();
+  std::shared_ptr<void> files = queue_.abort_write();
   (*work)();
   work.reset();
   EXPECT_EQ(disk_.calls(), "open a");

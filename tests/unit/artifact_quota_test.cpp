@@ -31,7 +31,7 @@ constexpr std::uint64_t kMiB = 1ULL << 20;
 class ArtifactQuotaTest : public testing::Test {
  protected:
   TempDir folder_;
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   std::string store_name_ = *artifact_store_name(*store_, 1);
@@ -73,7 +73,7 @@ class ArtifactQuotaTest : public testing::Test {
     clock_.boot += 10000;
     for (std::uint64_t next_ms = 0; next_ms < 500;) {
       clock_.boot += next_ms;
-      auto done = sweep_.look_after(*store_, 1);
+      auto done = sweep_.sweep_some(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       next_ms = *done;
       after_part();
@@ -82,7 +82,7 @@ class ArtifactQuotaTest : public testing::Test {
   void sweep_a_round() {
     clock_.boot += 10000;
     for (int i = 0; i < 20; ++i) {
-      auto done = sweep_.look_after(*store_, 1);
+      auto done = sweep_.sweep_some(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       clock_.boot += std::min<std::uint64_t>(*done, 100);
     }
@@ -194,8 +194,8 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsTheCountOfAKilledAgent) {
   const auto one = run("job:7:1", quota);
   leave(*one, "a", std::string(kMiB, 'x'));
   end("job:7:1", finish(*one));
-  ASSERT_TRUE(usage_.take(7, {2 * kMiB}, quota));
-  ASSERT_TRUE(usage_.take(9, {kMiB}, quota));
+  ASSERT_TRUE(usage_.reserve(7, {2 * kMiB}, quota));
+  ASSERT_TRUE(usage_.reserve(9, {kMiB}, quota));
   EXPECT_EQ(used(7), 3 * kMiB);
   sweep_a_round();
   EXPECT_EQ(used(7), kMiB);
@@ -205,9 +205,9 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsTheCountOfAKilledAgent) {
 TEST_F(ArtifactQuotaTest, SweepKeepsCountsThatChangeConcurrently) {
   EXPECT_TRUE(leave_one("job:8:1", kMiB, {}));
   const auto before = usage_.read().value();
-  ASSERT_TRUE(usage_.take(7, {kMiB}, {}));
-  ASSERT_TRUE(usage_.take(9, {kMiB}, {}));
-  ASSERT_TRUE(usage_.give_back(9, kMiB));
+  ASSERT_TRUE(usage_.reserve(7, {kMiB}, {}));
+  ASSERT_TRUE(usage_.reserve(9, {kMiB}, {}));
+  ASSERT_TRUE(usage_.release_bytes(9, kMiB));
   ASSERT_TRUE(usage_.correct({before.changes, {{8, kMiB}, {9, kMiB}}, {}}));
   EXPECT_EQ(used(7), kMiB);
   EXPECT_EQ(used(8), kMiB);
@@ -218,8 +218,8 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsACallerDuringOtherWrites) {
   const auto one = run("job:7:1", {});
   leave(*one, "a", std::string(kMiB, 'x'));
   end("job:7:1", finish(*one));
-  ASSERT_TRUE(usage_.take(7, {2 * kMiB}, {}));
-  ASSERT_TRUE(usage_.take(9, {kMiB}, {}));
+  ASSERT_TRUE(usage_.reserve(7, {2 * kMiB}, {}));
+  ASSERT_TRUE(usage_.reserve(9, {kMiB}, {}));
   unsigned left = 0;
   sweep_once([&] { EXPECT_TRUE(leave_one("job:8:" + std::to_string(++left), 4096, {})); });
   EXPECT_GT(left, 2U);
@@ -234,7 +234,7 @@ TEST_F(ArtifactQuotaTest, SweepCorrectsTheCountOfDeletedFiles) {
   leave(*one, "a", std::string(kMiB, 'x'));
   end("job:7:1", finish(*one));
   for (int i = 2; i <= 4; ++i) EXPECT_TRUE(leave_one("job:7:" + std::to_string(i), kMiB, {}));  // they have no record
-  ASSERT_TRUE(usage_.take(7, {2 * kMiB}, {}));
+  ASSERT_TRUE(usage_.reserve(7, {2 * kMiB}, {}));
   sweep_once();
   EXPECT_EQ(used(7), kMiB);
 }

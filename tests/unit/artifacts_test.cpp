@@ -33,7 +33,7 @@ using nlohmann::json;
 class ArtifactsTest : public ::testing::Test {
  protected:
   TempDir folder_;
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   std::string store_name_ = *artifact_store_name(*store_, 1);
@@ -67,7 +67,7 @@ class ArtifactsTest : public ::testing::Test {
   void sweep_a_round() {
     clock_.boot += 10000;
     for (int i = 0; i < 20; ++i) {
-      auto done = sweep_.look_after(*store_, 1);
+      auto done = sweep_.sweep_some(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       clock_.boot += std::min<std::uint64_t>(*done, 100);
     }
@@ -223,7 +223,7 @@ TEST(DroppedArtifacts, ListIsBoundedAndLinksDoNotFillIt) {
 TEST_F(ArtifactsTest, OnlyAThousandOfManyFilesAreKeptWithFewNotes) {
   auto one = run();
   for (int i = 0; i < 10000; ++i) leave(*one, "f" + std::to_string(i), "x");
-  EXPECT_EQ(finish(*one).size(), kMostArtifacts);
+  EXPECT_EQ(finish(*one).size(), kMaxArtifacts);
   EXPECT_EQ(one->take_notes().size(), 21U);
   EXPECT_EQ(files_in("objects"), 1U);
 }
@@ -273,12 +273,12 @@ TEST_F(ArtifactsTest, BinaryFilesAreUnchanged) {
 TEST(TextWatch, DetectsTextInPiecesOfAnySize) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x8d\x84 z";
   for (std::size_t piece = 1; piece <= text.size(); ++piece) {
-    TextWatch watch;
+    TextDetector watch;
     for (std::size_t from = 0; from < text.size(); from += piece) EXPECT_TRUE(watch.feed(text.substr(from, piece)));
     EXPECT_TRUE(watch.finish());
   }
   for (const char* wrong : {"\x80", "a\xc3(", "\xf8\x88\x80\x80\x80", "\xed\xa0\x80", "\xe2\x82"}) {
-    TextWatch watch;
+    TextDetector watch;
     for (const char c : std::string(wrong)) watch.feed(std::string(1, c));
     EXPECT_FALSE(watch.finish()) << wrong;
   }
@@ -426,10 +426,10 @@ TEST_F(ArtifactsTest, ReferencedFilesSurviveConcurrentSweeps) {
   };
   const auto sweep = [&] {
     auto store = *server_.open();
-    HandClock clock;
+    ManualClock clock;
     ArtifactSweep one(clock, folder_.path().string(), 1);
     while (!done) {
-      (void)one.look_after(*store, 1);
+      (void)one.sweep_some(*store, 1);
       clock.boot += 100;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // lets the other threads acquire the lock
     }

@@ -29,7 +29,7 @@ class BrokerTest : public testing::Test {
     for (int i = 0; i < 4; ++i) EXPECT_TRUE(store_->submit(job));
     ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:osis"}, .max_jobs = 4};
     const auto reply = store_->claim(request);
-    for (const Claimed& each : reply->jobs) claims_.push_back(each.ref);
+    for (const ClaimedJob& each : reply->jobs) claims_.push_back(each.ref);
     EXPECT_EQ(claims_.size(), 4U);
     EXPECT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[1]"}, {"readers", "[2]"}}));
     start({});

@@ -37,10 +37,10 @@ TEST_F(CeilingsTest, BuiltInCeilingIsGenerousAndClosed) {
   const auto config = with_file("");
   ASSERT_TRUE(config);
   EXPECT_EQ(config->settings.ceilings.standard, default_ceiling());
-  const Policy& most = config->settings.ceilings.standard;
-  EXPECT_TRUE(most.fs_read.empty() && most.fs_write.empty() && most.secrets.empty() && most.syscalls.empty());
-  EXPECT_EQ(most.network, Network::none);
-  EXPECT_FALSE(most.exec);
+  const Policy& max = config->settings.ceilings.standard;
+  EXPECT_TRUE(max.fs_read.empty() && max.fs_write.empty() && max.secrets.empty() && max.syscalls.empty());
+  EXPECT_EQ(max.network, Network::none);
+  EXPECT_FALSE(max.exec);
   EXPECT_EQ(value(*config, "ceiling.memory"), "\"1 GiB\" from default");
 }
 
@@ -60,13 +60,13 @@ exec = true
 )");
   ASSERT_TRUE(config) << config.error().message;
   const Ceilings& all = config->settings.ceilings;
-  EXPECT_EQ(all.of(1).most.memory_bytes, 512U << 20);
-  EXPECT_EQ(all.of(3).most.memory_bytes, 512U << 20);
-  EXPECT_EQ(all.of(3).most.fs_read, std::vector<std::string>{"/srv/three"});
-  EXPECT_EQ(all.of(3).most.wall_ms, 3'600'000U);
-  EXPECT_EQ(all.of(1).most.network, Network::none);
-  EXPECT_TRUE(all.of(4).most.exec);
-  EXPECT_FALSE(all.of(3).most.exec);
+  EXPECT_EQ(all.of(1).max.memory_bytes, 512U << 20);
+  EXPECT_EQ(all.of(3).max.memory_bytes, 512U << 20);
+  EXPECT_EQ(all.of(3).max.fs_read, std::vector<std::string>{"/srv/three"});
+  EXPECT_EQ(all.of(3).max.wall_ms, 3'600'000U);
+  EXPECT_EQ(all.of(1).max.network, Network::none);
+  EXPECT_TRUE(all.of(4).max.exec);
+  EXPECT_FALSE(all.of(3).max.exec);
   EXPECT_EQ(value(*config, "contexts.3.ceiling.wall"), "\"1 h\" from c.toml:8:1");
   EXPECT_EQ(value(*config, "contexts.3.ceiling.memory"), "") << "its own are shown only";
 }

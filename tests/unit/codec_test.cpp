@@ -91,7 +91,7 @@ TYPED_TEST(Codec, NonObjectIsOneProblem) {
   }
 }
 
-Decoded<Job> job_with(const std::string& field, const std::string& text) { return decode<Job>({{field, text}}); }
+DecodeResult<Job> job_with(const std::string& field, const std::string& text) { return decode<Job>({{field, text}}); }
 std::string problem_of(const std::string& field, const std::string& text) {
   return join(job_with(field, text).problems);
 }

@@ -164,7 +164,7 @@ TEST_F(ConfigTest, DefaultsMatchTheManual) {
   EXPECT_EQ(settings.redis_wait_replicas, 0U);
   EXPECT_EQ(settings.lease_ms, 30'000U);
   EXPECT_EQ(settings.grace_ms, 10'000U);
-  EXPECT_EQ(settings.on_lease_lost, LeaseLost::kill);
+  EXPECT_EQ(settings.on_lease_lost, LeaseLostAction::kill);
   EXPECT_EQ(settings.retry_min_ms, 1'000U);
   EXPECT_EQ(settings.retry_max_ms, 300'000U);
   EXPECT_EQ(settings.retention_ms, 86'400'000U);
@@ -253,7 +253,7 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
     expect_set(by_file, "c.toml:1:");
 
     for (const char* command : {"agent", "dev", "run", "doctor", "config"}) {
-      if (!takes_flag(option, command)) continue;
+      if (!accepts_flag(option, command)) continue;
       Sources by_flag = sources_;
       CLI::App app;
       add_options(app, command, by_flag.flags);
@@ -263,7 +263,7 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
       expect_set(by_flag, flag_of(option));
       EXPECT_NE(app.help().find(environment_of(option)), std::string::npos);
     }
-    EXPECT_TRUE(takes_flag(option, "agent") || takes_flag(option, "coordinator"))
+    EXPECT_TRUE(accepts_flag(option, "agent") || accepts_flag(option, "coordinator"))
         << name << " must be a flag of the agent or the coordinator at least";
   }
   EXPECT_EQ(kExamples.size(), options().size());

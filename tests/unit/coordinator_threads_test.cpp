@@ -29,21 +29,21 @@ class CoordinatorThreads : public ::testing::Test {
 TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
   for (const std::vector<Id>& contexts : {std::vector<Id>{1, 2}, std::vector<Id>{}}) {
     const auto coordinator = make(contexts);
-    EXPECT_EQ(coordinator->why_not_ready(), "it is starting");
+    EXPECT_EQ(coordinator->unready_reason(), "it is starting");
     {
-      const ThreadShortage shortage;
+      const SimulatedThreadShortage shortage;
       const auto begun = coordinator->begin();
       ASSERT_TRUE(begun) << begun.error().message;
       coordinator->is_healthy();
       if (!contexts.empty()) {
-        const std::string why = coordinator->why_not_ready();
+        const std::string why = coordinator->unready_reason();
         EXPECT_EQ(why.rfind("context 1 cannot be served: no thread can be started", 0), 0U) << why;
       }
     }
     EXPECT_TRUE(eventually([&] {
       coordinator->is_healthy();
-      return coordinator->why_not_ready().empty();
-    })) << coordinator->why_not_ready();
+      return coordinator->unready_reason().empty();
+    })) << coordinator->unready_reason();
   }
 }
 

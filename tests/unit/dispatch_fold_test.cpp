@@ -13,8 +13,8 @@ namespace {
 
 std::string summary(const FoldedJob& job) {
   std::ostringstream out;
-  out << word(job.state) << ' ' << word(job.status) << '/' << job.detail << " e" << job.epoch << " a" << job.attempt
-      << " d" << job.deliveries << " ends" << job.terminals << " lives" << job.lives;
+  out << to_string(job.state) << ' ' << to_string(job.status) << '/' << job.detail << " e" << job.epoch << " a"
+      << job.attempt << " d" << job.deliveries << " ends" << job.terminals << " lives" << job.lives;
   if (!job.reason.empty()) out << ' ' << job.reason;
   return out.str();
 }

@@ -123,7 +123,7 @@ TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
       EXPECT_EQ(job.status, status_of(job.state, job.status));
       const auto event = event_of(*parse_fact_kind(one.kind), from, job.state);
       if (event) {
-        EXPECT_EQ(advance(status, *event), job.status) << one.kind << " in state " << word(from);
+        EXPECT_EQ(advance(status, *event), job.status) << one.kind << " in state " << to_string(from);
       } else if (one.kind != "requeued" && one.kind != "replanned" && from != JobState::planned) {
         EXPECT_EQ(status, job.status) << one.kind;
       }
@@ -138,12 +138,12 @@ TEST(DispatchJournal, EveryKindHasItsRowAndItsWord) {
     const FactShape& shape = fact_shapes()[i];
     EXPECT_EQ(static_cast<std::size_t>(shape.kind), i);
     EXPECT_FALSE(shape.meaning.empty());
-    EXPECT_EQ(parse_fact_kind(word(shape.kind)), shape.kind);
+    EXPECT_EQ(parse_fact_kind(to_string(shape.kind)), shape.kind);
   }
-  EXPECT_EQ(word(static_cast<FactKind>(16)), "?") << "the table lacks a kind";
+  EXPECT_EQ(to_string(static_cast<FactKind>(16)), "?") << "the table lacks a kind";
   EXPECT_FALSE(parse_fact_kind("?"));
   for (const JobState state : {JobState::none, JobState::queued, JobState::held, JobState::ended, JobState::planned}) {
-    EXPECT_EQ(parse_job_state(word(state)), state);
+    EXPECT_EQ(parse_job_state(to_string(state)), state);
   }
   EXPECT_FALSE(parse_job_state("lost"));
 }
@@ -160,7 +160,7 @@ TEST(DispatchJournal, InvalidEntriesDoNotStopTheFold) {
     Fact one;
     one.revision = below(20) == 0 ? below(5) : revision;
     one.at_ms = below(10) == 0 ? 0 : revision;
-    one.kind = below(20) == 0 ? values[below(10)] : std::string(word(static_cast<FactKind>(below(15))));
+    one.kind = below(20) == 0 ? values[below(10)] : std::string(to_string(static_cast<FactKind>(below(15))));
     for (unsigned i = below(10); i > 0; --i) one.more.emplace_back(names[below(13)], values[below(10)]);
     const auto problem = fold(job, one);
     EXPECT_TRUE(!problem || !problem->text.empty());

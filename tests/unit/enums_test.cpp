@@ -18,7 +18,7 @@ TYPED_TEST(EnumWords, EveryWordRoundTrips) {
   ASSERT_FALSE(all.empty());
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto value = static_cast<TypeParam>(i);
-    EXPECT_EQ(word(value), all[i]);
+    EXPECT_EQ(to_string(value), all[i]);
     EXPECT_EQ(parse<TypeParam>(all[i]), value);
   }
 }
@@ -33,16 +33,16 @@ TYPED_TEST(EnumWords, CaseAndBlanksAreSignificant) {
   EXPECT_FALSE(parse<TypeParam>(""));
 }
 
-TYPED_TEST(EnumWords, ValueOutsideTheTableHasNoWord) { EXPECT_EQ(word(static_cast<TypeParam>(99)), "?"); }
+TYPED_TEST(EnumWords, ValueOutsideTheTableHasNoWord) { EXPECT_EQ(to_string(static_cast<TypeParam>(99)), "?"); }
 
 TEST(EnumWords, MatchTheDocuments) {
-  EXPECT_EQ(word(JobStatus::waiting_for_prerequisites), "waiting_for_prerequisites");
-  EXPECT_EQ(word(FlowStatus::finished), "finished");
-  EXPECT_EQ(word(MessageStatus::processed), "processed");
-  EXPECT_EQ(word(MessageFormatType::md), "md");
-  EXPECT_EQ(word(RunnerType::rust), "rust");
-  EXPECT_EQ(word(NodeStatus::cancelled), "cancelled");
-  EXPECT_EQ(word(LogStream::out), "stdout");
+  EXPECT_EQ(to_string(JobStatus::waiting_for_prerequisites), "waiting_for_prerequisites");
+  EXPECT_EQ(to_string(FlowStatus::finished), "finished");
+  EXPECT_EQ(to_string(MessageStatus::processed), "processed");
+  EXPECT_EQ(to_string(MessageFormatType::md), "md");
+  EXPECT_EQ(to_string(RunnerType::rust), "rust");
+  EXPECT_EQ(to_string(NodeStatus::cancelled), "cancelled");
+  EXPECT_EQ(to_string(LogStream::out), "stdout");
 }
 
 TEST(ScriptType, IsAShortLowerCaseName) {

@@ -41,7 +41,7 @@ TEST_F(SealedEnvelope, RoundTrips) {
     const json sealed = json::parse(seal_one(kind).dump());  // as sent over the network
     const auto read = read_envelope(sealed);
     ASSERT_TRUE(read) << read.error().message;
-    EXPECT_EQ(read->kind, kind) << word(kind);
+    EXPECT_EQ(read->kind, kind) << to_string(kind);
     EXPECT_EQ(read->context, 9U);
     EXPECT_EQ(read->sent_s, kSentAt);
     EXPECT_EQ(read->signer, key_.public_key());

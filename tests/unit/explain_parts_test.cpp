@@ -53,12 +53,12 @@ TEST(Runners, ServeTheTypesOfTheirRegistration) {
 
 TEST(Runners, AreLiveSilentOrStopped) {
   RunnerInfo info = runner(20, {"v"});
-  EXPECT_EQ(presence(info), Presence::live);
+  EXPECT_EQ(presence(info), RunnerPresence::live);
   info.held_ms = 0;
-  EXPECT_EQ(presence(info), Presence::silent);
+  EXPECT_EQ(presence(info), RunnerPresence::silent);
   EXPECT_EQ(describe(info, kNow), "20 on host-a (silent for 12 s)");
   info.hold = {};
-  EXPECT_EQ(presence(info), Presence::left);
+  EXPECT_EQ(presence(info), RunnerPresence::left);
   EXPECT_EQ(served_by_live({info}), "");
 }
 

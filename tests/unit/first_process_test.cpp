@@ -48,7 +48,7 @@ int exit_code_below_first_process(const std::function<int(int ready)>& program,
     Pipe ready;
     const pid_t first = ::fork();
     if (first == 0) {
-      leave_first_process_behind();
+      start_as_container_init();
       ::_exit(program(ready.ends[1]));
     }
     ready.close(1);
@@ -129,7 +129,7 @@ TEST(FirstProcess, ExitsLikeItsProgram) {
 
 TEST(FirstProcess, IsOnlyTheProcessWithId1) {
   const pid_t before = ::getpid();
-  leave_first_process_behind();
+  start_as_container_init();
   EXPECT_EQ(::getpid(), before);
 }
 

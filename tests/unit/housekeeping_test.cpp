@@ -14,7 +14,7 @@ namespace {
 
 class HousekeepingTest : public ::testing::Test {
  protected:
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   WorkerSettings settings_;  // the lease takes 30 s
@@ -25,7 +25,7 @@ class HousekeepingTest : public ::testing::Test {
     ASSERT_TRUE(done) << done.error().message;
     wait_ms_ = *done;
   }
-  void pass(std::uint64_t ms) { clock_.pass(ms); }
+  void pass(std::uint64_t ms) { clock_.advance(ms); }
   // Advances the clock for `ms` and runs housekeeping whenever it asks to be run.
   void keep_house_for(std::uint64_t ms) {
     const std::uint64_t end = clock_.boot + ms;
@@ -39,7 +39,7 @@ class HousekeepingTest : public ::testing::Test {
     EXPECT_TRUE(stored) << stored.error().message;
     return redis_key(*stored);
   }
-  std::vector<Claimed> claim() {
+  std::vector<ClaimedJob> claim() {
     ClaimRequest request{.context = 1, .runner = 1, .instance = "a1", .queues = {"queue:fake"}};
     return store_->claim(request)->jobs;
   }
@@ -51,7 +51,7 @@ class HousekeepingTest : public ::testing::Test {
     Runner record;
     record.id = runner;
     record.detail = kRunnerRunning;
-    RunnerHold held_by;
+    RunnerHolder held_by;
     ASSERT_TRUE(store_->hold_runner(1, record, {instance, "host", "boot", 1}, ttl_ms, "", held_by));
   }
 
@@ -104,7 +104,7 @@ TEST_F(HousekeepingTest, ObservationsBeforeAnOutageDoNotCount) {
   ASSERT_EQ(claim().size(), 1U);
   keep_house();
   pass(60000);
-  housekeeping_->blind(1);
+  housekeeping_->clear_observations(1);
   keep_house();
   EXPECT_EQ(store_->leases(1)->size(), 1U);
 }

@@ -43,7 +43,7 @@ TEST(HttpRequestParser, HeadIsParsedInAnyPieces) {
     EXPECT_TRUE(parser.has_head() && parser.done());
     EXPECT_EQ(parser.method(), "PUT");
     EXPECT_EQ(parser.target(), "/a?b");
-    EXPECT_FALSE(parser.is_http_1_1() || parser.keeps_alive());
+    EXPECT_FALSE(parser.is_http_1_1() || parser.is_keep_alive());
     EXPECT_EQ(parser.fields(), (HttpFields{{"Host", "x"}, {"X-Two", "a b"}}));
   }
 }

@@ -21,7 +21,7 @@ using nlohmann::json;
 class JobInputsTest : public ::testing::Test {
  protected:
   TempDir folder_;
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   JobFacts facts_;

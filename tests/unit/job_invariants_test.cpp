@@ -17,13 +17,13 @@ namespace {
 constexpr std::uint64_t kNow = 1000000;
 
 struct Looked {
-  JobPlaces places;
+  JobStoreState places;
   JobHistory history;
-  Listing listing;
+  FactListDifference listing;
   std::optional<std::uint32_t> in_queue = 0;
   bool other_entries = false;
 
-  JobSight sight() const {
+  JobInspection sight() const {
     return {places,   history,      listing, history.has_facts() ? "queue:python" : places.claim.queue,
             in_queue, other_entries};
   }
@@ -69,7 +69,7 @@ Looked sound(const std::string& facts) {
   for (const Fact& each : history(facts)) EXPECT_FALSE(fold(out.history.folded, each)) << facts;
   const FoldedJob& folded = out.history.folded;
   out.history.queue = 0;
-  JobPlaces& job = out.places;
+  JobStoreState& job = out.places;
   job.job_key = "job:12:1";
   job.record_type = job.claim_type = "hash";
   job.now_ms = kNow;
@@ -82,7 +82,7 @@ Looked sound(const std::string& facts) {
   if (folded.state == JobState::prerequisites) job.check_ms = kNow;
   if (folded.state == JobState::ended) job.in_ended = true;
   if (folded.state == JobState::queued) out.in_queue = 1;
-  out.record("status", std::string(word(folded.status)));
+  out.record("status", std::string(to_string(folded.status)));
   out.record("detail", folded.detail);
   out.record("script_type", "python");
   if (folded.epoch > 0) out.record("epoch", std::to_string(folded.epoch));
@@ -135,7 +135,7 @@ std::string text_of(const JobFix& fix) {
   static const std::vector<std::string> places{"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
                                                "overdue", "queue", "priority", "slots",   "held",          "waits"};
   std::string out = kinds.at(static_cast<std::size_t>(fix.kind));
-  if (fix.place != JobFix::Place::none) out += ' ' + places.at(static_cast<std::size_t>(fix.place));
+  if (fix.place != JobFix::JobIndex::none) out += ' ' + places.at(static_cast<std::size_t>(fix.place));
   if (!fix.of.empty()) out += ' ' + fix.of;
   if (fix.score > 0) out += ' ' + std::to_string(fix.score);
   for (const auto& [name, value] : fix.words) out += ' ' + name + (value.empty() ? "" : '=' + value);
@@ -381,7 +381,7 @@ void check(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     Looked looked = row.of;
     row.broken(looked);
-    const JobVerdict verdict = judge(looked.sight());
+    const JobVerdict verdict = check_invariants(looked.sight());
     EXPECT_EQ(text_of(verdict), row.verdict) << row.name;
     for (const JobFinding& each : verdict.findings) {
       EXPECT_TRUE(each.text.starts_with("job:12:1 ")) << each.text;
@@ -401,9 +401,9 @@ TEST(JobInvariants, FixesAreOrderedForASingleStep) {
   looked.places.slot_free = true;
   looked.places.due_ms = 5;
   looked.claim("priority", "");
-  const JobVerdict going = judge(looked.sight());
+  const JobVerdict going = check_invariants(looked.sight());
   EXPECT_EQ(going.findings.size(), 2U);
-  const JobMending first = mending_of(going);
+  const JobRepairPlan first = repair_plan(going);
   ASSERT_EQ(first.of.size(), 1U);
   EXPECT_EQ(first.of[0]->rule, "held-free");
   ASSERT_EQ(first.fixes.size(), 2U);
@@ -414,7 +414,7 @@ TEST(JobInvariants, FixesAreOrderedForASingleStep) {
   looked.history.problem = FactProblem{kFactKind, "revision 3: exploded is not a known kind of fact"};
   looked.places.lease_until_ms.reset();
   looked.claim("priority", "");
-  const JobMending all = mending_of(judge(looked.sight()));
+  const JobRepairPlan all = repair_plan(check_invariants(looked.sight()));
   ASSERT_EQ(all.fixes.size(), 3U);
   EXPECT_EQ(text_of(all.fixes[0]), "set_claim priority=0");
   EXPECT_EQ(text_of(all.fixes[1]), "lease");

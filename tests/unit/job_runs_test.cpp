@@ -29,7 +29,7 @@ class SteppedTalk final : public Conversation {
   std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
   std::vector<std::string> take_calls() override { return std::exchange(calls_, {}); }
   void answer(std::string_view reply) override { output_ += reply; }
-  bool go_on(const Outcome& outcome) override {
+  bool next_stage(const Outcome& outcome) override {
     if (left_ == 0 || outcome.status != RunStatus::ok) return false;
     --left_;
     ++stage_;
@@ -53,8 +53,8 @@ class SteppedTalk final : public Conversation {
 
 class JobRunsTest : public ::testing::Test {
  protected:
-  static Start job(RunNumber run, std::size_t stages = 1) {
-    Start start;
+  static JobStart job(RunNumber run, std::size_t stages = 1) {
+    JobStart start;
     start.run = run;
     start.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
     start.context = 1;
@@ -63,11 +63,11 @@ class JobRunsTest : public ::testing::Test {
     return start;
   }
   void step(JobRuns::Event event) { actions_ = runs_.step(std::move(event), now_); }
-  void begin(Start start) {
+  void begin(JobStart start) {
     const RunNumber run = start.run;
     step(std::move(start));
     ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
-    step(JobRuns::Launched{run});
+    step(JobRuns::RunLaunched{run});
   }
   void end(RunNumber run, RunStatus status, std::string reason = {}) {
     Outcome outcome;
@@ -89,7 +89,7 @@ class JobRunsTest : public ::testing::Test {
   template <class Kind>
   std::vector<const Kind*> reports() const {
     std::vector<const Kind*> found;
-    for (const Outgoing* each : all<Outgoing>()) {
+    for (const RunReport* each : all<RunReport>()) {
       if (const auto* one = std::get_if<Kind>(&each->report)) found.push_back(one);
     }
     return found;
@@ -101,7 +101,7 @@ class JobRunsTest : public ::testing::Test {
   }
   std::vector<RunNumber> given_back() const {
     std::vector<RunNumber> runs;
-    for (const Outgoing* each : all<Outgoing>()) {
+    for (const RunReport* each : all<RunReport>()) {
       const auto* release = std::get_if<Release>(&each->report);
       if (release != nullptr && !release->ran && each->last) runs.push_back(each->run);
     }
@@ -124,19 +124,19 @@ TEST_F(JobRunsTest, JobIsLaunchedServedAndReported) {
   step(job(1));
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, 1U);
-  step(JobRuns::Launched{1});
-  ASSERT_EQ(all<JobRuns::Speak>().size(), 1U);
-  EXPECT_EQ(runs_.say_next(1), "request");
-  EXPECT_EQ(runs_.say_next(1), "");
-  step(JobRuns::Bytes{1, JobPipe::out, "hello\n"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::RunLaunched{1});
+  ASSERT_EQ(all<JobRuns::WriteChannel>().size(), 1U);
+  EXPECT_EQ(runs_.next_channel_bytes(1), "request");
+  EXPECT_EQ(runs_.next_channel_bytes(1), "");
+  step(JobRuns::BytesReceived{1, JobPipe::out, "hello\n"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_EQ(log_lines(), "hello\n");
   end(1, RunStatus::ok);
   ASSERT_EQ(reports<EndReport>().size(), 1U);
   EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
-  EXPECT_TRUE(all<Outgoing>().back()->last);
-  ASSERT_EQ(all<JobRuns::Over>().size(), 1U);
-  EXPECT_FALSE(runs_.next_look_ms());
+  EXPECT_TRUE(all<RunReport>().back()->last);
+  ASSERT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+  EXPECT_FALSE(runs_.next_wakeup_ms());
 }
 
 TEST_F(JobRunsTest, UnknownRunsAreIgnored) {
@@ -144,19 +144,19 @@ TEST_F(JobRunsTest, UnknownRunsAreIgnored) {
   events.emplace_back(JobRuns::Fence{7, 1});
   events.emplace_back(JobRuns::Kill{7, KillReason::cancelled});
   events.emplace_back(JobRuns::ReturnJobs{});
-  events.emplace_back(JobRuns::Answer{7, "{}"});
-  events.emplace_back(JobRuns::Launched{7});
+  events.emplace_back(JobRuns::BrokerAnswered{7, "{}"});
+  events.emplace_back(JobRuns::RunLaunched{7});
   events.emplace_back(JobRuns::LaunchFailed{7, "why"});
-  events.emplace_back(JobRuns::Bytes{7, JobPipe::out, "x"});
-  events.emplace_back(JobRuns::AllRead{7});
+  events.emplace_back(JobRuns::BytesReceived{7, JobPipe::out, "x"});
+  events.emplace_back(JobRuns::PipesDrained{7});
   events.emplace_back(RunEnded{7, {}});
-  events.emplace_back(JobRuns::Time{});
+  events.emplace_back(JobRuns::TimePassed{});
   for (auto& event : events) {
     const std::size_t kind = event.index();
     step(std::move(event));
     EXPECT_TRUE(actions_.empty()) << "event " << kind;
   }
-  EXPECT_EQ(runs_.say_next(7), "");
+  EXPECT_EQ(runs_.next_channel_bytes(7), "");
 }
 
 TEST_F(JobRunsTest, JobsStartInOrderAsSlotsBecomeFree) {
@@ -164,10 +164,10 @@ TEST_F(JobRunsTest, JobsStartInOrderAsSlotsBecomeFree) {
   step(job(2));
   step(job(3));
   EXPECT_TRUE(actions_.empty());
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty()) << "the slot is taken";
   end(1, RunStatus::ok);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
@@ -177,7 +177,7 @@ TEST_F(JobRunsTest, LaterJobDoesNotOvertakeAWaitingOne) {
   end(1, RunStatus::ok);  // the slot is free
   step(job(3));
   EXPECT_TRUE(launched().empty());
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
@@ -185,25 +185,25 @@ TEST_F(JobRunsTest, JobsThatWaitTooLongAreReturnedLastFirst) {
   begin(job(1));
   step(job(2));
   step(job(3));
-  ASSERT_TRUE(runs_.next_look_ms());
-  pass(WaitingJobs::kPatienceMs - 1);
-  step(JobRuns::Time{});
+  ASSERT_TRUE(runs_.next_wakeup_ms());
+  pass(JobsClaimedAhead::kTimeoutMs - 1);
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
   pass(1);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(given_back(), (std::vector<RunNumber>{3, 2})) << "what is given back last is taken first";
-  EXPECT_EQ(all<JobRuns::SlotsStayBusy>().size(), 1U);
-  EXPECT_FALSE(runs_.next_look_ms());
+  EXPECT_EQ(all<JobRuns::ClaimBackoff>().size(), 1U);
+  EXPECT_FALSE(runs_.next_wakeup_ms());
 }
 
 TEST_F(JobRunsTest, TimeOfAWaitingJobCountsFromItsStart) {
   begin(job(1));
-  Start second = job(2);
+  JobStart second = job(2);
   second.deadline_boot_ms = now_.boot_ms + 1000;
   step(std::move(second));
   pass(30);
   end(1, RunStatus::ok);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 1000U);
 }
 
@@ -216,7 +216,7 @@ TEST_F(JobRunsTest, RenewedLeaseIsTheFenceOfAWaitingJob) {
   step(JobRuns::Kill{2, KillReason::fenced});
   EXPECT_EQ(given_back(), std::vector<RunNumber>{2});
   end(1, RunStatus::ok);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   ASSERT_EQ(launched(), std::vector<RunNumber>{3});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
 }
@@ -226,8 +226,8 @@ TEST_F(JobRunsTest, FailedLaunchReturnsTheJobUncounted) {
   step(JobRuns::LaunchFailed{1, "no descriptors left"});
   ASSERT_EQ(given_back(), std::vector<RunNumber>{1});
   EXPECT_EQ(reports<Release>().at(0)->reason, "no descriptors left");
-  EXPECT_EQ(all<JobRuns::CannotLaunch>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::Over>().empty()) << "nothing of it ran";
+  EXPECT_EQ(all<JobRuns::LaunchBackoff>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::RunReaped>().empty()) << "nothing of it ran";
   step(job(2));
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
@@ -244,7 +244,7 @@ TEST_F(JobRunsTest, CancelHasGraceAndALostFenceHasNone) {
 }
 
 TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
-  Start two = job(1, 2);
+  JobStart two = job(1, 2);
   two.deadline_boot_ms = now_.boot_ms + 1000;
   begin(std::move(two));
   step(JobRuns::Fence{1, 4711});
@@ -258,8 +258,8 @@ TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
   EXPECT_EQ(JobRuns::number_of(spec.run), 1U);
   EXPECT_EQ(spec.fence_boot_ms, 4711U);
   EXPECT_EQ(spec.limits.wall_ms, 600U);
-  EXPECT_TRUE(all<Outgoing>().empty()) << "the job goes on";
-  step(JobRuns::Launched{1});
+  EXPECT_TRUE(all<RunReport>().empty()) << "the job goes on";
+  step(JobRuns::RunLaunched{1});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
   end(second_stage(1), RunStatus::ok);
   EXPECT_EQ(reports<EndReport>().size(), 1U);
@@ -269,26 +269,26 @@ TEST_F(JobRunsTest, KillBetweenTwoStagesReachesTheNextOne) {
   begin(job(1, 2));
   end(1, RunStatus::ok);
   step(JobRuns::Kill{1, KillReason::cancelled});
-  step(JobRuns::Launched{1});
+  step(JobRuns::RunLaunched{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
 }
 
 TEST_F(JobRunsTest, LauncherLostBetweenStagesCostsADelivery) {
   begin(job(1, 2));
-  step(JobRuns::Bytes{1, JobPipe::out, "no end of line"});
+  step(JobRuns::BytesReceived{1, JobPipe::out, "no end of line"});
   end(1, RunStatus::ok);
   step(JobRuns::LaunchFailed{1, "the launcher is gone"});
   EXPECT_EQ(log_lines(), "no end of line");
   ASSERT_EQ(reports<Release>().size(), 1U);
   EXPECT_TRUE(reports<Release>().at(0)->ran);
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::CannotLaunch>().empty());
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::LaunchBackoff>().empty());
 }
 
 // A granted folder does not answer: no delivery is counted, and the queue is paused.
 TEST_F(JobRunsTest, UnstartedRunIsReturnedAsStartRejected) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.queue = "queue:x";
   begin(std::move(start));
   RunEnded ended{1, {}};
@@ -296,11 +296,11 @@ TEST_F(JobRunsTest, UnstartedRunIsReturnedAsStartRejected) {
   ended.outcome.reason = "the granted /srv/x has not answered";
   step(std::move(ended));
   EXPECT_TRUE(reports<Release>().empty());
-  ASSERT_EQ(all<CannotBegin>().size(), 1U);
-  EXPECT_EQ(all<CannotBegin>().at(0)->queue, "queue:x");
-  EXPECT_EQ(all<CannotBegin>().at(0)->error.code, Code::unavailable);
-  EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "the granted /srv/x has not answered");
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  ASSERT_EQ(all<StartRejected>().size(), 1U);
+  EXPECT_EQ(all<StartRejected>().at(0)->queue, "queue:x");
+  EXPECT_EQ(all<StartRejected>().at(0)->error.code, Code::unavailable);
+  EXPECT_EQ(all<StartRejected>().at(0)->error.message, "the granted /srv/x has not answered");
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
 }
 
 // The host lacks a resource that another host may have. The delivery is not counted, and claims are paused for a while.
@@ -308,7 +308,7 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
   for (const std::size_t stage : {0U, 1U}) {
     begin(job(1, 2));
     if (stage == 1) end(1, RunStatus::ok);
-    if (stage == 1) step(JobRuns::Launched{1});
+    if (stage == 1) step(JobRuns::RunLaunched{1});
     RunEnded ended{stage == 0 ? 1 : second_stage(1), {}};
     ended.outcome.unstarted = true;
     ended.outcome.setup_error = SetupError{"fork", EMFILE, ""};
@@ -316,10 +316,10 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
     step(std::move(ended));
     EXPECT_EQ(given_back(), std::vector<RunNumber>{1}) << stage;
     EXPECT_EQ(reports<Release>().at(0)->reason, "fork: EMFILE");
-    ASSERT_EQ(all<JobRuns::CannotLaunch>().size(), 1U);
-    EXPECT_EQ(all<JobRuns::CannotLaunch>().at(0)->why.rfind("out of descriptors: raise the limit", 0), 0U);
-    EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
-    EXPECT_TRUE(all<CannotBegin>().empty());
+    ASSERT_EQ(all<JobRuns::LaunchBackoff>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::LaunchBackoff>().at(0)->why.rfind("out of descriptors: raise the limit", 0), 0U);
+    EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
+    EXPECT_TRUE(all<StartRejected>().empty());
   }
 }
 
@@ -329,11 +329,11 @@ TEST_F(JobRunsTest, ReturnedJobsAreStoppedAndUncounted) {
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::cancelled);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->grace_ms, 7000U);
-  EXPECT_TRUE(all<Outgoing>().empty()) << "its processes live";
+  EXPECT_TRUE(all<RunReport>().empty()) << "its processes live";
   end(1, RunStatus::cancelled);
   EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
   EXPECT_TRUE(reports<EndReport>().empty());
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
 }
 
 TEST_F(JobRunsTest, EndedOrCancelledReturnedJobKeepsItsEnd) {
@@ -357,87 +357,87 @@ TEST_F(JobRunsTest, LostRunReturnsToItsQueue) {
   EXPECT_TRUE(reports<Release>().at(0)->ran);
   EXPECT_EQ(reports<Release>().at(0)->reason, "the launcher is gone");
   EXPECT_TRUE(reports<EndReport>().empty());
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
 }
 
 TEST_F(JobRunsTest, UnkillableRunIsReportedOnceAndKeepsItsSlot) {
   begin(job(1));
   end(1, RunStatus::unkillable, "process 4711");
-  ASSERT_EQ(reports<Mark>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::Over>().empty());
+  ASSERT_EQ(reports<DetailUpdate>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::RunReaped>().empty());
   end(1, RunStatus::unkillable, "process 4711");
   EXPECT_TRUE(actions_.empty());
   step(job(2));
   EXPECT_TRUE(launched().empty());
   end(1, RunStatus::ok);
   EXPECT_EQ(reports<EndReport>().size(), 1U);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
 TEST_F(JobRunsTest, OutputOverItsLimitKillsOnce) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.output_bytes = 4;
   start.output_kill = true;
   begin(std::move(start));
-  step(JobRuns::Bytes{1, JobPipe::out, "1234"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::out, "1234"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty()) << "as much as it may";
-  step(JobRuns::Bytes{1, JobPipe::err, "5"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::err, "5"});
+  step(JobRuns::PipesDrained{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::output_limit);
-  step(JobRuns::Bytes{1, JobPipe::err, "6"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::err, "6"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
 }
 
 TEST_F(JobRunsTest, PartialLineIsShownWithoutItsEnd) {
   begin(job(1));
-  step(JobRuns::Bytes{1, JobPipe::out, "50 %"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::out, "50 %"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_EQ(log_lines(), "");
-  step(JobRuns::Time{});
-  ASSERT_TRUE(runs_.next_look_ms());
+  step(JobRuns::TimePassed{});
+  ASSERT_TRUE(runs_.next_wakeup_ms());
   pass(RunOutput::kPartialMs - 1);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
   pass(1);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(log_lines(), "50 %");
-  EXPECT_FALSE(runs_.next_look_ms()) << "nothing waits any more";
+  EXPECT_FALSE(runs_.next_wakeup_ms()) << "nothing waits any more";
 }
 
 TEST_F(JobRunsTest, ProtocolNotesAreLogLines) {
   begin(job(1));
-  step(JobRuns::Bytes{1, JobPipe::channel, "half of it"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "half of it"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_EQ(log_lines(), "half of it\n");
 }
 
 TEST_F(JobRunsTest, CallReachesTheBrokerOnlyIfTheExecutorHasCalls) {
   begin(job(1));
-  runs_.say_next(1);
-  step(JobRuns::Bytes{1, JobPipe::channel, "?{\"id\":1}"});
+  runs_.next_channel_bytes(1);
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "?{\"id\":1}"});
   EXPECT_TRUE(all<BrokerCall>().empty());
-  EXPECT_EQ(all<JobRuns::Speak>().size(), 1U);
-  EXPECT_NE(runs_.say_next(1).find("denied"), std::string::npos);
+  EXPECT_EQ(all<JobRuns::WriteChannel>().size(), 1U);
+  EXPECT_NE(runs_.next_channel_bytes(1).find("denied"), std::string::npos);
   end(1, RunStatus::ok);
 
-  Start with_calls = job(2);
+  JobStart with_calls = job(2);
   with_calls.calls_objects = true;
   begin(std::move(with_calls));
-  runs_.say_next(2);
-  step(JobRuns::Bytes{2, JobPipe::channel, "?{\"id\":1}"});
+  runs_.next_channel_bytes(2);
+  step(JobRuns::BytesReceived{2, JobPipe::channel, "?{\"id\":1}"});
   ASSERT_EQ(all<BrokerCall>().size(), 1U);
   EXPECT_EQ(all<BrokerCall>().at(0)->json, "{\"id\":1}");
-  step(JobRuns::Answer{2, "the answer"});
-  EXPECT_EQ(all<JobRuns::Speak>().size(), 1U);
-  EXPECT_EQ(runs_.say_next(2), "the answer");
+  step(JobRuns::BrokerAnswered{2, "the answer"});
+  EXPECT_EQ(all<JobRuns::WriteChannel>().size(), 1U);
+  EXPECT_EQ(runs_.next_channel_bytes(2), "the answer");
 }
 
 TEST_F(JobRunsTest, FailureWithARemainingAttemptIsRetried) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.retries = 1;
   begin(std::move(start));
   end(1, RunStatus::exit);
@@ -457,14 +457,14 @@ TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
   settings.reading.bytes = 1000;
   runs_ = JobRuns(settings, 1);
   begin(job(1));
-  step(JobRuns::Bytes{1, JobPipe::out, std::string(5000, 'x')});
-  step(JobRuns::AllRead{1, JobPipe::out});
+  step(JobRuns::BytesReceived{1, JobPipe::out, std::string(5000, 'x')});
+  step(JobRuns::PipesDrained{1, JobPipe::out});
   ASSERT_EQ(all<JobRuns::PauseReading>().size(), 1U);
   EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->pipe, JobPipe::out);
   EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->until_boot_ms, now_.boot_ms + 3000) << "a burst of 2000 is free";
   pass(3000);
-  step(JobRuns::Bytes{1, JobPipe::out, std::string(4096, 'y')});
-  step(JobRuns::AllRead{1, JobPipe::out});
+  step(JobRuns::BytesReceived{1, JobPipe::out, std::string(4096, 'y')});
+  step(JobRuns::PipesDrained{1, JobPipe::out});
   EXPECT_EQ(all<JobRuns::PauseReading>().size(), 1U);
   end(1, RunStatus::ok);
   EXPECT_EQ(reports<EndReport>().size(), 1U) << "its end waits for no budget";
@@ -475,22 +475,22 @@ TEST_F(JobRunsTest, FramesOfTheChannelAreCharged) {
   JobRuns::Settings settings{1, 7000, {}};
   settings.reading.frames = 10;
   runs_ = JobRuns(settings, 1);
-  Start start = job(1);
+  JobStart start = job(1);
   start.calls_objects = true;
   begin(std::move(start));
-  for (int i = 0; i < 21; ++i) step(JobRuns::Bytes{1, JobPipe::channel, "a note"});
-  step(JobRuns::AllRead{1, JobPipe::channel});
+  for (int i = 0; i < 21; ++i) step(JobRuns::BytesReceived{1, JobPipe::channel, "a note"});
+  step(JobRuns::PipesDrained{1, JobPipe::channel});
   ASSERT_EQ(all<JobRuns::PauseReading>().size(), 1U);
   EXPECT_EQ(all<JobRuns::PauseReading>().at(0)->until_boot_ms, now_.boot_ms + 100);
 }
 
 TEST_F(JobRunsTest, SecretsOfTheJobAreInNoReport) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"TOKEN", "correct horse"}});
   begin(std::move(start));
-  step(JobRuns::Bytes{1, JobPipe::out, "a correct "});
-  step(JobRuns::Bytes{1, JobPipe::out, "horse\n"});
-  step(JobRuns::AllRead{1});
+  step(JobRuns::BytesReceived{1, JobPipe::out, "a correct "});
+  step(JobRuns::BytesReceived{1, JobPipe::out, "horse\n"});
+  step(JobRuns::PipesDrained{1});
   EXPECT_EQ(log_lines(), "a [secret TOKEN]\n");
   end(1, RunStatus::exit, "correct horse");
   ASSERT_EQ(reports<EndReport>().size(), 1U);
@@ -500,27 +500,27 @@ TEST_F(JobRunsTest, SecretsOfTheJobAreInNoReport) {
 // Work in the background blocks no other job.
 
 TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.conversation = nullptr;
-  start.lane = "plugin 1";
+  start.strand = "plugin 1";
   start.finish_waits = true;
   start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
   step(std::move(start));
-  ASSERT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
-  EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "plugin 1");
+  ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "plugin 1");
   EXPECT_TRUE(launched().empty());
-  const auto work = all<JobRuns::Elsewhere>().at(0)->work;
+  const auto work = all<JobRuns::RunInBackground>().at(0)->work;
   step(JobRuns::Fence{1, 4711});
   EXPECT_TRUE(actions_.empty()) << "the sandbox does not know it yet";
   step(work());
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
-  step(JobRuns::Launched{1});
+  step(JobRuns::RunLaunched{1});
   end(1, RunStatus::ok);
-  ASSERT_EQ(all<JobRuns::Over>().size(), 1U) << "its slot is free";
-  ASSERT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
+  ASSERT_EQ(all<JobRuns::RunReaped>().size(), 1U) << "its slot is free";
+  ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
   EXPECT_TRUE(reports<EndReport>().empty());
-  const auto finish = all<JobRuns::Elsewhere>().at(0)->work;
+  const auto finish = all<JobRuns::RunInBackground>().at(0)->work;
   step(JobRuns::Kill{1, KillReason::cancelled});
   EXPECT_TRUE(actions_.empty()) << "it has ended";
   step(finish());
@@ -530,9 +530,9 @@ TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
 
 TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
   for (const bool returns_all : {true, false}) {
-    Start start = job(1);
+    JobStart start = job(1);
     start.conversation = nullptr;
-    start.lane = "plugin 1";
+    start.strand = "plugin 1";
     bool began = false;
     const auto held = std::make_shared<int>();
     start.begin = [&began, held] {
@@ -540,7 +540,7 @@ TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
       return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1));
     };
     step(std::move(start));
-    const auto work = all<JobRuns::Elsewhere>().at(0)->work;
+    const auto work = all<JobRuns::RunInBackground>().at(0)->work;
     step(returns_all ? JobRuns::Event(JobRuns::ReturnJobs{}) : JobRuns::Kill{1, KillReason::cancelled});
     EXPECT_EQ(given_back(), std::vector<RunNumber>{1});
     EXPECT_TRUE(all<JobRuns::KillRun>().empty());
@@ -552,35 +552,35 @@ TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
 }
 
 TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
-  Start start = job(1);
+  JobStart start = job(1);
   start.conversation = nullptr;
-  start.lane = "plugin 1";
+  start.strand = "plugin 1";
   start.queue = "queue:x";
   start.begin = [] { return Result<std::unique_ptr<Conversation>>(fail(Code::invalid, "script: wrong")); };
   step(std::move(start));
   step(job(2));
   EXPECT_TRUE(launched().empty()) << "one slot";
-  step(JobRuns::Begun{1, "plugin 1", nullptr, fail(Code::invalid, "script: wrong")});
-  ASSERT_EQ(all<CannotBegin>().size(), 1U);
-  EXPECT_EQ(all<CannotBegin>().at(0)->queue, "queue:x");
-  EXPECT_EQ(all<CannotBegin>().at(0)->claim.job_key, "job:1:1");
-  EXPECT_EQ(all<CannotBegin>().at(0)->error.message, "script: wrong");
-  step(JobRuns::Time{});
+  step(JobRuns::PrepareFinished{1, "plugin 1", nullptr, fail(Code::invalid, "script: wrong")});
+  ASSERT_EQ(all<StartRejected>().size(), 1U);
+  EXPECT_EQ(all<StartRejected>().at(0)->queue, "queue:x");
+  EXPECT_EQ(all<StartRejected>().at(0)->claim.job_key, "job:1:1");
+  EXPECT_EQ(all<StartRejected>().at(0)->error.message, "script: wrong");
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
 class JobRunsHanging : public JobRunsTest {
  protected:
-  static Start of_lane(RunNumber run, const std::string& lane) {
-    Start start = job(run);
+  static JobStart of_lane(RunNumber run, const std::string& lane) {
+    JobStart start = job(run);
     start.conversation = nullptr;
-    start.lane = lane;
+    start.strand = lane;
     start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
     return start;
   }
   std::vector<RunNumber> cannot_begin() const {
     std::vector<RunNumber> runs;
-    for (const CannotBegin* each : all<CannotBegin>()) {
+    for (const StartRejected* each : all<StartRejected>()) {
       EXPECT_EQ(each->error.code, Code::unavailable);
       EXPECT_THAT(each->error.message, testing::HasSubstr("\"disk 1\" of this agent has not answered for 10 s"));
       runs.push_back(each->run);
@@ -588,56 +588,56 @@ class JobRunsHanging : public JobRunsTest {
     return runs;
   }
   JobRuns::Event answer_of(RunNumber run, std::string lane) {
-    return JobRuns::Begun{run, std::move(lane), nullptr, std::make_unique<SteppedTalk>(1)};
+    return JobRuns::PrepareFinished{run, std::move(lane), nullptr, std::make_unique<SteppedTalk>(1)};
   }
 };
 
 TEST_F(JobRunsHanging, JobsBehindAHangingStrandLeaveTheirSlots) {
   step(of_lane(1, "disk 1"));
   step(job(2));
-  EXPECT_EQ(runs_.next_look_ms(), 50U) << "the second one waits for the slot";
-  pass(Beginnings::kPatienceMs - 1);
-  step(JobRuns::Time{});
+  EXPECT_EQ(runs_.next_wakeup_ms(), 50U) << "the second one waits for the slot";
+  pass(HangDetector::kTimeoutMs - 1);
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(cannot_begin().empty());
   pass(1);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{1});
-  EXPECT_EQ(runs_.next_look_ms(), 500U);
+  EXPECT_EQ(runs_.next_wakeup_ms(), 500U);
 
   step(of_lane(3, "disk 1"));
   EXPECT_EQ(cannot_begin(), std::vector<RunNumber>{3});
   begin(job(4));
   end(4, RunStatus::ok);
   step(of_lane(5, "disk 2"));
-  EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U) << "another lane";
+  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "another lane";
   step(answer_of(5, "disk 2"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{5});
-  step(JobRuns::Launched{5});
+  step(JobRuns::RunLaunched{5});
   end(5, RunStatus::ok);
 
   step(answer_of(1, "disk 1"));
   EXPECT_TRUE(actions_.empty()) << "it has gone back";
-  EXPECT_FALSE(runs_.next_look_ms());
+  EXPECT_FALSE(runs_.next_wakeup_ms());
   step(of_lane(6, "disk 1"));
-  EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U) << "the lane answers again";
+  EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "the lane answers again";
 }
 
 TEST_F(JobRunsHanging, SlowStrandIsWaitedFor) {
   runs_ = JobRuns({2, 10000, {}}, 1);
   step(of_lane(1, "disk 1"));
   step(of_lane(2, "disk 1"));
-  pass(Beginnings::kPatienceMs - 1);
+  pass(HangDetector::kTimeoutMs - 1);
   step(answer_of(1, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{1});
-  pass(Beginnings::kPatienceMs - 1);
-  step(JobRuns::Time{});
+  pass(HangDetector::kTimeoutMs - 1);
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(cannot_begin().empty());
   step(answer_of(2, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
 TEST_F(JobRunsHanging, TimeLimitCountsFromTheStart) {
-  Start start = of_lane(1, "disk 1");
+  JobStart start = of_lane(1, "disk 1");
   start.deadline_boot_ms = now_.boot_ms + 3000;
   step(std::move(start));
   pass(5000);
@@ -649,33 +649,33 @@ TEST_F(JobRunsHanging, TimeLimitCountsFromTheStart) {
 class JobRunsBetween : public JobRunsTest {
  protected:
   std::function<JobRuns::Event()> end_first_stage() {
-    Start start = job(1, 2);
-    start.lane = "v 1";
+    JobStart start = job(1, 2);
+    start.strand = "v 1";
     begin(std::move(start));
-    runs_.say_next(1);
+    runs_.next_channel_bytes(1);
     end(1, RunStatus::ok);
-    EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
-    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "v 1");
-    return all<JobRuns::Elsewhere>().at(0)->work;
+    EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "v 1");
+    return all<JobRuns::RunInBackground>().at(0)->work;
   }
 };
 
 TEST_F(JobRunsBetween, BlockingStageChangesRunInBackground) {
   const auto go_on = end_first_stage();
   EXPECT_TRUE(launched().empty());
-  step(JobRuns::Bytes{1, JobPipe::channel, "late"});
-  step(JobRuns::Answer{1, "late"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "late"});
+  step(JobRuns::BrokerAnswered{1, "late"});
   EXPECT_TRUE(actions_.empty()) << "another thread has its conversation";
-  EXPECT_EQ(runs_.say_next(1), "");
+  EXPECT_EQ(runs_.next_channel_bytes(1), "");
   step(JobRuns::Fence{1, 4711});
   step(go_on());
   ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.run, second_stage(1));
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.fence_boot_ms, 4711U);
-  step(JobRuns::Launched{1});
-  EXPECT_EQ(runs_.say_next(1), "request");
+  step(JobRuns::RunLaunched{1});
+  EXPECT_EQ(runs_.next_channel_bytes(1), "request");
   end(second_stage(1), RunStatus::ok);
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   EXPECT_EQ(reports<EndReport>().size(), 1U) << "behind nobody else's work";
 }
 
@@ -685,67 +685,67 @@ TEST_F(JobRunsBetween, JobKilledBetweenStagesEndsWithTheNextStage) {
   step(JobRuns::Kill{1, KillReason::fenced});
   EXPECT_TRUE(all<JobRuns::KillRun>().empty());
   step(go_on());
-  step(JobRuns::Launched{1});
+  step(JobRuns::RunLaunched{1});
   ASSERT_EQ(all<JobRuns::KillRun>().size(), 1U);
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->sandbox_run, second_stage(1));
   EXPECT_EQ(all<JobRuns::KillRun>().at(0)->reason, KillReason::fenced) << "another agent may have it by now";
-  EXPECT_TRUE(all<JobRuns::Speak>().empty());
+  EXPECT_TRUE(all<JobRuns::WriteChannel>().empty());
 }
 
 TEST_F(JobRunsBetween, HangingStrandReturnsTheJobAndFreesItsSlot) {
   const auto go_on = end_first_stage();
-  EXPECT_EQ(runs_.next_look_ms(), 500U);
+  EXPECT_EQ(runs_.next_wakeup_ms(), 500U);
   step(JobRuns::Kill{1, KillReason::cancelled});
-  pass(Beginnings::kPatienceMs - 1);
-  step(JobRuns::Time{});
+  pass(HangDetector::kTimeoutMs - 1);
+  step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
   pass(1);
-  step(JobRuns::Time{});
+  step(JobRuns::TimePassed{});
   ASSERT_EQ(reports<Release>().size(), 1U);
   EXPECT_TRUE(reports<Release>().at(0)->ran);
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   step(go_on());
   EXPECT_TRUE(actions_.empty());
-  EXPECT_FALSE(runs_.next_look_ms());
+  EXPECT_FALSE(runs_.next_wakeup_ms());
 }
 
 TEST_F(JobRunsBetween, FailedStageIsTheLastWithoutAWait) {
-  Start start = job(1, 2);
-  start.lane = "v 1";
+  JobStart start = job(1, 2);
+  start.strand = "v 1";
   begin(std::move(start));
   end(1, RunStatus::exit);
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
 }
 
 class JobRunsDisk : public JobRunsTest {
  protected:
   void begin_one(const std::string& file = "file") {
-    Start start = job(1);
+    JobStart start = job(1);
     start.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
-    start.conversation = std::make_unique<LeavingTalk>(*start.artifacts, file);
+    start.conversation = std::make_unique<ArtifactConversation>(*start.artifacts, file);
     begin(std::move(start));
   }
   std::function<JobRuns::Event()> work() {
-    EXPECT_EQ(all<JobRuns::Elsewhere>().size(), 1U);
-    EXPECT_EQ(all<JobRuns::Elsewhere>().at(0)->lane, "disk 1");
-    return all<JobRuns::Elsewhere>().at(0)->work;
+    EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
+    EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "disk 1");
+    return all<JobRuns::RunInBackground>().at(0)->work;
   }
   DiskControl disk_;
 };
 
 TEST_F(JobRunsDisk, FilesAreWrittenInOrderBeforeTheEnd) {
   begin_one();
-  step(JobRuns::Bytes{1, JobPipe::channel, "1"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "1"});
   const auto first = work();
-  step(JobRuns::Bytes{1, JobPipe::channel, "2"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "2"});
   EXPECT_TRUE(actions_.empty()) << "one piece at a time";
   EXPECT_EQ(disk_.calls(), "");
   step(first());
   const auto second = work();
-  step(JobRuns::Bytes{1, JobPipe::channel, "3"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "3"});
   end(1, RunStatus::ok);
   const auto last = work();
-  EXPECT_EQ(all<JobRuns::Over>().size(), 1U);
+  EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   EXPECT_TRUE(reports<EndReport>().empty());
   step(second());
   EXPECT_TRUE(actions_.empty());
@@ -756,7 +756,7 @@ TEST_F(JobRunsDisk, FilesAreWrittenInOrderBeforeTheEnd) {
 
 TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
   for (const bool optional : {false, true}) {
-    Start start = job(optional ? 2 : 1);
+    JobStart start = job(optional ? 2 : 1);
     start.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
     start.artifacts->report_dropped({"big", DropReason::bytes, 100});
     start.artifacts_optional = optional;
@@ -771,27 +771,27 @@ TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
 
 TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
   begin_one();
-  const std::string much(ArtifactQueue::kMostBytes, 'x');
-  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  const std::string much(ArtifactQueue::kMaxBytes, 'x');
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   const auto first = work();
-  EXPECT_TRUE(all<JobRuns::HoldChannel>().empty());
-  step(JobRuns::Bytes{1, JobPipe::channel, much});
-  ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::HoldChannel>().at(0)->hold);
+  EXPECT_TRUE(all<JobRuns::PauseChannel>().empty());
+  step(JobRuns::BytesReceived{1, JobPipe::channel, much});
+  ASSERT_EQ(all<JobRuns::PauseChannel>().size(), 1U);
+  EXPECT_TRUE(all<JobRuns::PauseChannel>().at(0)->hold);
   step(JobRuns::Kill{1, KillReason::cancelled});
   EXPECT_EQ(all<JobRuns::KillRun>().size(), 1U);
   step(first());
-  EXPECT_TRUE(all<JobRuns::HoldChannel>().empty()) << "it has the rest to write";
+  EXPECT_TRUE(all<JobRuns::PauseChannel>().empty()) << "it has the rest to write";
   step(work()());
-  ASSERT_EQ(all<JobRuns::HoldChannel>().size(), 1U);
-  EXPECT_FALSE(all<JobRuns::HoldChannel>().at(0)->hold);
+  ASSERT_EQ(all<JobRuns::PauseChannel>().size(), 1U);
+  EXPECT_FALSE(all<JobRuns::PauseChannel>().at(0)->hold);
   end(1, RunStatus::cancelled);
   step(work()());  // the run notifies its disk at destruction, so the disk is destroyed before the runs
 }
 
 TEST_F(JobRunsDisk, RejectedFilesAreLoggedDuringAndAfterTheRun) {
   begin_one("bad");
-  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   step(work()());
   EXPECT_EQ(log_lines(), "bad is not kept\n");
   end(1, RunStatus::ok);
@@ -802,14 +802,14 @@ TEST_F(JobRunsDisk, RejectedFilesAreLoggedDuringAndAfterTheRun) {
 TEST_F(JobRunsDisk, JobWithoutFilesWaitsForNoDisk) {
   begin_one();
   end(1, RunStatus::ok);
-  EXPECT_TRUE(all<JobRuns::Elsewhere>().empty());
+  EXPECT_TRUE(all<JobRuns::RunInBackground>().empty());
   EXPECT_EQ(reports<EndReport>().size(), 1U);
   EXPECT_EQ(disk_.calls(), "");
 }
 
 TEST_F(JobRunsDisk, FilesOfALostRunAreRemovedInBackground) {
   begin_one();
-  step(JobRuns::Bytes{1, JobPipe::channel, "x"});
+  step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   auto write = work();
   end(1, RunStatus::lost);
   ASSERT_EQ(reports<Release>().size(), 1U);

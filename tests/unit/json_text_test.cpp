@@ -55,9 +55,9 @@ class Hostile {
  public:
   explicit Hostile(unsigned seed) : random_(seed) {}
   std::size_t below(std::size_t n) { return random_() % n; }
-  std::string text(std::size_t most = 12) {
+  std::string text(std::size_t max = 12) {
     std::string out;
-    for (std::size_t n = below(most); n > 0; --n) out += kPieces[below(kPieces.size())];
+    for (std::size_t n = below(max); n > 0; --n) out += kPieces[below(kPieces.size())];
     return out;
   }
 
@@ -106,7 +106,7 @@ TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
     object.add("f", true);
     object.add("g", false);
     object.add("h", "text");
-    JsonObject(object.member("i")).end();
+    JsonObject(object.append_member("i")).end();
     object.end();
     const json same{{"a", map},  {"b", list},  {"c", {0, UINT32_MAX}}, {"d", INT64_MIN},     {"e", UINT64_MAX},
                     {"f", true}, {"g", false}, {"h", "text"},          {"i", json::object()}};

@@ -13,11 +13,11 @@ TEST(LauncherWatch, NewLauncherIsTriedAtOnceAndThenPeriodically) {
   EXPECT_TRUE(watch.try_now(kNow));
   EXPECT_FALSE(watch.may_start(kNow));
   EXPECT_FALSE(watch.ready());
-  watch.revived(fail(Code::unavailable, "no launcher to be had"));
+  watch.on_launcher_ready(fail(Code::unavailable, "no launcher to be had"));
   EXPECT_FALSE(watch.may_start(kNow));
   EXPECT_FALSE(watch.try_now(kNow + LauncherWatch::kReviveMs - 1));
   EXPECT_TRUE(watch.try_now(kNow + LauncherWatch::kReviveMs));
-  watch.revived({});
+  watch.on_launcher_ready({});
   EXPECT_TRUE(watch.may_start(kNow + LauncherWatch::kReviveMs));
 }
 
@@ -49,15 +49,15 @@ TEST(LauncherWatch, PauseGrowsWhileStartsFail) {
 
 TEST(LauncherWatch, ReasonIsKeptUntilRunsStartAgain) {
   LauncherWatch watch;
-  EXPECT_EQ(watch.why_not(kNow), "");
+  EXPECT_EQ(watch.unavailable_reason(kNow), "");
   watch.failed_to_start(kNow, "out of descriptors");
-  EXPECT_EQ(watch.why_not(kNow), "out of descriptors");
-  EXPECT_EQ(watch.why_not(kNow + LauncherWatch::kReviveMs + 1), "out of descriptors");
-  EXPECT_EQ(watch.why_not(kNow + 5 * LauncherWatch::kReviveMs), "");
+  EXPECT_EQ(watch.unavailable_reason(kNow), "out of descriptors");
+  EXPECT_EQ(watch.unavailable_reason(kNow + LauncherWatch::kReviveMs + 1), "out of descriptors");
+  EXPECT_EQ(watch.unavailable_reason(kNow + 5 * LauncherWatch::kReviveMs), "");
   watch.try_now(kNow);
-  EXPECT_EQ(watch.why_not(kNow), "no sandbox can be had: the log says why");
-  watch.revived(fail(Code::unavailable, "sandbox: /a/path: out of memory: raise it"));
-  EXPECT_EQ(watch.why_not(kNow), "out of memory: raise it");
+  EXPECT_EQ(watch.unavailable_reason(kNow), "no sandbox can be had: the log says why");
+  watch.on_launcher_ready(fail(Code::unavailable, "sandbox: /a/path: out of memory: raise it"));
+  EXPECT_EQ(watch.unavailable_reason(kNow), "out of memory: raise it");
 }
 
 }  // namespace

@@ -44,16 +44,16 @@ class LeaseKeeperTest : public testing::Test {
   // The answer to a renewal comes so much later.
   void delay_answers(std::uint64_t ms) {
     server_.set_faults([this, ms](const ServerCall& call) {
-      if (call.name == "renew") clock_.pass(ms);
+      if (call.name == "renew") clock_.advance(ms);
       return Fault::none;
     });
   }
 
-  HandClock clock_;
+  ManualClock clock_;
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   StoreHealth health_;
-  RunnerHold self_{std::string(32, 'a'), "host", "boot", 1};
+  RunnerHolder self_{std::string(32, 'a'), "host", "boot", 1};
   std::vector<std::pair<RunNumber, std::uint64_t>> renewed_;
   std::vector<RunNumber> stale_, cancelled_;
   std::vector<std::string> lost_;
@@ -71,7 +71,7 @@ class LeaseKeeperTest : public testing::Test {
 // So that two heartbeats can fail before a lease ends.
 TEST_F(LeaseKeeperTest, HeartbeatsAreSentThreeTimesALease) {
   claim(1);
-  EXPECT_EQ(keeper_.turn(), kLeaseMs / 3);
+  EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3);
   EXPECT_THAT(stale_, IsEmpty());
 }
 
@@ -81,32 +81,32 @@ TEST_F(LeaseKeeperTest, FenceCountsFromTheRequestNotFromItsAnswer) {
   claim(1);
   delay_answers(4000);
   const std::uint64_t sent = clock_.boot_ms();
-  keeper_.turn();
-  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_after(sent, kLeaseMs)}));
+  keeper_.run_once();
+  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_deadline(sent, kLeaseMs)}));
   EXPECT_LT(renewed_.at(0).second, sent + kLeaseMs) << "the run ends before its lease does";
 }
 
 TEST_F(LeaseKeeperTest, FailedHeartbeatIsRepeatedSoon) {
   claim(1);
   server_.set_faults([](const ServerCall& call) { return call.name == "renew" ? Fault::before : Fault::none; });
-  const std::uint64_t pause = keeper_.turn();
+  const std::uint64_t pause = keeper_.run_once();
   EXPECT_EQ(pause, static_cast<std::uint64_t>(retry_pause_ms(1)));
   EXPECT_THAT(renewed_, IsEmpty());
   EXPECT_THAT(stale_, IsEmpty()) << "a store that does not answer says nothing about the lease";
   server_.set_faults({});
-  clock_.pass(pause);
-  EXPECT_EQ(keeper_.turn(), kLeaseMs / 3);
-  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_after(clock_.boot_ms(), kLeaseMs)}));
+  clock_.advance(pause);
+  EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3);
+  EXPECT_THAT(renewed_, ElementsAre(std::pair{RunNumber{1}, fence_deadline(clock_.boot_ms(), kLeaseMs)}));
 }
 
 TEST_F(LeaseKeeperTest, RunReceivesCancellationAndALostClaim) {
   const ClaimRef first = claim(1);
   ASSERT_TRUE(store_->cancel(1, first.job_key));
-  keeper_.turn();
+  keeper_.run_once();
   EXPECT_THAT(cancelled_, ElementsAre(1));
   EXPECT_EQ(renewed_.size(), 1U) << "its lease is kept until it has ended";
   server_.erase(1, "mj:claim:" + first.job_key);
-  keeper_.turn();
+  keeper_.run_once();
   EXPECT_THAT(stale_, ElementsAre(1));
   EXPECT_EQ(renewed_.size(), 1U);
 }
@@ -117,16 +117,16 @@ TEST_F(LeaseKeeperTest, RemovedRunsAreNotRenewed) {
   EXPECT_EQ(keeper_.held(), (std::map<Id, std::size_t>{{1, 2}}));
   const RunNumber first = 1;
   keeper_.remove({&first, 1});
-  keeper_.turn();
+  keeper_.run_once();
   ASSERT_EQ(renewed_.size(), 1U);
   EXPECT_EQ(renewed_[0].first, 2U);
 }
 
 TEST_F(LeaseKeeperTest, AnotherHolderOfTheRunnersIdIsReported) {
-  RunnerHold other = self_, held_by;
+  RunnerHolder other = self_, held_by;
   other.instance = std::string(32, 'b');
   ASSERT_TRUE(store_->hold_runner(1, runner_record(settings(), 1), other, kLeaseMs, "", held_by));
-  EXPECT_EQ(keeper_.turn(), kLeaseMs / 3) << "the store has answered";
+  EXPECT_EQ(keeper_.run_once(), kLeaseMs / 3) << "the store has answered";
   EXPECT_EQ(lost_.size(), 1U);
 }
 

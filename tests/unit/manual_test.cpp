@@ -106,7 +106,7 @@ TEST(Manual, HasARowForEveryFlowExplainCause) {
 
 TEST(Protocol, HasARowForEveryLostKey) {
   const std::string text = docs_page("protocol.md");
-  for (const KeyLoss& row : key_losses()) {
+  for (const KeyLossImpact& row : key_losses()) {
     const std::string cells = "| `" + std::string(row.pattern) + "` | " + std::string(row.meaning) + " |";
     EXPECT_NE(text.find(cells), std::string::npos) << cells;
   }
@@ -128,7 +128,7 @@ TEST(Manual, NamesEveryRuleOfVerifyAsAViolationOrANote) {
 TEST(Manual, HasARowForEveryFieldOfAPolicy) {
   const std::string text = docs_page("policies.md");
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
-    const std::string field = '`' + std::string(word(static_cast<PolicyField>(i))) + '`';
+    const std::string field = '`' + std::string(to_string(static_cast<PolicyField>(i))) + '`';
     const bool found =
         text.find("\n| " + field) != std::string::npos || text.find(", " + field + " |") != std::string::npos;
     EXPECT_TRUE(found) << field;

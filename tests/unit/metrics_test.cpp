@@ -63,8 +63,8 @@ TEST(Metrics, MissingMetricsCountNothing) {
   const auto none = no_metrics();
   none->add(Metric::folded, {});
   EXPECT_EQ(none->text(), "");
-  EXPECT_FALSE(none->wanted());
-  EXPECT_TRUE(Metrics::make()->wanted());
+  EXPECT_FALSE(none->is_enabled());
+  EXPECT_TRUE(Metrics::make()->is_enabled());
 }
 
 TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
@@ -78,7 +78,7 @@ TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
 
 TEST(Metrics, TooManySeriesOfOneCountAsOther) {
   const auto metrics = Metrics::make();
-  for (Id context = 1; context <= Metrics::kMostSeries + 5; ++context) {
+  for (Id context = 1; context <= Metrics::kMaxSeries + 5; ++context) {
     metrics->add(Metric::renewals, {context});
     metrics->observe(Metric::pickup, {context}, 1);
   }
@@ -141,8 +141,8 @@ TEST(Metrics, ReportProcessUsage) {
 
 // Counters derived from replies of the store.
 
-Claimed claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
-  Claimed job;
+ClaimedJob claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
+  ClaimedJob job;
   job.ref = {1, "job:1:1", "id", "token", "python"};
   job.attempt = attempt;
   job.deliveries = deliveries;
@@ -302,7 +302,7 @@ TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
 TEST(MetricTable, MatchesTheReadme) {
   const std::string readme = read_file("docs/metrics/README.md");
   for (const MetricRow& row : metric_rows()) {
-    const std::string wanted = "| `" + std::string(row.name) + "` | " + std::string(word(row.kind)) + " | " +
+    const std::string wanted = "| `" + std::string(row.name) + "` | " + std::string(to_string(row.kind)) + " | " +
                                std::string(row.labels) + " | " + std::string(row.help) + " |\n";
     EXPECT_THAT(readme, HasSubstr(wanted)) << "missing, or in other words";
   }

@@ -24,9 +24,10 @@ TEST(NotifyTargets, AreReadInEverySpelling) {
   ASSERT_TRUE(read.problems.empty()) << join(read.problems);
   ASSERT_EQ(read.targets.size(), 4U);
   EXPECT_EQ(read.targets[0].where, "https://a.example/x");
-  EXPECT_TRUE(read.targets[0].wants(true) && read.targets[0].wants(false));
-  EXPECT_TRUE(read.targets[1].wants(false) && !read.targets[1].wants(true));
-  EXPECT_TRUE(read.targets[2].kind == Kind::job && read.targets[2].wants(true) && !read.targets[2].wants(false));
+  EXPECT_TRUE(read.targets[0].matches_end(true) && read.targets[0].matches_end(false));
+  EXPECT_TRUE(read.targets[1].matches_end(false) && !read.targets[1].matches_end(true));
+  EXPECT_TRUE(read.targets[2].kind == Kind::job && read.targets[2].matches_end(true) &&
+              !read.targets[2].matches_end(false));
   EXPECT_EQ(read.targets[2].job.retries, 2);
   EXPECT_TRUE(read.targets[3].kind == Kind::topic);
   EXPECT_NE(read.targets[0].digest, read.targets[1].digest);

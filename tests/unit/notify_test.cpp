@@ -37,10 +37,10 @@ TEST(ServiceManager, ReceivesEachStateInOneDatagram) {
   for (const std::string& name : {folder / "notify", "@mycojobs-notify-" + std::to_string(::getpid())}) {
     const Fd socket = listen_at(name);
     const ServiceManager manager(name, "30000000", std::to_string(::getpid()));
-    EXPECT_TRUE(manager.listens());
+    EXPECT_TRUE(manager.is_available());
     manager.ready("runner 20");
     EXPECT_EQ(heard(socket), "READY=1\nSTATUS=runner 20");
-    manager.alive();
+    manager.notify_watchdog();
     EXPECT_EQ(heard(socket), "WATCHDOG=1");
     manager.stopping();
     EXPECT_EQ(heard(socket), "STOPPING=1");
@@ -50,14 +50,14 @@ TEST(ServiceManager, ReceivesEachStateInOneDatagram) {
 
 TEST(ServiceManager, WatchesOnlyTheProcessThatItNames) {
   const std::string self = std::to_string(::getpid());
-  EXPECT_EQ(ServiceManager("/run/x", "30000000", self).alive_every_ms(), 15000U);
-  EXPECT_EQ(ServiceManager("/run/x", "30000000", "").alive_every_ms(), 15000U);
-  EXPECT_EQ(ServiceManager("/run/x", "1", self).alive_every_ms(), 1U);
-  EXPECT_EQ(ServiceManager("/run/x", "30000000", "1").alive_every_ms(), std::nullopt);
-  EXPECT_EQ(ServiceManager("/run/x", "", "").alive_every_ms(), std::nullopt);
-  EXPECT_EQ(ServiceManager("", "30000000", self).alive_every_ms(), std::nullopt);
+  EXPECT_EQ(ServiceManager("/run/x", "30000000", self).watchdog_interval_ms(), 15000U);
+  EXPECT_EQ(ServiceManager("/run/x", "30000000", "").watchdog_interval_ms(), 15000U);
+  EXPECT_EQ(ServiceManager("/run/x", "1", self).watchdog_interval_ms(), 1U);
+  EXPECT_EQ(ServiceManager("/run/x", "30000000", "1").watchdog_interval_ms(), std::nullopt);
+  EXPECT_EQ(ServiceManager("/run/x", "", "").watchdog_interval_ms(), std::nullopt);
+  EXPECT_EQ(ServiceManager("", "30000000", self).watchdog_interval_ms(), std::nullopt);
   for (const char* bad : {"0", "-1", "1s", "99999999999999999999999", " 5"}) {
-    EXPECT_EQ(ServiceManager("/run/x", bad, self).alive_every_ms(), std::nullopt) << bad;
+    EXPECT_EQ(ServiceManager("/run/x", bad, self).watchdog_interval_ms(), std::nullopt) << bad;
   }
 }
 
@@ -65,7 +65,7 @@ TEST(ServiceManager, InvalidAddressIsIgnored) {
   for (const std::string& bad : {std::string("run/x"), std::string("vsock:2:1"), std::string("/"), std::string("@"),
                                  "/" + std::string(200, 'x')}) {
     const ServiceManager manager(bad, "", "");
-    EXPECT_FALSE(manager.listens()) << bad;
+    EXPECT_FALSE(manager.is_available()) << bad;
     manager.ready("x");
   }
   ServiceManager("/nonexistent/socket", "", "").stopping();  // without a listener the call has no effect
@@ -76,7 +76,7 @@ TEST(ServiceManager, FullSocketDropsMessages) {
   const test::TempDir folder;
   const Fd socket = listen_at(folder / "notify");
   const ServiceManager manager(folder / "notify", "", "");
-  for (int i = 0; i < 2000; ++i) manager.alive();
+  for (int i = 0; i < 2000; ++i) manager.notify_watchdog();
   EXPECT_EQ(heard(socket), "WATCHDOG=1");
 }
 

@@ -194,13 +194,13 @@ TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
 
 TEST(RunOutput, PortionsAreBoundedAndInOrder) {
   RunOutput output(8U << 20, nullptr);
-  const std::size_t lines = RunOutput::kLinesAtOnce * 2 + 1;
+  const std::size_t lines = RunOutput::kMaxLinesBatch * 2 + 1;
   for (std::size_t i = 0; i < lines; ++i) output.feed(LogStream::out, "x\n", 1);
   const auto portions = output.take();
   ASSERT_EQ(portions.size(), 3U);
   std::uint64_t seq = 0;
   for (const auto& portion : portions) {
-    EXPECT_LE(portion.size(), RunOutput::kLinesAtOnce);
+    EXPECT_LE(portion.size(), RunOutput::kMaxLinesBatch);
     for (const Log& line : portion) EXPECT_EQ(line.seq, ++seq);
   }
   EXPECT_EQ(seq, lines);

@@ -12,17 +12,17 @@ namespace {
 constexpr std::uint64_t kMebi = 1ULL << 20;
 
 PolicyRequest asked(const std::string& text) {
-  const PolicyRead read = read_policy(text, "policy");
+  const ParsedPolicy read = read_policy(text, "policy");
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return read.request;
 }
 Ceiling ceiling_of(const std::string& text, Id context = 3) {
-  const PolicyRead read = read_policy(text, "ceiling", PolicyKind::ceiling);
+  const ParsedPolicy read = read_policy(text, "ceiling", PolicyKind::ceiling);
   EXPECT_TRUE(read.ok()) << join(read.problems);
-  return {applied(default_ceiling(), read.request), context, {"/var/lib/mycojobs", "/srv/agent/config.toml"}};
+  return {apply_request(default_ceiling(), read.request), context, {"/var/lib/mycojobs", "/srv/agent/config.toml"}};
 }
 std::string refusal(const std::string& text, const std::string& ceiling = "{}") {
-  const auto combined = combine(profile("python"), asked(text), ceiling_of(ceiling));
+  const auto combined = apply_ceiling_or_fail(profile("python"), asked(text), ceiling_of(ceiling));
   return combined ? "" : combined.error().message;
 }
 
@@ -56,7 +56,7 @@ TEST(Combine, WarmIsRejectedUnlessTheCeilingHasIt) {
 }
 
 TEST(Combine, WarmIsForProfilesWithWarmHosts) {
-  const Policy warm = applied(profile("python"), asked(R"({"warm.runs":2})"));
+  const Policy warm = apply_request(profile("python"), asked(R"({"warm.runs":2})"));
   EXPECT_TRUE(check_warm("python", warm));
   EXPECT_TRUE(check_warm("v.run", profile("v.run")));
   const auto refused = check_warm("command", warm);
@@ -67,10 +67,10 @@ TEST(Combine, WarmIsForProfilesWithWarmHosts) {
 }
 
 TEST(Combine, EveryRefusalIsReported) {
-  const Combined all =
-      weigh(profile("python"), asked(R"({"memory":"2 GiB","exec":true,"net":["a:1"],"fs.write":["/srv/a"],
+  const GrantedPolicy all =
+      apply_ceiling(profile("python"), asked(R"({"memory":"2 GiB","exec":true,"net":["a:1"],"fs.write":["/srv/a"],
                                        "secrets":["T"],"syscalls.add":["keyctl","chroot"]})"),
-            ceiling_of("{}"));
+                    ceiling_of("{}"));
   std::vector<std::string> fields;
   for (const auto& problem : all.problems) fields.push_back(problem.field);
   EXPECT_EQ(fields, (std::vector<std::string>{"policy.memory", "policy.exec", "policy.fs.write", "policy.net",
@@ -137,14 +137,14 @@ TEST(Combine, AdditionsAddAndReplaceReplaces) {
   own.fs_read = {"/srv/a"};
   own.network = Network::allow_list;
   own.net_allow = {"a:1"};
-  const auto folders = [&](const char* text) { return applied(own, asked(text)).fs_read; };
+  const auto folders = [&](const char* text) { return apply_request(own, asked(text)).fs_read; };
   using Texts = std::vector<std::string>;
   EXPECT_EQ(folders(R"({"fs.read":["/srv/b","/srv/a"]})"), (Texts{"/srv/a", "/srv/b"}));
   EXPECT_EQ(folders(R"({"replace":{"fs":{"read":["/srv/b"]}}})"), (Texts{"/srv/b"}));
   EXPECT_EQ(folders(R"({"replace.fs.read":[]})"), Texts{});
-  EXPECT_EQ(applied(own, asked(R"({"net":["b:1"]})")).net_allow, (Texts{"a:1", "b:1"}));
-  EXPECT_EQ(applied(own, asked(R"({"replace":{"net":["b:1"]}})")).net_allow, (Texts{"b:1"}));
-  EXPECT_EQ(applied(own, asked(R"({"net":"loopback"})")).net_allow, Texts{});
+  EXPECT_EQ(apply_request(own, asked(R"({"net":["b:1"]})")).net_allow, (Texts{"a:1", "b:1"}));
+  EXPECT_EQ(apply_request(own, asked(R"({"replace":{"net":["b:1"]}})")).net_allow, (Texts{"b:1"}));
+  EXPECT_EQ(apply_request(own, asked(R"({"net":"loopback"})")).net_allow, Texts{});
 }
 
 TEST(Combine, DefaultIsLoweredToTheCeiling) {
@@ -152,7 +152,8 @@ TEST(Combine, DefaultIsLoweredToTheCeiling) {
   own.memory_bytes = 1024 * kMebi;
   own.fs_read = {"/srv/a", "/srv/b/c"};
   own.exec = true;
-  const auto got = combine(own, {}, ceiling_of(R"({"memory":"64 MiB","fs.read":["/srv/a/x","/srv/b"],"wall":"1 m"})"));
+  const auto got =
+      apply_ceiling_or_fail(own, {}, ceiling_of(R"({"memory":"64 MiB","fs.read":["/srv/a/x","/srv/b"],"wall":"1 m"})"));
   ASSERT_TRUE(got);
   EXPECT_EQ(got->memory_bytes, 64 * kMebi);
   EXPECT_EQ(got->fs_read, (std::vector<std::string>{"/srv/a/x", "/srv/b/c"}));
@@ -162,7 +163,7 @@ TEST(Combine, DefaultIsLoweredToTheCeiling) {
 
 TEST(Combine, ProfileIsUnchangedWithoutAWrittenCeiling) {
   for (const Profile& each : profiles()) {
-    const auto got = combine(each.policy, {}, Ceilings().of(1));
+    const auto got = apply_ceiling_or_fail(each.policy, {}, Ceilings().of(1));
     ASSERT_TRUE(got) << each.name;
     EXPECT_EQ(*got, each.policy) << each.name;
   }
@@ -175,8 +176,8 @@ TEST(Combine, WrittenCeilingLowersOnlyItsField) {
   own.syscalls = {"mprotect"};
   Ceilings ceilings;
   ceilings.written[3].set(static_cast<std::size_t>(PolicyField::exec));
-  const auto others = combine(own, {}, ceilings.of(1));
-  const auto lowered = combine(own, {}, ceilings.of(3));
+  const auto others = apply_ceiling_or_fail(own, {}, ceilings.of(1));
+  const auto lowered = apply_ceiling_or_fail(own, {}, ceilings.of(3));
   ASSERT_TRUE(others && lowered);
   EXPECT_EQ(*others, own);
   EXPECT_FALSE(lowered->exec);
@@ -220,13 +221,13 @@ TEST(PolicyGrant, EveryFieldReachesTheRun) {
   all.open_files = 7;
   all.syscalls = {"keyctl"};
   RunSpec spec;
-  give(spec, all, 1000);
+  apply_policy(spec, all, 1000);
   EXPECT_EQ(spec.limits, (Limits{2, 3, 4, 1, 7, 6, 5, true}));
   EXPECT_EQ(spec.grants, (Grants{{"/srv/a"}, {"/srv/b"}, Network::allow_list, {"a:1"}, {"keyctl"}}));
-  give(spec, all, 3);
+  apply_policy(spec, all, 3);
   EXPECT_EQ(spec.limits.wall_ms, 3U) << "the smaller of the two";
   all.wall_ms = 0;
-  give(spec, all, 3);
+  apply_policy(spec, all, 3);
   EXPECT_EQ(spec.limits.wall_ms, 3U);
 }
 
@@ -288,7 +289,7 @@ class Random {
   }
   Ceiling ceiling() {
     Ceiling out{policy(), 7, {"/var/lib/mycojobs"}};
-    if (below(3) == 0) out.most.syscalls.push_back("*");
+    if (below(3) == 0) out.max.syscalls.push_back("*");
     return out;
   }
   PolicyRequest request() {
@@ -318,37 +319,37 @@ std::uint64_t limit(std::uint64_t value) { return value == 0 ? UINT64_MAX : valu
 
 // An independent implementation of the ceiling check.
 void expect_under(const Policy& got, const Ceiling& ceiling) {
-  const Policy& most = ceiling.most;
+  const Policy& max = ceiling.max;
   for (const auto& path : got.fs_read) {
-    EXPECT_TRUE(is_below(path, most.fs_read) || is_below(path, most.fs_write)) << path;
+    EXPECT_TRUE(is_below(path, max.fs_read) || is_below(path, max.fs_write)) << path;
     EXPECT_FALSE(is_below(path, ceiling.own_folders)) << path;
   }
   for (const auto& path : got.fs_write) {
-    EXPECT_TRUE(is_below(path, most.fs_write)) << path;
+    EXPECT_TRUE(is_below(path, max.fs_write)) << path;
     EXPECT_FALSE(is_below(path, ceiling.own_folders)) << path;
   }
-  EXPECT_LE(got.network, most.network);
+  EXPECT_LE(got.network, max.network);
   for (const auto& entry : got.net_allow) {
     const std::string after_star = entry.substr(std::min(entry.find('.'), entry.size()));
-    EXPECT_TRUE(has(most.net_allow, entry) || has(most.net_allow, "*" + after_star) ||
-                (entry.ends_with(".c:1") && has(most.net_allow, "*.c:1")))
+    EXPECT_TRUE(has(max.net_allow, entry) || has(max.net_allow, "*" + after_star) ||
+                (entry.ends_with(".c:1") && has(max.net_allow, "*.c:1")))
         << entry;
   }
   EXPECT_EQ(got.network == Network::allow_list, !got.net_allow.empty());
-  EXPECT_LE(got.exec, most.exec);
-  EXPECT_LE(limit(got.cpu_ms), limit(most.cpu_ms));
-  EXPECT_LE(limit(got.wall_ms), limit(most.wall_ms));
-  EXPECT_LE(got.memory_bytes, most.memory_bytes);
-  EXPECT_LE(got.pids, most.pids);
-  EXPECT_LE(got.disk_bytes, most.disk_bytes);
-  EXPECT_LE(got.file_bytes, most.file_bytes);
-  EXPECT_LE(got.open_files, most.open_files);
-  EXPECT_LE(got.output_bytes, most.output_bytes);
+  EXPECT_LE(got.exec, max.exec);
+  EXPECT_LE(limit(got.cpu_ms), limit(max.cpu_ms));
+  EXPECT_LE(limit(got.wall_ms), limit(max.wall_ms));
+  EXPECT_LE(got.memory_bytes, max.memory_bytes);
+  EXPECT_LE(got.pids, max.pids);
+  EXPECT_LE(got.disk_bytes, max.disk_bytes);
+  EXPECT_LE(got.file_bytes, max.file_bytes);
+  EXPECT_LE(got.open_files, max.open_files);
+  EXPECT_LE(got.output_bytes, max.output_bytes);
   for (const auto& name : got.syscalls) {
     const bool innocent = name != "ptrace" && name != "keyctl";
-    EXPECT_TRUE(has(most.syscalls, name) || (innocent && has(most.syscalls, "*"))) << name;
+    EXPECT_TRUE(has(max.syscalls, name) || (innocent && has(max.syscalls, "*"))) << name;
   }
-  for (const auto& name : got.secrets) EXPECT_TRUE(has(most.secrets, name)) << name;
+  for (const auto& name : got.secrets) EXPECT_TRUE(has(max.secrets, name)) << name;
 }
 
 TEST(CombineRandom, IsIdempotentAndNeverAboveTheCeiling) {
@@ -359,19 +360,19 @@ TEST(CombineRandom, IsIdempotentAndNeverAboveTheCeiling) {
     const Policy own = random.policy();
     const PolicyRequest request = random.request();
     const Ceiling ceiling = random.ceiling();
-    const Combined combined = weigh(own, request, ceiling);
+    const GrantedPolicy combined = apply_ceiling(own, request, ceiling);
     expect_under(combined.policy, ceiling);
     granted += combined.problems.empty() ? 1 : 0;
-    const auto again = combine(combined.policy, {}, ceiling);
+    const auto again = apply_ceiling_or_fail(combined.policy, {}, ceiling);
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(*again, combined.policy);
-    const auto idle = combine(own, {}, ceiling);
+    const auto idle = apply_ceiling_or_fail(own, {}, ceiling);
     ASSERT_TRUE(idle) << idle.error().message;
     expect_under(*idle, ceiling);
     // If the ceiling allows the whole profile, the policy is unchanged.
     if (round % 10 == 0) {
-      EXPECT_TRUE(combine(own, {}, Ceiling{own, 1, {}}));
-      EXPECT_EQ(combine(own, {}, Ceiling{own, 1, {}})->memory_bytes, own.memory_bytes);
+      EXPECT_TRUE(apply_ceiling_or_fail(own, {}, Ceiling{own, 1, {}}));
+      EXPECT_EQ(apply_ceiling_or_fail(own, {}, Ceiling{own, 1, {}})->memory_bytes, own.memory_bytes);
     }
     if (HasFailure()) return;
   }
@@ -382,7 +383,7 @@ TEST(CombineRandom, EveryRequestRoundTrips) {
   Random random(7);
   for (int round = 0; round < 2000; ++round) {
     const std::string text = write_policy(random.request());
-    const PolicyRead read = read_policy(text, "policy");
+    const ParsedPolicy read = read_policy(text, "policy");
     ASSERT_TRUE(read.ok()) << join(read.problems) << "\n" << text;
     EXPECT_EQ(write_policy(read.request), text);
   }

@@ -9,7 +9,7 @@
 namespace mycojobs {
 namespace {
 
-PolicyRead read(const std::string& text, PolicyKind kind = PolicyKind::request) {
+ParsedPolicy read(const std::string& text, PolicyKind kind = PolicyKind::request) {
   return read_policy(text, "policy", kind);
 }
 std::string problems(const std::string& text, PolicyKind kind = PolicyKind::request) {
@@ -26,7 +26,7 @@ TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
             "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
             "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
             "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true})"}) {
-    const PolicyRead got = read(text);
+    const ParsedPolicy got = read(text);
     ASSERT_TRUE(got.ok()) << join(got.problems);
     EXPECT_TRUE(got.request.named.all());
     EXPECT_TRUE(got.request.replace.none());
@@ -60,7 +60,7 @@ TEST(PolicyText, EmptyTextRequestsNothing) {
 }
 
 TEST(PolicyText, ReplaceIsForListsAndRoundTrips) {
-  const PolicyRead got = read(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
+  const ParsedPolicy got = read(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
   ASSERT_TRUE(got.ok()) << join(got.problems);
   EXPECT_TRUE(got.request.replaces(PolicyField::fs_read));
   EXPECT_TRUE(got.request.replaces(PolicyField::net));
@@ -176,13 +176,13 @@ TEST(PolicyText, CountsAndLengthsAreBounded) {
 }
 
 TEST(PolicyText, FoldersAreInNormalForm) {
-  const PolicyRead got = read(R"({"fs.read":["/srv//a/./b/","/srv/a/b","/home/x"]})");
+  const ParsedPolicy got = read(R"({"fs.read":["/srv//a/./b/","/srv/a/b","/home/x"]})");
   ASSERT_TRUE(got.ok()) << join(got.problems);
   EXPECT_EQ(got.request.values.fs_read, (std::vector<std::string>{"/srv/a/b", "/home/x"}));
 }
 
 TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
-  const PolicyRead got = read(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
+  const ParsedPolicy got = read(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
   ASSERT_TRUE(got.ok()) << join(got.problems);
   EXPECT_EQ(got.request.values.cpu_ms, 0U);
   EXPECT_EQ(got.request.values.wall_ms, 0U);

@@ -13,7 +13,7 @@ RunSpec plain() {
 }
 
 // Forks all wanted sandboxes and marks them ready, as Zygotes does.
-std::size_t fill(Pool& pool, std::uint64_t& next) {
+std::size_t fill(SandboxPool& pool, std::uint64_t& next) {
   std::size_t forked = 0;
   while (pool.wanted() > 0) {
     pool.forming(next);
@@ -24,20 +24,20 @@ std::size_t fill(Pool& pool, std::uint64_t& next) {
 }
 
 TEST(Pool, KeepsOneSpareAfterTheFirstRun) {
-  Pool pool(8);
+  SandboxPool pool(8);
   EXPECT_EQ(pool.wanted(), 0U);
   EXPECT_FALSE(pool.take(plain()));
   EXPECT_EQ(pool.wanted(), 1U);
 }
 
 TEST(Pool, WithoutCapacityKeepsNoSpares) {
-  Pool pool(0);
+  SandboxPool pool(0);
   pool.take(plain());
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
 TEST(Pool, ReturnsEachSpareOnce) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
@@ -46,19 +46,19 @@ TEST(Pool, ReturnsEachSpareOnce) {
 }
 
 TEST(Pool, DoublesWhenEmptyUpToTheMaximum) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
-  for (const std::size_t most : {1U, 2U, 4U, 8U, 8U}) {
+  for (const std::size_t max : {1U, 2U, 4U, 8U, 8U}) {
     fill(pool, next);
     std::size_t taken = 0;
     while (pool.take(plain())) ++taken;
-    EXPECT_EQ(taken, most);
+    EXPECT_EQ(taken, max);
   }
 }
 
 TEST(Pool, ShrinksByUnusedSparesDownToOne) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   for (int i = 0; i < 4; ++i) {
@@ -68,13 +68,13 @@ TEST(Pool, ShrinksByUnusedSparesDownToOne) {
   }
   fill(pool, next);
   std::size_t left = 8;
-  for (int i = 0; i < 10; ++i) left -= pool.tend().size();
+  for (int i = 0; i < 10; ++i) left -= pool.adjust_size().size();
   EXPECT_EQ(left, 1U);
   EXPECT_EQ(pool.wanted(), 0U);
 }
 
 TEST(Pool, ServesOnlyItsShape) {
-  Pool pool(8, true);
+  SandboxPool pool(8, true);
   std::uint64_t next = 1;
   pool.take(plain());
   const auto serves = [&](const RunSpec& spec) {
@@ -101,7 +101,7 @@ TEST(Pool, ServesOnlyItsShape) {
 }
 
 TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
-  Pool pool(8, false);
+  SandboxPool pool(8, false);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
@@ -111,37 +111,37 @@ TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
 }
 
 TEST(Pool, ChangesItsShapeWithTheRuns) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
   RunSpec other = plain();
   other.limits.pids = 3;
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.take(other));
-  EXPECT_EQ(pool.tend(), std::vector<std::uint64_t>{1}) << "the old one is given back";
+  EXPECT_EQ(pool.adjust_size(), std::vector<std::uint64_t>{1}) << "the old one is given back";
   fill(pool, next);
   EXPECT_TRUE(pool.take(other));
   EXPECT_FALSE(pool.take(plain()));
 }
 
 TEST(Pool, ReplacesEndedSpares) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
-  pool.gone(1);
+  pool.on_ended(1);
   EXPECT_EQ(pool.wanted(), 1U);
   EXPECT_FALSE(pool.take(plain()));
 }
 
 TEST(Pool, DropsAShapeAndServesAnother) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
   pool.take(plain());
   pool.forming(99);
-  EXPECT_EQ(pool.give_up(), std::vector<std::uint64_t>{99});
+  EXPECT_EQ(pool.reject_shape(), std::vector<std::uint64_t>{99});
   pool.ready(99);
   pool.take(plain());
   EXPECT_EQ(pool.wanted(), 0U) << "not once more";
@@ -155,29 +155,29 @@ TEST(Pool, DropsAShapeAndServesAnother) {
 }
 
 TEST(Pool, RepeatedlyDyingSparesStopThePool) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   for (int i = 0; i < 7; ++i) {
     fill(pool, next);
-    pool.gone(next - 1);
+    pool.on_ended(next - 1);
   }
-  EXPECT_FALSE(pool.hopeless());
+  EXPECT_FALSE(pool.has_failed_permanently());
   fill(pool, next);
   ASSERT_TRUE(pool.take(plain()));
-  pool.gone(next - 1);
-  EXPECT_FALSE(pool.hopeless()) << "one served, and its end is no matter of the pool";
+  pool.on_ended(next - 1);
+  EXPECT_FALSE(pool.has_failed_permanently()) << "one served, and its end is no matter of the pool";
   for (int i = 0; i < 8; ++i) {
     pool.forming(next);
-    pool.gone(next++);
+    pool.on_ended(next++);
   }
-  EXPECT_TRUE(pool.hopeless());
-  pool.give_up();
-  EXPECT_FALSE(pool.hopeless());
+  EXPECT_TRUE(pool.has_failed_permanently());
+  pool.reject_shape();
+  EXPECT_FALSE(pool.has_failed_permanently());
 }
 
 TEST(Pool, ClearReturnsAllSparesAndStops) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
@@ -189,7 +189,7 @@ TEST(Pool, ClearReturnsAllSparesAndStops) {
 
 // The sandbox is being killed; a run in it would report a signal that was not meant for the run.
 TEST(Pool, LateSpareIsNotAccepted) {
-  Pool pool(8);
+  SandboxPool pool(8);
   pool.take(plain());
   pool.forming(7);
   EXPECT_EQ(pool.clear(), std::vector<std::uint64_t>{7});
@@ -198,54 +198,54 @@ TEST(Pool, LateSpareIsNotAccepted) {
 }
 
 TEST(Pool, LentSandboxReturnsAndIsNotReplaced) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   EXPECT_EQ(fill(pool, next), 1U);
   const auto id = pool.take(plain());
   ASSERT_TRUE(id);
-  pool.lend(*id, plain());
+  pool.mark_in_use(*id, plain());
   EXPECT_EQ(pool.wanted(), 0U) << "it will come back";
-  EXPECT_TRUE(pool.back(*id, plain()));
+  EXPECT_TRUE(pool.return_sandbox(*id, plain()));
   EXPECT_EQ(pool.take(plain()), id);
 }
 
 TEST(Pool, LostSandboxIsReplaced) {
-  Pool pool(8);
+  SandboxPool pool(8);
   std::uint64_t next = 1;
   pool.take(plain());
   fill(pool, next);
   const auto id = pool.take(plain());
-  pool.lend(*id, plain());
-  pool.taken_gone(*id);
+  pool.mark_in_use(*id, plain());
+  pool.on_in_use_ended(*id);
   EXPECT_EQ(pool.wanted(), 1U);
-  EXPECT_FALSE(pool.back(*id, plain()));
+  EXPECT_FALSE(pool.return_sandbox(*id, plain()));
 }
 
 // A sandbox that may fork is never given to a run that may not.
 TEST(Pool, SandboxOfAnotherShapeIsNotAccepted) {
-  Pool pool(8);
+  SandboxPool pool(8);
   pool.take(plain());
   RunSpec other = plain();
   other.limits.exec = true;
-  pool.lend(77, other);
-  EXPECT_FALSE(pool.back(77, other));
-  pool.lend(78, plain());
-  EXPECT_FALSE(pool.back(78, other));
+  pool.mark_in_use(77, other);
+  EXPECT_FALSE(pool.return_sandbox(77, other));
+  pool.mark_in_use(78, plain());
+  EXPECT_FALSE(pool.return_sandbox(78, other));
   RunSpec granted = plain();
   granted.grants.fs_read = {"/srv/a"};
-  pool.lend(79, granted);
-  EXPECT_FALSE(pool.back(79, granted));
+  pool.mark_in_use(79, granted);
+  EXPECT_FALSE(pool.return_sandbox(79, granted));
 }
 
 TEST(Pool, SandboxOfAFormerShapeIsNotAccepted) {
-  Pool pool(8);
+  SandboxPool pool(8);
   pool.take(plain());
-  pool.lend(77, plain());
+  pool.mark_in_use(77, plain());
   RunSpec other = plain();
   other.limits.pids = 3;
   for (int i = 0; i < 8; ++i) pool.take(other);
-  EXPECT_FALSE(pool.back(77, plain()));
+  EXPECT_FALSE(pool.return_sandbox(77, plain()));
 }
 
 }  // namespace

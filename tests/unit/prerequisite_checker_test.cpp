@@ -285,11 +285,12 @@ CheckShown shown_of(const std::string& condition, const std::string& admins, std
     const bool is_late = call.name == fails && std::count(shown.calls.begin(), shown.calls.end(), fails) > 1;
     return is_late ? Fault::before : Fault::none;
   });
-  PrerequisiteLook look(*store, clock, {});
+  PrerequisiteEvaluator look(*store, clock, {});
   const auto looked = look.look(1);
   server.set_faults(nullptr);
   const Job after = decode<Job>(*store->load(1, key)).record;
-  shown.outcome = looked ? std::string(word(after.status)) + ' ' + after.error : std::string(word(looked.error().code));
+  shown.outcome =
+      looked ? std::string(to_string(after.status)) + ' ' + after.error : std::string(to_string(looked.error().code));
   const std::size_t id = condition.find_last_of(':') + 1;
   for (std::size_t at = 0; (at = shown.outcome.find(condition.substr(id), at)) != std::string::npos;)
     shown.outcome.replace(at, condition.size() - id, "N");

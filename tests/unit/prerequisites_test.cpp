@@ -114,13 +114,13 @@ TEST(Prerequisites, ComparedAndConnectedAddressesAreEqual) {
 }
 
 TEST(Prerequisites, EmptyEntryIsAConfigurationError) {
-  EXPECT_TRUE(check_allowed({}));
-  EXPECT_EQ(check_allowed({"tcp:", "file:", "tcp:"}).error().message, "prerequisites.allow: names \"tcp:\" twice");
+  EXPECT_TRUE(check_allow_list({}));
+  EXPECT_EQ(check_allow_list({"tcp:", "file:", "tcp:"}).error().message, "prerequisites.allow: names \"tcp:\" twice");
   EXPECT_TRUE(
-      check_allowed({"file:", "file:/", "file:/data/", "file:/srv/flag", "tcp:", "http:", "http://", "https://h"}));
+      check_allow_list({"file:", "file:/", "file:/data/", "file:/srv/flag", "tcp:", "http:", "http://", "https://h"}));
   for (const char* entry :
        {"/data/", "data", "wait:", "redis:x", "file:data/", "file:/data/../etc/", "file:/data//x", "ftp://host", "*"}) {
-    const auto checked = check_allowed({"tcp:", entry});
+    const auto checked = check_allow_list({"tcp:", entry});
     ASSERT_FALSE(checked) << entry;
     EXPECT_TRUE(checked.error().message.starts_with("prerequisites.allow: ")) << checked.error().message;
   }

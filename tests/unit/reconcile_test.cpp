@@ -38,19 +38,19 @@ class ReconcileTest : public AgentTest {
     EXPECT_TRUE(held) << held.error().message;
     return std::move(*held);
   }
-  FormerInstances former() const {
+  PreviousInstances former() const {
     return {std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_};
   }
   void give_back(const std::vector<Id>& contexts = {1}, const std::string& died = "") {
-    FormerInstances former = this->former();
+    PreviousInstances former = this->former();
     if (!died.empty()) former.agent_died(died);
-    while (former.give_back(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
+    while (former.release_jobs_of_previous(*client_, contexts, SystemClock().boot_ms())) ::usleep(5000);
   }
   Result<RegisteredRunner> enter() {
-    FormerInstances former = this->former();
-    return register_runner(*client_, 1, settings_, describe_self(), former);
+    PreviousInstances former = this->former();
+    return register_runner(*client_, 1, settings_, current_instance(), former);
   }
-  const RunnerHold self_{std::string(32, 'c'), "h", "b", 1};
+  const RunnerHolder self_{std::string(32, 'c'), "h", "b", 1};
   bool has_file(const std::string& instance) {
     return std::filesystem::exists(state_.path() / "runners" / ("1-" + instance + ".lock"));
   }
@@ -97,10 +97,10 @@ TEST_F(ReconcileTest, ForeignProcessIdProvesNothing) {
   ASSERT_GE(gone, 0);
   if (gone == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
-  const RunnerHold here = describe_self();
+  const RunnerHolder here = current_instance();
   const auto enter_after = [&](const std::string& host, const std::string& boot_id) {
-    const RunnerHold holder{kOther, host, boot_id, gone};
-    RunnerHold held_by;
+    const RunnerHolder holder{kOther, host, boot_id, gone};
+    RunnerHolder held_by;
     EXPECT_TRUE(client_->hold_runner(1, runner_record(settings_, 1), holder, settings_.lease_ms, "", held_by));
     auto entered = enter();
     EXPECT_TRUE(client_->release_runner(1, settings_.runner.id, holder));
@@ -139,19 +139,19 @@ TEST_F(ReconcileTest, FileStaysUntilAllContextsHaveReturnedTheirJobs) {
   settings_.contexts = {1, 2, 3};
   const std::string key = claim_as(kOld);
   { const InstanceLock died = lock(kOld); }
-  FormerInstances former = this->former();
-  EXPECT_FALSE(former.give_back(*client_, {2, 3}, 0));
-  EXPECT_FALSE(former.give_back(*client_, {2, 3}, 0));
+  PreviousInstances former = this->former();
+  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {2, 3}, 0));
+  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {2, 3}, 0));
   EXPECT_TRUE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::started);
-  EXPECT_FALSE(former.give_back(*client_, {1}, 0));
+  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 0));
   EXPECT_FALSE(has_file(kOld));
   EXPECT_EQ(read(key).status, JobStatus::dispatched);
 }
 
 TEST_F(ReconcileTest, ConcurrentChecksOfOneLockAllSucceed) {
   { const InstanceLock died = lock(kOld); }
-  FormerInstances former = this->former();
+  PreviousInstances former = this->former();
   std::atomic<int> gone{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.is_gone(kOld) ? 1 : 0; });
@@ -162,13 +162,13 @@ TEST_F(ReconcileTest, ConcurrentChecksOfOneLockAllSucceed) {
 TEST_F(ReconcileTest, HelpersOfAKilledAgentAreAwaitedForHalfALease) {
   const InstanceLock lives = lock(kOld), other = lock(kOther);
   settings_.lease_ms = 30000;
-  FormerInstances former = this->former();
-  EXPECT_FALSE(former.give_back(*client_, {1}, 1000)) << "nobody has died";
+  PreviousInstances former = this->former();
+  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 1000)) << "nobody has died";
   former.agent_died(kOld);
-  EXPECT_TRUE(former.give_back(*client_, {1}, 1000));
+  EXPECT_TRUE(former.release_jobs_of_previous(*client_, {1}, 1000));
   former.agent_died(kOther);
-  EXPECT_TRUE(former.give_back(*client_, {1}, 15999));
-  EXPECT_FALSE(former.give_back(*client_, {1}, 16000));
+  EXPECT_TRUE(former.release_jobs_of_previous(*client_, {1}, 15999));
+  EXPECT_FALSE(former.release_jobs_of_previous(*client_, {1}, 16000));
 }
 
 TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
@@ -189,7 +189,8 @@ TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
     return pid;
   }();
   ASSERT_GT(helper, 0);
-  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, kOld)) << "the child has it through our open file description";
+  EXPECT_FALSE(try_lock_dead_instance(settings_.state_dir, 1, kOld))
+      << "the child has it through our open file description";
   ::close(ready[1]);
   settings_.lease_ms = 30000;
   give_back({1}, kOld);
@@ -201,7 +202,7 @@ TEST_F(ReconcileTest, JobsOfAKilledAgentReturnAfterItsHelpersExit) {
 TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFree) {
   Runner record;
   record.id = 1;
-  RunnerHold held_by;
+  RunnerHolder held_by;
   ASSERT_TRUE(client_->hold_runner(1, record, {kOld, "an old container", "another boot", 1}, 60000, "", held_by));
   {
     const InstanceLock lives = lock(kOld);
@@ -215,8 +216,8 @@ TEST_F(ReconcileTest, RunnerIdOfADeadInstanceIsFree) {
 
 TEST_F(ReconcileTest, ForeignNamesAreNotPaths) {
   std::ofstream(state_ / "1-x.lock") << "";
-  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, "../1-x"));
-  EXPECT_FALSE(lock_of_the_dead(settings_.state_dir, 1, ""));
+  EXPECT_FALSE(try_lock_dead_instance(settings_.state_dir, 1, "../1-x"));
+  EXPECT_FALSE(try_lock_dead_instance(settings_.state_dir, 1, ""));
   std::filesystem::create_directories(state_.path() / "runners");
   for (const char* name : {"1-.lock", "1-.lock.lock", "1-zz.lock", "1-aa", "x-aa.lock", "11-aa.lock"}) {
     std::ofstream(state_.path() / "runners" / name) << "";

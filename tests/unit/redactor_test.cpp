@@ -162,14 +162,14 @@ TEST(Redactor, NarrowlyWrappedFormsAreFound) {
   const std::string value = "correct horse battery staple";
   const Redactor redactor(one(value));
   for (const std::string& packed : {base64(value, kStandard, true), hex_of(value)}) {
-    for (std::size_t width = Redactor::kLeastBytes; width < packed.size(); ++width) {
+    for (std::size_t width = Redactor::kMinBytes; width < packed.size(); ++width) {
       std::string text = packed;
       for (std::size_t at = width; at < text.size(); at += width + 1) text.insert(at, "\n");
       EXPECT_EQ(redactor.redact("<" + text + ">"), "<[secret K]>") << text;
       EXPECT_EQ(trickle(redactor, text), redactor.redact(text)) << text;
     }
   }
-  const std::string before(Decoder::kLeastWrapped - 1, 'x');
+  const std::string before(Decoder::kMinWrapped - 1, 'x');
   const std::string packed = base64(value, kStandard, true);
   EXPECT_EQ(redactor.redact(before + packed.substr(0, 1) + "\n" + packed.substr(1)), before + "[secret K]");
 }
@@ -251,7 +251,7 @@ class RandomText {
         // Similar values, so that they nest and overlap.
         all[i].value =
             i > 0 && below(3) == 0 ? piece_of(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
-      } while (letters_in(all[i].value) < Redactor::kLeastBytes);
+      } while (letters_in(all[i].value) < Redactor::kMinBytes);
     }
     return all;
   }

@@ -57,7 +57,7 @@ class ReporterTest : public testing::Test {
   }
 
   Claims store_;
-  test::HandClock clock_;
+  test::ManualClock clock_;
   StoreHealth health_;
   std::uint32_t gather_us_ = 0;
   std::vector<RunNumber> settled_, stale_;
@@ -74,14 +74,14 @@ TEST_F(ReporterTest, SingleReportIsSentByItsCaller) {
   post(1);
   EXPECT_THAT(store_.calls, ElementsAre("begin 1"));
   EXPECT_THAT(settled_, IsEmpty());
-  EXPECT_EQ(reporter_.turn(), std::nullopt);
+  EXPECT_EQ(reporter_.run_once(), std::nullopt);
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1"));
   EXPECT_THAT(settled_, ElementsAre(1));
 }
 
 TEST_F(ReporterTest, LaterReportsFollowInOneCall) {
   post(1), post(2), post(3);
-  (void)reporter_.turn();
+  (void)reporter_.run_once();
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1", "report 2 3"));
   EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
   post(4);
@@ -91,15 +91,15 @@ TEST_F(ReporterTest, LaterReportsFollowInOneCall) {
 TEST_F(ReporterTest, UnacknowledgedReportsAreRepeatedFirst) {
   post(1), post(2);
   store_.away = true;
-  const auto pause = reporter_.turn();
+  const auto pause = reporter_.run_once();
   EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1: away"));
   EXPECT_THAT(settled_, IsEmpty());
   ASSERT_TRUE(pause.has_value());
   post(3);
   EXPECT_EQ(store_.calls.size(), 2U) << "others wait before it";
   store_.away = false;
-  clock_.pass(*pause);
-  (void)reporter_.turn();
+  clock_.advance(*pause);
+  (void)reporter_.run_once();
   EXPECT_EQ(store_.calls.back(), "report 1 2 3");
   EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
 }
@@ -110,7 +110,7 @@ TEST_F(ReporterTest, RunWithStaleOutputIsNotified) {
   reporter_.post({7, std::move(output), false});
   post(8);
   store_.stale = true;
-  (void)reporter_.turn();
+  (void)reporter_.run_once();
   EXPECT_THAT(stale_, ElementsAre(7)) << "an end settles its run, whatever the answer";
   EXPECT_THAT(settled_, ElementsAre(8));
 }
@@ -119,7 +119,7 @@ TEST_F(ReporterTest, ThreadReportsWithoutAConnection) {
   store_.connected = false;
   post(1);
   EXPECT_THAT(store_.calls, IsEmpty());
-  (void)reporter_.turn();
+  (void)reporter_.run_once();
   EXPECT_THAT(store_.calls, ElementsAre("report 1"));
 }
 
@@ -127,7 +127,7 @@ TEST_F(ReporterTest, NothingIsSentWhileOthersAreAwaited) {
   gather_us_ = 1;
   post(1), post(2);
   EXPECT_THAT(store_.calls, IsEmpty());
-  (void)reporter_.turn();
+  (void)reporter_.run_once();
   EXPECT_THAT(store_.calls, ElementsAre("report 1 2"));
 }
 

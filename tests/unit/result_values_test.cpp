@@ -12,7 +12,7 @@ using nlohmann::json;
 
 TEST(ResultValues, RoundTrip) {
   const json object = {{"n", 1}, {"text", "1"}, {"list", {1, nullptr}}, {"none", nullptr}, {"no", false}, {"d", 1.5}};
-  const HandedBack values = handed_back(object);
+  const ResultValues values = parse_result_values(object);
   EXPECT_EQ(values.texts.at("n"), "1");
   EXPECT_EQ(values.texts.at("list"), "[1,null]");
   EXPECT_EQ(typed_values(values.texts, values.json), object);
@@ -36,7 +36,7 @@ TEST(ResultValues, ForeignValuesAreHarmless) {
   EXPECT_EQ(typed_text({{"a", "1,\"b\":2"}, {"c", std::string(100, '[')}, {"d", "nan"}}, {"a", "c", "d", "gone"}),
             R"({"a":"1,\"b\":2","c":")" + std::string(100, '[') + R"(","d":"nan"})");
   EXPECT_EQ(typed_values({{"a", "}"}}, {"a"}), json({{"a", "}"}}));
-  EXPECT_EQ(handed_back(json::array({1})), HandedBack());
+  EXPECT_EQ(parse_result_values(json::array({1})), ResultValues());
 }
 
 }  // namespace

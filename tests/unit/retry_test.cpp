@@ -13,9 +13,9 @@ JobEnd failure(const std::string& detail = "exit") {
 constexpr RetryPolicy kPolicy{1000, 300000};
 
 TEST(Retry, PauseDoublesWithJitterUpToTheMaximum) {
-  const std::uint64_t most[] = {1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000, 300000};
+  const std::uint64_t max[] = {1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000, 300000};
   std::uint32_t attempt = 0;
-  for (const std::uint64_t pause : most) {
+  for (const std::uint64_t pause : max) {
     ++attempt;
     EXPECT_EQ(retry_after(kPolicy, failure(), attempt, 255, 0), pause / 2) << attempt;
     EXPECT_EQ(retry_after(kPolicy, failure(), attempt, 255, 0.5), pause / 2 + pause / 4) << attempt;

@@ -19,12 +19,13 @@ Context record() {
   return context;
 }
 
-constexpr WayIn kWays[] = {WayIn::rpc, WayIn::script, WayIn::command, WayIn::message, WayIn::claim};
+constexpr EntryPoint kWays[] = {EntryPoint::rpc, EntryPoint::script, EntryPoint::command, EntryPoint::message,
+                                EntryPoint::claim};
 
 struct Row {
   Action action;
   const char* what;
-  Thing thing;           // maker 1: replaced by the actor
+  Resource thing;        // maker 1: replaced by the actor
   std::string_view may;  // some of a s e r -: admin, submitter, executor, reader, stranger
 };
 const Row kRows[] = {
@@ -46,16 +47,16 @@ const Row kRows[] = {
 };
 
 TEST(Rights, HoldForEveryActionRoleAndEntryPoint) {
-  for (const WayIn way : kWays) {
+  for (const EntryPoint way : kWays) {
     for (const Row& row : kRows) {
       constexpr std::string_view kLetters = "aser-";
       for (std::size_t i = 0; i < kLetters.size(); ++i) {
         const Id actor = kEverybody[i];
-        Thing thing = row.thing;
+        Resource thing = row.thing;
         if (thing.maker == 1) thing.maker = actor;
-        const bool allowed = !refused(actor, row.action, {7, record(), way}, thing);
+        const bool allowed = !find_refusal(actor, row.action, {7, record(), way}, thing);
         EXPECT_EQ(allowed, row.may.find(kLetters[i]) != std::string_view::npos)
-            << word(row.action) << ' ' << row.what << " as " << kLetters[i] << " by way " << static_cast<int>(way);
+            << to_string(row.action) << ' ' << row.what << " as " << kLetters[i] << " by way " << static_cast<int>(way);
       }
     }
   }
@@ -64,13 +65,13 @@ TEST(Rights, HoldForEveryActionRoleAndEntryPoint) {
 TEST(Rights, ContextWithoutARecordIsClosed) {
   for (const Row& row : kRows) {
     for (const Id actor : kEverybody) {
-      for (const WayIn way : kWays) {
-        Thing thing = row.thing;
+      for (const EntryPoint way : kWays) {
+        Resource thing = row.thing;
         if (thing.maker == 1) thing.maker = actor;
-        const bool outside = way == WayIn::rpc || way == WayIn::script;
+        const bool outside = way == EntryPoint::rpc || way == EntryPoint::script;
         const bool not_named = row.action == Action::answer && thing.names_others && !thing.names_it;
-        const auto no = refused(actor, row.action, {7, std::nullopt, way}, thing);
-        EXPECT_EQ(no.has_value(), outside || not_named) << word(row.action) << ' ' << row.what;
+        const auto no = find_refusal(actor, row.action, {7, std::nullopt, way}, thing);
+        EXPECT_EQ(no.has_value(), outside || not_named) << to_string(row.action) << ' ' << row.what;
       }
     }
   }
@@ -79,21 +80,21 @@ TEST(Rights, ContextWithoutARecordIsClosed) {
 TEST(Rights, AnyAgentServesAContextWithoutNamedExecutors) {
   Context open = record();
   open.executors.clear();
-  EXPECT_FALSE(refused(stranger, Action::work, {7, open, WayIn::claim}));
-  EXPECT_TRUE(refused(stranger, Action::create, {7, open, WayIn::claim}));
+  EXPECT_FALSE(find_refusal(stranger, Action::work, {7, open, EntryPoint::claim}));
+  EXPECT_TRUE(find_refusal(stranger, Action::create, {7, open, EntryPoint::claim}));
 }
 
 TEST(Rights, CreatorMaySteerOnlyWhileItMayCreate) {
   Context left = record();
   left.submitters.clear();
-  EXPECT_TRUE(refused(submitter, Action::steer, {7, left, WayIn::rpc}, {.maker = submitter}));
-  EXPECT_FALSE(refused(submitter, Action::read, {7, left, WayIn::rpc}, {.maker = submitter}));
+  EXPECT_TRUE(find_refusal(submitter, Action::steer, {7, left, EntryPoint::rpc}, {.maker = submitter}));
+  EXPECT_FALSE(find_refusal(submitter, Action::read, {7, left, EntryPoint::rpc}, {.maker = submitter}));
 }
 
 TEST(Rights, RefusalNamesActorActionContextAndList) {
-  const auto text = [](Action action, const Thing& thing, bool recorded = true) {
-    const Place place{7, recorded ? std::optional(record()) : std::nullopt, WayIn::rpc};
-    const auto refusal = refused(stranger, action, place, thing);
+  const auto text = [](Action action, const Resource& thing, bool recorded = true) {
+    const AclContext place{7, recorded ? std::optional(record()) : std::nullopt, EntryPoint::rpc};
+    const auto refusal = find_refusal(stranger, action, place, thing);
     return refusal ? refusal_error(*refusal).message : "";
   };
   EXPECT_EQ(text(Action::create, {.name = "jobs"}),

@@ -43,7 +43,7 @@ TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
       return fail(code, "what is wrong");
     });
     ASSERT_FALSE(answer);
-    EXPECT_EQ(answer.error().code, code) << word(code);
+    EXPECT_EQ(answer.error().code, code) << to_string(code);
     EXPECT_EQ(answer.error().message, "what is wrong");
   }
 }

@@ -13,11 +13,12 @@ class RunLoopAheadTest : public ::testing::Test {
  protected:
   RunLoopAheadTest() {
     settings_.slots = 1;
-    loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
-                                      RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }});
+    loop_ =
+        std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+                                  RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }});
   }
   void start(RunNumber run) {
-    Start one;
+    JobStart one;
     one.run = run;
     one.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
     one.context = 1;
@@ -28,14 +29,14 @@ class RunLoopAheadTest : public ::testing::Test {
   }
   bool wait_for_reports(std::size_t count) {
     return eventually([&] {
-      for (Outgoing& each : posted_.take()) reports_.push_back(std::move(each));
+      for (RunReport& each : posted_.take_all()) reports_.push_back(std::move(each));
       return reports_.size() >= count;
     });
   }
   // Returns the released runs, in the order of the reports.
   std::vector<RunNumber> given_back() const {
     std::vector<RunNumber> runs;
-    for (const Outgoing& each : reports_) {
+    for (const RunReport& each : reports_) {
       const auto* release = std::get_if<Release>(&each.report);
       if (release != nullptr && !release->ran && each.last) runs.push_back(each.run);
     }
@@ -45,9 +46,9 @@ class RunLoopAheadTest : public ::testing::Test {
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_;
-  Mailbox<Outgoing> posted_;
-  std::vector<Outgoing> reports_;
-  Pace pace_;
+  Mailbox<RunReport> posted_;
+  std::vector<RunReport> reports_;
+  RunRate pace_;
   std::unique_ptr<RunLoop> loop_;
 };
 
@@ -56,7 +57,7 @@ TEST_F(RunLoopAheadTest, NeverRunsMoreThanItsSlots) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
-    for (Outgoing& each : posted_.take()) reports_.push_back(std::move(each));
+    for (RunReport& each : posted_.take_all()) reports_.push_back(std::move(each));
     return reports_.size() >= 3;
   }));
   EXPECT_EQ(control_.most_at_once, 1U);
@@ -103,37 +104,37 @@ TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
 }
 
 TEST(Pace, ClaimsAheadOnlyAfterFastEnds) {
-  Pace pace;
+  RunRate pace;
   std::uint64_t now = 1'000'000;
-  EXPECT_EQ(pace.ahead(now), 0U);
-  for (int i = 0; i < 5; ++i) pace.ended(now += 500);
-  EXPECT_EQ(pace.ahead(now), 0U) << "a few";
-  for (int i = 0; i < 100; ++i) pace.ended(now += 500);
-  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 500);
-  for (int i = 0; i < 100; ++i) pace.ended(now += 100);
-  EXPECT_EQ(pace.ahead(now), Pace::kMostAhead);
-  EXPECT_GT(pace.gather_us(now), 0U);
+  EXPECT_EQ(pace.claim_ahead_count(now), 0U);
+  for (int i = 0; i < 5; ++i) pace.on_run_ended(now += 500);
+  EXPECT_EQ(pace.claim_ahead_count(now), 0U) << "a few";
+  for (int i = 0; i < 100; ++i) pace.on_run_ended(now += 500);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 500);
+  for (int i = 0; i < 100; ++i) pace.on_run_ended(now += 100);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kMaxClaimedAhead);
+  EXPECT_GT(pace.report_batch_us(now), 0U);
 }
 
 TEST(Pace, SlowEndsDisableClaimingAhead) {
-  Pace pace;
+  RunRate pace;
   std::uint64_t now = 1'000'000;
-  for (int i = 0; i < 200; ++i) pace.ended(now += 5000);
-  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 5000);
-  EXPECT_EQ(pace.gather_us(now), 0U);
-  for (int i = 0; i < 200; ++i) pace.ended(now += Pace::kAheadUs + 1000);
-  EXPECT_EQ(pace.ahead(now), 0U);
+  for (int i = 0; i < 200; ++i) pace.on_run_ended(now += 5000);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 5000);
+  EXPECT_EQ(pace.report_batch_us(now), 0U);
+  for (int i = 0; i < 200; ++i) pace.on_run_ended(now += RunRate::kAheadUs + 1000);
+  EXPECT_EQ(pace.claim_ahead_count(now), 0U);
 }
 
 TEST(Pace, NothingIsClaimedAheadAfterAPauseOrAStall) {
-  Pace pace;
+  RunRate pace;
   std::uint64_t now = 1'000'000;
-  for (int i = 0; i < 200; ++i) pace.ended(now += 500);
-  EXPECT_EQ(pace.ahead(now + Pace::kAheadUs + 1), 0U) << "nothing has ended for so long";
-  EXPECT_EQ(pace.gather_us(now + Pace::kAheadUs + 1), 0U);
-  EXPECT_EQ(pace.ahead(now), Pace::kAheadUs / 500);
-  pace.stalled();
-  EXPECT_EQ(pace.ahead(now), 0U);
+  for (int i = 0; i < 200; ++i) pace.on_run_ended(now += 500);
+  EXPECT_EQ(pace.claim_ahead_count(now + RunRate::kAheadUs + 1), 0U) << "nothing has ended for so long";
+  EXPECT_EQ(pace.report_batch_us(now + RunRate::kAheadUs + 1), 0U);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 500);
+  pace.on_claim_ahead_failed();
+  EXPECT_EQ(pace.claim_ahead_count(now), 0U);
 }
 
 }  // namespace

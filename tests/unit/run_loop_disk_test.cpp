@@ -26,19 +26,19 @@ class RunLoopDisk : public ::testing::Test {
     return settings;
   }
   void start(RunNumber run) {
-    Start one;
+    JobStart one;
     one.run = run;
     one.claim = {1, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
     one.context = 1;
     one.specs.emplace_back().context = 1;
     one.calls_objects = true;  // the channel is polled without delay
     one.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
-    one.conversation = std::make_unique<LeavingTalk>(*one.artifacts);
+    one.conversation = std::make_unique<ArtifactConversation>(*one.artifacts);
     loop_.start(std::move(one));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (Outgoing& each : posted_.take()) {
+    for (RunReport& each : posted_.take_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
         for (const Log& line : logs->lines) lines_[each.run] += line.text;
       } else if (const auto* end = std::get_if<EndReport>(&each.report)) {
@@ -78,18 +78,18 @@ class RunLoopDisk : public ::testing::Test {
     return taken < 0 ? 0 : static_cast<std::size_t>(taken);
   }
 
-  Gate gate_;
+  BlockingGate gate_;
   DiskControl disk_{&gate_};
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_ = of_slots(4);
-  Pace pace_;
-  Mailbox<Outgoing> posted_;
+  RunRate pace_;
+  Mailbox<RunReport> posted_;
   std::map<RunNumber, std::string> lines_;
   std::map<RunNumber, JobEnd> ends_;
   std::vector<RunNumber> released_;
   RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
-                RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }}};
+                RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }}};
 };
 
 TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {

@@ -98,7 +98,7 @@ class RunLoopPipes : public ::testing::Test {
     writer_.join();
   }
   void start(RunNumber run, const Grants& grants = {}, Id context = 1) {
-    Start one;
+    JobStart one;
     one.run = run;
     one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
     one.context = context;
@@ -109,7 +109,7 @@ class RunLoopPipes : public ::testing::Test {
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (Outgoing& each : posted_.take()) {
+    for (RunReport& each : posted_.take_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
         for (const Log& line : logs->lines) text_[each.run] += line.text;
       } else if (std::holds_alternative<EndReport>(each.report)) {
@@ -154,12 +154,12 @@ class RunLoopPipes : public ::testing::Test {
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_ = settings();
-  Pace pace_;
-  Mailbox<Outgoing> posted_;
+  RunRate pace_;
+  Mailbox<RunReport> posted_;
   std::map<RunNumber, std::string> text_;
   std::map<RunNumber, bool> ended_;
   RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
-                RunLoop::Callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }}};
+                RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }}};
 };
 
 TEST_F(RunLoopPipes, JobThatBlocksItsPipeDelaysNoOther) {
@@ -200,7 +200,7 @@ TEST_F(RunLoopPipes, HangingFaultOfAnAddedCallDelaysNoOther) {
 // Else an agent that stops would wait for a job that nobody ends.
 TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
   bool ended = false;
-  control_.on_gone = [&] {
+  control_.on_ended = [&] {
     ended = true;
     release();
   };
@@ -208,7 +208,7 @@ TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
   expect_others_continue(2);
   loop_.stop();
   EXPECT_TRUE(ended);
-  control_.on_gone = [] {};
+  control_.on_ended = [] {};
 }
 
 // A pipe in packet mode returns one packet for each read, however large the buffer is.

@@ -68,15 +68,15 @@ class RunLoopTest : public ::testing::Test {
   }
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
-      RunLoop::Callbacks callbacks{[this](Outgoing report) { posted_.post(std::move(report)); }};
+      RunLoop::Callbacks callbacks{[this](RunReport report) { posted_.post(std::move(report)); }};
       callbacks.ask = [this](const BrokerCall&) { ++asked_; };
       callbacks.has_secrets = [this](Id of, const std::vector<SecretValue>& given) {
-        return Secrets(settings_.secrets, of).look()->has(given);
+        return Secrets(settings_.secrets, of).rescan()->has(given);
       };
       loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
                                         std::move(callbacks));
     }
-    Start one;
+    JobStart one;
     one.run = run;
     one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", traceparent_, attempt, unix_us()};
     one.context = context;
@@ -84,7 +84,7 @@ class RunLoopTest : public ::testing::Test {
     one.attempt = attempt;
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
-    const auto secrets = Secrets(settings_.secrets, context).look();
+    const auto secrets = Secrets(settings_.secrets, context).rescan();
     std::vector<SecretValue> granted;
     for (const Secret& each : secrets->all()) granted.push_back({each.name, each.value});
     one.redactor = secrets->redactor(granted);
@@ -99,7 +99,7 @@ class RunLoopTest : public ::testing::Test {
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (Outgoing& outgoing : posted_.take()) {
+    for (RunReport& outgoing : posted_.take_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&outgoing.report)) {
         for (const Log& line : logs->lines) text_[line.stream] += line.text;
       } else {
@@ -136,10 +136,10 @@ class RunLoopTest : public ::testing::Test {
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_;
-  Mailbox<Outgoing> posted_;
+  Mailbox<RunReport> posted_;
   std::map<LogStream, std::string> text_;
-  std::vector<Outgoing> reports_;
-  Pace pace_;
+  std::vector<RunReport> reports_;
+  RunRate pace_;
   std::unique_ptr<RunLoop> loop_;
 };
 
@@ -154,7 +154,7 @@ TEST_F(RunLoopTest, WarmProcessWithARevokedSecretIsEnded) {
     std::lock_guard lock(control_.mutex);
     return !control_.forgotten.empty() && control_.forgotten.front() == "key";
   };
-  std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kLookMs + 500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kCheckMs + 500));
   EXPECT_FALSE(forgotten()) << "it is what it was";
   std::filesystem::remove(folder_ / "1/TOKEN");
   EXPECT_TRUE(eventually(forgotten));
@@ -378,8 +378,8 @@ TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   control_.make_deaf(1);
   loop_->kill(1, KillReason::cancelled);
   ASSERT_TRUE(wait_for_reports(1));
-  EXPECT_EQ(report<Mark>(0).detail, "unkillable");
-  EXPECT_EQ(report<Mark>(0).claim.job_key, "job:1:1");
+  EXPECT_EQ(report<DetailUpdate>(0).detail, "unkillable");
+  EXPECT_EQ(report<DetailUpdate>(0).claim.job_key, "job:1:1");
   EXPECT_FALSE(reports_[0].last) << "its slot and its lease are not given back";
 
   start(2);

@@ -23,7 +23,7 @@ TEST(ScreenText, ControlCharactersAndNonTextAreMarked) {
 }
 
 TEST(ScreenText, OnlyColourCodesRemain) {
-  EXPECT_EQ(but_for_colours("\x1b[1;31mbad\x1b[0m \x1b[2J\x1b]0;x\x07 \x1b[31"),
+  EXPECT_EQ(printable_with_colours("\x1b[1;31mbad\x1b[0m \x1b[2J\x1b]0;x\x07 \x1b[31"),
             "\x1b[1;31mbad\x1b[0m ?[2J?]0;x? ?[31");
 }
 

@@ -31,7 +31,7 @@ class SecretsTest : public ::testing::Test {
   }
   // Returns the redactor of a job that was granted all secrets of its context.
   static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
-    const auto found = secrets.look();
+    const auto found = secrets.rescan();
     std::vector<SecretValue> granted;
     for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
     return found->redactor(granted);
@@ -45,16 +45,16 @@ class SecretsTest : public ::testing::Test {
   }
 
   TempDir folder_;
-  SecretPlaces places_{folder_.path().string(), ""};
-  Secrets secrets_{places_, 7};
+  SecretSources job_states_{folder_.path().string(), ""};
+  Secrets secrets_{job_states_, 7};
 };
 
 TEST_F(SecretsTest, ContextHasOnlyItsOwnFiles) {
   put("db-password", "hunter22\n");
   put("api.key", "0123456789abcdef\r\n", 0400);
   EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
-  EXPECT_EQ(secrets_.look()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
-  Secrets other(places_, 8), none({}, 7);
+  EXPECT_EQ(secrets_.rescan()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
+  Secrets other(job_states_, 8), none({}, 7);
   EXPECT_EQ(redactor_of_all(other), nullptr);
   EXPECT_EQ(redactor_of_all(none), nullptr);
 }
@@ -63,7 +63,7 @@ TEST_F(SecretsTest, ContextHasOnlyItsOwnFiles) {
 TEST_F(SecretsTest, JobIsRedactedOfItsGrantedSecretsOnly) {
   put("mine", "granted value");
   put("other", "value of other jobs");
-  const auto found = secrets_.look();
+  const auto found = secrets_.rescan();
   EXPECT_EQ(found->redactor({}), nullptr);
   const auto redactor = found->redactor({{"mine", "granted value"}});
   EXPECT_EQ(redactor->redact("granted value, value of other jobs"), "[secret mine], value of other jobs");
@@ -71,10 +71,10 @@ TEST_F(SecretsTest, JobIsRedactedOfItsGrantedSecretsOnly) {
 }
 
 TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
-  places_.always_redacted = {"7/always", "8/other"};
+  job_states_.always_redacted = {"7/always", "8/other"};
   put("always", "value of the operator");
   put("other", "value of other jobs");
-  const auto found = Secrets(places_, 7).look();
+  const auto found = Secrets(job_states_, 7).rescan();
   EXPECT_EQ(found->redactor({})->redact("value of the operator, value of other jobs"),
             "[secret always], value of other jobs");
   EXPECT_TRUE(check_always_redacted({"7/always", "4294967295/api.key"}));
@@ -84,7 +84,7 @@ TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
 
 TEST_F(SecretsTest, RedactorsOfManyGrantsAreBounded) {
   for (int i = 0; i < 20; ++i) put("K" + std::to_string(i), "value number " + std::to_string(i));
-  const auto found = secrets_.look();
+  const auto found = secrets_.rescan();
   std::weak_ptr<const Redactor> first = found->redactor({{"K0", ""}});
   EXPECT_FALSE(first.expired()) << "it is kept for the next job";
   for (int i = 1; i < 20; ++i) EXPECT_TRUE(found->redactor({{"K" + std::to_string(i), ""}}));
@@ -103,7 +103,7 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   put("open", "value-that-all-read", 0644);
   put("group", "value-that-all-read", 0640);
   put("short", "abc\n");
-  put("large", std::string(Secrets::kMostBytes + 10, 'x'));
+  put("large", std::string(Secrets::kMaxBytes + 10, 'x'));
   put(".hidden", "value-that-all-read");
   put("with blank", "value-that-all-read");
   fs::create_symlink(path("open"), path("link"));
@@ -135,8 +135,8 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
 
 TEST_F(SecretsTest, EachReadSeesChangesAndKeepsEarlierResults) {
   put("K", "first value");
-  const auto before = secrets_.look();
-  EXPECT_EQ(secrets_.look(), before) << "nothing has changed";
+  const auto before = secrets_.rescan();
+  EXPECT_EQ(secrets_.rescan(), before) << "nothing has changed";
   put("K", "other value");  // changes only the file: the modification time of the folder stays
   put("L", "second one");
   EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
@@ -155,7 +155,7 @@ TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
   folder_.write("7", "not a folder");
   const std::string log = log_of([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
   EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
-  EXPECT_EQ(log_of([&] { secrets_.look(); }), "");
+  EXPECT_EQ(log_of([&] { secrets_.rescan(); }), "");
   fs::remove(folder_ / "7");
   fs::rename(folder_ / "away", folder_ / "7");
   put("L", "second one");
@@ -165,7 +165,7 @@ TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
 TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
   fs::remove(folder_ / "7");
   folder_.write("7", "not a folder");
-  EXPECT_EQ(secrets_.look(), nullptr);
+  EXPECT_EQ(secrets_.rescan(), nullptr);
   fs::remove(folder_ / "7");
   fs::create_directory(folder_ / "7");
   put("K", "first value");
@@ -175,7 +175,7 @@ TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
 // Reading some of these files fails, as on a broken disk; others are readable.
 TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
   Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
-  const std::string log = log_of([&] { EXPECT_EQ(secrets.look(), nullptr); });
+  const std::string log = log_of([&] { EXPECT_EQ(secrets.rescan(), nullptr); });
   EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
 }
 
@@ -190,7 +190,7 @@ TEST_F(SecretsTest, RecentlyChangedFileIsReadAgain) {
 
 TEST_F(SecretsTest, TotalSizeIsBounded) {
   for (std::size_t i = 0; i < 10; ++i)
-    put("K" + std::to_string(i), std::string(Secrets::kMostBytes, static_cast<char>('a' + i)));
+    put("K" + std::to_string(i), std::string(Secrets::kMaxBytes, static_cast<char>('a' + i)));
   const std::string log = log_of([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
   EXPECT_NE(log.find("K9"), std::string::npos) << log;
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
@@ -199,10 +199,10 @@ TEST_F(SecretsTest, TotalSizeIsBounded) {
 TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
   fs::create_directory(folder_ / "8");
   put("K", "first value");
-  Gate gate;
-  StandingSecrets clock(gate);
-  clock.stand(8);
-  SecretsWatch watch(places_, {7, 8}, clock);
+  BlockingGate gate;
+  BlockingSecretsClock clock(gate);
+  clock.block_context(8);
+  SecretsWatch watch(job_states_, {7, 8}, clock);
   EXPECT_TRUE(eventually([&] { return watch.of(7) != nullptr && gate.waiting() == 1; }));
   EXPECT_TRUE(watch.has(7, {{"K", "first value"}}));
   EXPECT_FALSE(watch.has(7, {{"K", "other value"}}));
@@ -217,7 +217,7 @@ TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
 TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
   fs::remove_all(folder_ / "7");
   const SystemClock clock;
-  SecretsWatch watch(places_, {7}, clock);
+  SecretsWatch watch(job_states_, {7}, clock);
   ASSERT_TRUE(eventually([&] { return watch.of(7) != nullptr; }));
   const std::uint64_t began = clock.boot_ms();
   fs::create_directory(folder_ / "7");
@@ -226,11 +226,11 @@ TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
     put("K", value);
     ASSERT_TRUE(eventually([&] { return watch.has(7, {{"K", value}}); }));
   }
-  EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kLookMs);
+  EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kCheckMs);
 }
 
 TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {
-  const HandClock clock;
+  const ManualClock clock;
   const auto found = SecretsWatch({}, {7}, clock).of(7);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->redactor({}), nullptr);

@@ -11,14 +11,14 @@ namespace mycojobs::test {
 
 inline constexpr std::uint64_t kNow = 1'700'000'000'000;
 
-inline void set(Situation& about, std::string name, std::string value) {
+inline void set(JobSituation& about, std::string name, std::string value) {
   std::erase_if(about.job.record, [&](const auto& field) { return field.first == name; });
   about.job.record.emplace_back(std::move(name), std::move(value));
 }
 
 // A job that its client has written and pushed; no agent serves its queue.
-inline Situation pushed() {
-  Situation about;
+inline JobSituation pushed() {
+  JobSituation about;
   about.job.job_key = "job:12:7";
   about.job.record_type = "hash";
   about.job.claim_type = "none";
@@ -46,8 +46,8 @@ inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t sl
 }
 
 // The job of pushed(), with a claim in this state.
-inline Situation claimed(const std::string& state) {
-  Situation about = pushed();
+inline JobSituation claimed(const std::string& state) {
+  JobSituation about = pushed();
   ClaimView& claim = about.job.claim;
   about.job.claim_type = "hash";
   claim.present = true;
@@ -61,8 +61,8 @@ inline Situation claimed(const std::string& state) {
   return about;
 }
 
-inline Situation live() {
-  Situation about = claimed("live");
+inline JobSituation live() {
+  JobSituation about = claimed("live");
   about.job.lease_until_ms = about.job.claim.until_ms = kNow + 4000;
   about.runners = {runner(20, {"v"}, 2, 1)};
   set(about, "status", "started");
@@ -70,8 +70,8 @@ inline Situation live() {
   return about;
 }
 
-inline Situation ended(const std::string& status, const std::string& detail) {
-  Situation about = claimed("ended");
+inline JobSituation ended(const std::string& status, const std::string& detail) {
+  JobSituation about = claimed("ended");
   about.job.claim.status = status;
   about.job.claim.detail = detail;
   about.job.claim.ended_ms = kNow - 5000;
@@ -80,8 +80,8 @@ inline Situation ended(const std::string& status, const std::string& detail) {
   return about;
 }
 
-inline JobPlaces other(const std::string& key, const std::string& state) {
-  JobPlaces job;
+inline JobStoreState other(const std::string& key, const std::string& state) {
+  JobStoreState job;
   job.job_key = key;
   job.record_type = state.empty() ? "none" : "hash";
   job.claim.present = !state.empty();
@@ -89,15 +89,15 @@ inline JobPlaces other(const std::string& key, const std::string& state) {
   return job;
 }
 
-inline Situation waiting(std::vector<JobPlaces> awaited) {
-  Situation about = claimed("waiting");
-  for (const JobPlaces& job : awaited) about.job.waits_for.push_back(job.job_key);
+inline JobSituation waiting(std::vector<JobStoreState> awaited) {
+  JobSituation about = claimed("waiting");
+  for (const JobStoreState& job : awaited) about.job.waits_for.push_back(job.job_key);
   about.awaited = std::move(awaited);
   return about;
 }
 
-inline Situation held() {
-  Situation about = claimed("held");
+inline JobSituation held() {
+  JobSituation about = claimed("held");
   about.job.held = true;
   about.job.held_by = {"db"};
   set(about, "concurrency_key", "db");

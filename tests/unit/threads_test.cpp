@@ -57,7 +57,7 @@ TEST(Threads, StartThreadRunsItsBodyUnderItsName) {
 }
 
 TEST(Threads, ShortageIsAnErrorThatNamesTheLimits) {
-  const ThreadShortage shortage;
+  const SimulatedThreadShortage shortage;
   const auto thread = start_thread([] {});
   ASSERT_FALSE(thread);
   EXPECT_EQ(thread.error().code, Code::unavailable);
@@ -66,13 +66,13 @@ TEST(Threads, ShortageIsAnErrorThatNamesTheLimits) {
 }
 
 TEST(Threads, BackgroundWorkHasItsResult) {
-  auto result = run_beside([] { return 7; });
+  auto result = run_in_parallel([] { return 7; });
   EXPECT_EQ(result.get(), 7);
 }
 
-class CountingTurns : public TurnTaker {
+class CountingTurns : public TimedLoop {
  public:
-  std::uint64_t turn() {
+  std::uint64_t run_once() {
     ++turns;
     return 1;
   }
@@ -82,21 +82,21 @@ class CountingTurns : public TurnTaker {
 TEST(Threads, LoopWithoutAThreadCanStartLater) {
   CountingTurns turns;
   {
-    const ThreadShortage shortage;
-    TurnThread<CountingTurns> thread(turns);
+    const SimulatedThreadShortage shortage;
+    LoopThread<CountingTurns> thread(turns);
     EXPECT_FALSE(thread.started());
   }
   EXPECT_FALSE(turns.stopped()) << "it never began";
-  TurnThread<CountingTurns> thread(turns);
+  LoopThread<CountingTurns> thread(turns);
   ASSERT_TRUE(thread.started());
   while (turns.turns == 0) std::this_thread::yield();
 }
 
 TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {
-  Lanes lanes;
+  StrandPool lanes;
   std::promise<void> done;
   {
-    const ThreadShortage shortage;
+    const SimulatedThreadShortage shortage;
     lanes.post("disk 1", [&done] { done.set_value(); });
     EXPECT_FALSE(lanes.retry());
   }

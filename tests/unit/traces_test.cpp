@@ -132,7 +132,7 @@ TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
   collector.hangs = true;
   const auto metrics = Metrics::make();
   auto traces = start_traces({"mycojobs", "host"}, collector.sender(), metrics);
-  constexpr std::size_t kSpans = Traces::kMostWaiting + 2000;
+  constexpr std::size_t kSpans = Traces::kMaxWaiting + 2000;
   for (std::size_t i = 0; i < kSpans; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
   ASSERT_TRUE(collector.wait([&] { return collector.calls > 0; }));
   EXPECT_GE(spans_of(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";

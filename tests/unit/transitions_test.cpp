@@ -20,10 +20,10 @@ void expect_table(const std::string& drawn, std::size_t events) {
   std::istringstream head(line);
   for (std::size_t e = 0; e < events; ++e) {
     ASSERT_TRUE(head >> cell);
-    EXPECT_EQ(word(static_cast<Event>(e)), cell);
+    EXPECT_EQ(to_string(static_cast<Event>(e)), cell);
   }
   EXPECT_FALSE(head >> cell);
-  EXPECT_EQ(word(static_cast<Event>(events)), "?") << "the table lacks an event";
+  EXPECT_EQ(to_string(static_cast<Event>(events)), "?") << "the table lacks an event";
   std::size_t rows = 0;
   while (std::getline(lines, line)) {
     std::istringstream row(line);
@@ -35,12 +35,12 @@ void expect_table(const std::string& drawn, std::size_t events) {
     for (std::size_t e = 0; e < events; ++e) {
       ASSERT_TRUE(row >> cell) << line;
       const auto to = advance(*from, static_cast<Event>(e));
-      EXPECT_EQ(to ? word(*to) : "-", cell) << word(*from) << " + " << word(static_cast<Event>(e));
+      EXPECT_EQ(to ? to_string(*to) : "-", cell) << to_string(*from) << " + " << to_string(static_cast<Event>(e));
       // A terminal state can be left only by "retry" and "handle".
-      const auto event = word(static_cast<Event>(e));
+      const auto event = to_string(static_cast<Event>(e));
       absorbs = absorbs && (!to || event == "retry" || event == "handle");
     }
-    EXPECT_EQ(is_terminal(*from), absorbs) << word(*from);
+    EXPECT_EQ(is_terminal(*from), absorbs) << to_string(*from);
   }
   EXPECT_EQ(rows, words<State>().size());
 }

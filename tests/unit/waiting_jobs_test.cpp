@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::uint64_t kClaimedUs = 1'000'000;
 
-Start job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
-  Start start;
+JobStart job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
+  JobStart start;
   start.run = run;
   start.deadline_boot_ms = deadline_boot_ms;
   start.specs.resize(2);
@@ -16,14 +16,14 @@ Start job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
 }
 
 TEST(WaitingJobs, StartInTheOrderOfArrival) {
-  WaitingJobs waiting;
+  JobsClaimedAhead waiting;
   for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
   for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
   EXPECT_TRUE(waiting.empty());
 }
 
 TEST(WaitingJobs, DeadlineMovesByTheWait) {
-  WaitingJobs waiting;
+  JobsClaimedAhead waiting;
   waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
   waiting.add(job(2), kClaimedUs);
   EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
@@ -31,18 +31,18 @@ TEST(WaitingJobs, DeadlineMovesByTheWait) {
 }
 
 TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
-  WaitingJobs waiting;
+  JobsClaimedAhead waiting;
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs));
   waiting.add(job(1), kClaimedUs);
   waiting.add(job(2), kClaimedUs + 40);
-  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs - 1));
-  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs));
-  (void)waiting.next(kClaimedUs + WaitingJobs::kPatienceMs);
-  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + WaitingJobs::kPatienceMs));
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs - 1));
+  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
+  (void)waiting.next(kClaimedUs + JobsClaimedAhead::kTimeoutMs);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
 }
 
 TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
-  WaitingJobs waiting;
+  JobsClaimedAhead waiting;
   for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
   EXPECT_EQ(waiting.take(2)->run, 2U);
   EXPECT_FALSE(waiting.take(2));
@@ -53,11 +53,11 @@ TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
 }
 
 TEST(WaitingJobs, FenceCoversAllStages) {
-  WaitingJobs waiting;
+  JobsClaimedAhead waiting;
   waiting.add(job(1), kClaimedUs);
   waiting.fence(1, 4711);
   waiting.fence(2, 1);
-  const Start start = waiting.next(kClaimedUs);
+  const JobStart start = waiting.next(kClaimedUs);
   for (const RunSpec& spec : start.specs) EXPECT_EQ(spec.fence_boot_ms, 4711U);
 }
 

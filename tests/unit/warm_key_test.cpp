@@ -26,7 +26,7 @@ Warm warm_of(const std::function<void(JobFacts&)>& change = {}, const std::strin
   JobFacts facts = usual();
   if (change) change(facts);
   Warm warm;
-  give_warm_key(warm, facts, secret);
+  assign_warm_key(warm, facts, secret);
   return warm;
 }
 

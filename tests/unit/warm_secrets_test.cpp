@@ -24,19 +24,19 @@ class WarmSecretsTest : public ::testing::Test {
     spec.context = 7;
     spec.limits.wall_ms = 1000;
     spec.warm = {10, 5000, key, key};
-    warm_.given(spec, secrets_.look()->values(names).value(), clock_.boot_ms());
+    warm_.on_run_started(spec, secrets_.rescan()->values(names).value(), clock_.boot_ms());
   }
   Keys look() {
-    return warm_.outdated([this](Id, const std::vector<SecretValue>& each) { return secrets_.look()->has(each); },
+    return warm_.outdated([this](Id, const std::vector<SecretValue>& each) { return secrets_.rescan()->has(each); },
                           clock_.boot_ms());
   }
   Keys outdated() {
-    clock_.pass(WarmSecrets::kLookMs + 1);
+    clock_.advance(WarmSecrets::kCheckMs + 1);
     return look();
   }
 
   TempDir folder_;
-  HandClock clock_;
+  ManualClock clock_;
   Secrets secrets_{{folder_.path().string(), ""}, 7};
   WarmSecrets warm_;
 };
@@ -63,7 +63,7 @@ TEST_F(WarmSecretsTest, WatchesWhileAProcessMayExist) {
   put("db", "value one");
   given("a", {"db"});
   EXPECT_EQ(outdated(), Keys{});
-  clock_.pass(3600000);
+  clock_.advance(3600000);
   EXPECT_EQ(outdated(), Keys{});
   EXPECT_TRUE(warm_.empty());
 }

@@ -12,13 +12,13 @@ using namespace mycojobs::workflow;
 
 namespace {
 
-std::string framed(WireKind kind, std::uint32_t call, const std::string& payload) {
+std::string framed(StepFrameKind kind, std::uint32_t call, const std::string& payload) {
   std::string frame;
   put_header(frame, kind, call, payload.size());
   return frame + payload;
 }
 
-void say(WireKind kind, std::uint32_t call, const std::string& payload) {
+void say(StepFrameKind kind, std::uint32_t call, const std::string& payload) {
   if (!write_all(kSocketFd, framed(kind, call, payload))) ::_exit(1);
 }
 
@@ -35,10 +35,10 @@ std::uint32_t next_step() {
   for (std::string payload;;) {
     char bytes[kHeaderBytes];
     if (!take(bytes, sizeof bytes)) ::_exit(0);
-    const WireHeader header = get_header(bytes);
+    const StepFrameHeader header = get_header(bytes);
     payload.resize(header.size);
     if (!take(payload.data(), payload.size())) ::_exit(0);
-    if (header.kind == static_cast<std::uint8_t>(WireKind::step)) return header.call;
+    if (header.kind == static_cast<std::uint8_t>(StepFrameKind::step)) return header.call;
   }
 }
 
@@ -58,41 +58,41 @@ int main(int, char** argv) {
   const std::string path = argv[0], how = path.substr(path.rfind("bad-") + 4);
   if (how == "exits") return 3;
   if (how == "silent") ::pause();
-  if (how == "refuses") say(WireKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
+  if (how == "refuses") say(StepFrameKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
   if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
-  std::string greeting = framed(WireKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
+  std::string greeting = framed(StepFrameKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
   // The answer arrives with the greeting, before the step is sent.
-  if (how == "early") greeting += framed(WireKind::answer, 1, kFine);
+  if (how == "early") greeting += framed(StepFrameKind::answer, 1, kFine);
   if (!write_all(kSocketFd, greeting)) ::_exit(1);
   for (;;) {
     const std::uint32_t call = next_step();
-    if (how == "fine") say(WireKind::answer, call, kFine);
+    if (how == "fine") say(StepFrameKind::answer, call, kFine);
     if (how == "hangs") ::pause();
     if (how == "dies") ::_exit(9);
     if (how == "closes") ::close(kSocketFd), ::pause();
-    if (how == "other_call") say(WireKind::answer, call + 1, kFine);
-    if (how == "other_kind") say(WireKind::program, call, kFine);
-    if (how == "never_knows") say(WireKind::unknown, call, "");
-    if (how == "no_cbor") say(WireKind::answer, call, "no CBOR");
-    if (how == "no_map") say(WireKind::answer, call, "\x80");
-    if (how == "long_form") say(WireKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
-    if (how == "bad_state") say(WireKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
+    if (how == "other_call") say(StepFrameKind::answer, call + 1, kFine);
+    if (how == "other_kind") say(StepFrameKind::program, call, kFine);
+    if (how == "never_knows") say(StepFrameKind::unknown, call, "");
+    if (how == "no_cbor") say(StepFrameKind::answer, call, "no CBOR");
+    if (how == "no_map") say(StepFrameKind::answer, call, "\x80");
+    if (how == "long_form") say(StepFrameKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
+    if (how == "bad_state") say(StepFrameKind::answer, call, "\xa3\x65state\x41\xff" + kFine.substr(8));
     if (how == "long_state")
-      say(WireKind::answer, call, "\xa3\x65state" + in_bytes(long_bytes(kMaxStateBytes + 1)) + kFine.substr(8));
+      say(StepFrameKind::answer, call, "\xa3\x65state" + in_bytes(long_bytes(kMaxStateBytes + 1)) + kFine.substr(8));
     if (how == "long_rest")
-      say(WireKind::answer, call,
+      say(StepFrameKind::answer, call,
           "\xa4\x63"
           "ann" +
               in_bytes(long_bytes(kMaxOutputBytes)) + kFine.substr(1));
-    if (how == "more_fields") say(WireKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
+    if (how == "more_fields") say(StepFrameKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
     if (how == "bad_kind")
-      say(WireKind::answer, call,
+      say(StepFrameKind::answer, call,
           "\xa1\x65"
           "error\xa2\x64kind\x63odd\x67message\x60");
     if (how == "half") (void)write_all(kSocketFd, std::string("\xff\x00\x00\x00\x05", 5)), ::_exit(0);
     if (how == "huge") {
       std::string frame;
-      put_header(frame, WireKind::answer, call, 0xf0000000);
+      put_header(frame, StepFrameKind::answer, call, 0xf0000000);
       (void)write_all(kSocketFd, frame);
     }
   }

@@ -17,7 +17,9 @@ std::vector<EngineOptions> all_options() {
 
 std::string cbor(const nlohmann::json& value) { return encode_cbor(value).value(); }
 nlohmann::json value(const std::string& cbor) { return decode_cbor(cbor).value(); }
-Program program(const std::string& source) { return Program::make(1, "order.lua", "step", source).value(); }
+WorkflowProgram program(const std::string& source) {
+  return WorkflowProgram::make(1, "order.lua", "step", source).value();
+}
 
 StepRequest request() {
   StepRequest out;

@@ -17,7 +17,7 @@ EngineOptions options();  // options of the tested engine
 std::vector<EngineOptions> all_options();
 std::string cbor(const nlohmann::json&);
 nlohmann::json value(const std::string& cbor);
-Program program(const std::string& source);
+WorkflowProgram program(const std::string& source);
 // A request with the event {}, without state; ctx is {}.
 StepRequest request();
 

@@ -35,7 +35,7 @@ TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
   stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
   stage.settle();
-  const CellId cell = workflow_tests::order("a");
+  const InstanceId cell = workflow_tests::order("a");
   const json seen = stage.state(cell)["seen"];
   EXPECT_EQ(seen["key"], "a");
   EXPECT_EQ(seen["n"], 32);
@@ -45,13 +45,13 @@ TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   stage.settle();
   EXPECT_EQ(stage.state(cell)["pc"], "pay ok");
   EXPECT_EQ(stage.state(workflow_tests::kLedger), 500);
-  EXPECT_FALSE(engines.trouble());
-  WorldState again;
-  again.id = stage.world.id;
+  EXPECT_FALSE(engines.last_problem());
+  DeploymentState again;
+  again.id = stage.deployment.id;
   const auto verdict = verify_replay(again, stage.catalog, stage.journal, Engines(options(), 1).as_function());
   EXPECT_EQ(verdict.steps, 3U);
   EXPECT_FALSE(verdict.differs || verdict.problem);
-  EXPECT_EQ(again, stage.world);
+  EXPECT_EQ(again, stage.deployment);
 }
 
 // Returns the number of children of this process.
@@ -94,7 +94,7 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
   for (const char* code : codes) {
     workflow_tests::Stage stage;
     Engines engines(options(), 1);
-    const mycojobs::WorkflowEngine present = engines.as_function();
+    const mycojobs::StepEngine present = engines.as_function();
     stage.engine = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, mycojobs::StepRequest request) {
       request.counting = 1;
       return present(spec, manifest, request);
@@ -105,8 +105,8 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
     stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
     stage.settle();
     for (const std::uint32_t counting : {1U, 2U}) {
-      WorldState again;
-      again.id = stage.world.id;
+      DeploymentState again;
+      again.id = stage.deployment.id;
       int steps = 0;
       const auto verdict = verify_replay(
           again, stage.catalog, stage.journal,
@@ -117,10 +117,10 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
             return present(spec, manifest, asked);
           });
       EXPECT_FALSE(verdict.differs || verdict.problem) << code;
-      EXPECT_EQ(again, stage.world);
+      EXPECT_EQ(again, stage.deployment);
       EXPECT_EQ(steps, counting) << "the present way gives another answer";
     }
-    EXPECT_FALSE(engines.trouble());
+    EXPECT_FALSE(engines.last_problem());
   }
 }
 
@@ -152,15 +152,15 @@ TEST(WorkflowEngines, MissingEngineIsAnErrorWithoutAnAnswer) {
   stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
   stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
   stage.settle();
-  ASSERT_TRUE(engines.trouble());
-  EXPECT_EQ(engines.trouble()->code, Code::io);
+  ASSERT_TRUE(engines.last_problem());
+  EXPECT_EQ(engines.last_problem()->code, Code::io);
 }
 
 // Regression test: JSON-RPC accepted code that could not be run, and each instance failed.
 TEST(WorkflowEngines, InvalidCodeIsReportedByNameAndLine) {
-  CodeLook look(options());
+  CodeChecker look(options());
   const auto fault = [&](const std::string& source) {
-    auto found = look.look("count.lua", "step", source);
+    auto found = look.check_code("count.lua", "step", source);
     if (!found) return "error: " + found.error().message;
     return *found ? std::to_string((*found)->line) + ": " + (*found)->message : std::string();
   };

@@ -15,27 +15,27 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<WorkflowFact> one_of_each() {
-  const CellId cell{"a/w@1", cbor("k")};
+  const InstanceId cell{"a/w@1", cbor("k")};
   const Sample sample{5, std::string(32, 'e')};
   const Intent intent{"hash", "a/e@1", cbor(1), 0, "ref"};
   const StateRef state{"s", 1, cbor(7)};
   return {
-      {1, 9, Applied{"m", "a/m@1", ""}},
+      {1, 9, ManifestApplied{"m", "a/m@1", ""}},
       {2, 9,
-       EventIn{
+       EventAccepted{
            "a/E@1", cbor(1), "actor:7", std::nullopt, 0, sample, {{cell, "m", "Arm", ""}, {cell, "m", "", "failed"}}}},
-      {3, 9, EventIn{"a/E@1", cbor(1), "", cell, 2, sample, {}}},
+      {3, 9, EventAccepted{"a/E@1", cbor(1), "", cell, 2, sample, {}}},
       {4, 9, StepTaken{cell, {2, 0}, "out", state, {intent}, 1, cbor("note")}},
       {5, 9, StepTaken{cell, {2, 1}, "out", std::nullopt, {}, 0, std::nullopt}},
       {6, 9, StepFailed{cell, {2, 0}, "out", "script", "boom"}},
       {7, 9, EffectPublished{cell, "hash", "job:7:1"}},
       {8, 9, ReceiptAdmitted{cell, "hash", ReceiptStatus::timeout, cbor(1), "mod", "run", "Receipt", sample}},
       {9, 9, ReceiptRefused{cell, "hash", "another key"}},
-      {10, 9, ReceiptFaulted{cell, "hash", ReceiptStatus::ok, "why", "", sample}},
-      {11, 9, ReceiptFaulted{cell, "hash", ReceiptStatus::ok, "why", std::nullopt, sample}},
-      {12, 9, Failed{cell, "receipt", "why", {"hash"}}},
-      {13, 9, Completed{cell}},
-      {14, 9, Deleted{cell, "actor:7"}},
+      {10, 9, ReceiptMismatched{cell, "hash", ReceiptStatus::ok, "why", "", sample}},
+      {11, 9, ReceiptMismatched{cell, "hash", ReceiptStatus::ok, "why", std::nullopt, sample}},
+      {12, 9, InstanceFailed{cell, "receipt", "why", {"hash"}}},
+      {13, 9, InstanceCompleted{cell}},
+      {14, 9, InstanceDeleted{cell, "actor:7"}},
       {15, 9, SnapshotTaken{"hash", 3}}};
 }
 
@@ -48,10 +48,10 @@ TEST(WorkflowFacts, RoundTrip) {
     EXPECT_EQ(*read, fact) << kind_of(fact);
   }
   const std::vector<WorkflowFact> facts = one_of_each();
-  EXPECT_THAT(cells_of(facts[0]), ElementsAre());
-  EXPECT_THAT(cells_of(facts[1]), ElementsAre(CellId{"a/w@1", cbor("k")}));
-  EXPECT_EQ(shown(cells_of(facts[1])[0]), "a/w@1[\"k\"]");
-  EXPECT_EQ(shown(CellId{"a/w@1", ""}), "a/w@1");
+  EXPECT_THAT(instances_of(facts[0]), ElementsAre());
+  EXPECT_THAT(instances_of(facts[1]), ElementsAre(InstanceId{"a/w@1", cbor("k")}));
+  EXPECT_EQ(shown(instances_of(facts[1])[0]), "a/w@1[\"k\"]");
+  EXPECT_EQ(shown(InstanceId{"a/w@1", ""}), "a/w@1");
 }
 
 TEST(WorkflowFacts, InvalidFactIsNamed) {
@@ -114,17 +114,17 @@ TEST(WorkflowFold, IsTotalAndIgnoresInvalidFacts) {
       else
         facts.insert(facts.begin() + static_cast<std::ptrdiff_t>(at), WorkflowFact(facts[other]));
     }
-    WorldState world;
-    world.id = round.world().id;
+    DeploymentState deployment;
+    deployment.id = round.world().id;
     for (auto fact : facts) {
-      if (random() % 20 != 0) fact.height = world.height + 1;
-      const WorldState before = world;
-      const auto problem = fold(world, fact);
+      if (random() % 20 != 0) fact.height = deployment.height + 1;
+      const DeploymentState before = deployment;
+      const auto problem = fold(deployment, fact);
       if (!problem) continue;
       rules.insert(problem->rule);
-      ASSERT_EQ(world, before) << problem->text;
+      ASSERT_EQ(deployment, before) << problem->text;
     }
-    ASSERT_EQ(decode_world(encode(world).value()).value(), world);
+    ASSERT_EQ(decode_deployment(encode(deployment).value()).value(), deployment);
   }
   for (const auto rule : {kWfHeight, kWfCell, kWfMail, kWfIntent, kWfFailed, kWfManifest})
     EXPECT_TRUE(rules.contains(rule)) << rule;
@@ -133,9 +133,9 @@ TEST(WorkflowFold, IsTotalAndIgnoresInvalidFacts) {
 TEST(WorkflowFold, SingleCellEqualsItsStateInTheDeployment) {
   ModelRound round(3, no_mutant());
   ASSERT_EQ(round.run(200), "");
-  std::map<CellId, std::optional<CellState>> alone;
+  std::map<InstanceId, std::optional<InstanceState>> alone;
   for (const auto& fact : round.journal())
-    for (const auto& id : cells_of(fact)) ASSERT_FALSE(fold(alone[id], id, fact));
+    for (const auto& id : instances_of(fact)) ASSERT_FALSE(fold(alone[id], id, fact));
   std::size_t there = 0;
   for (const auto& [id, cell] : alone) {
     ASSERT_EQ(cell.has_value(), round.world().cells.contains(id)) << shown(id);
@@ -147,62 +147,62 @@ TEST(WorkflowFold, SingleCellEqualsItsStateInTheDeployment) {
 }
 
 TEST(WorkflowFold, SettledIntentIsRememberedForAWhile) {
-  WorldState world;
-  world.id = "w";
+  DeploymentState deployment;
+  deployment.id = "w";
   const auto take = [&](auto what) {
-    const auto problem = fold(world, {world.height + 1, 1, std::move(what)});
+    const auto problem = fold(deployment, {deployment.height + 1, 1, std::move(what)});
     ASSERT_FALSE(problem) << problem->text;
   };
-  const CellId cell{"a/w@1", ""};
+  const InstanceId cell{"a/w@1", ""};
   const Sample sample{1, std::string(32, 'e')};
   std::string first;
   for (std::size_t i = 0; i <= kRememberedIntents; ++i) {
-    take(EventIn{"a/E@1", cbor(1), "", {}, 0, sample, {{cell, "m", "", ""}}});
+    take(EventAccepted{"a/E@1", cbor(1), "", {}, 0, sample, {{cell, "m", "", ""}}});
     Intent intent{"", "a/e@1", cbor(1), 0, ""};
-    intent.hash = intent_hash({"w", cell, world.cells.at(cell).workflow_hash(), world.height + 1}, intent);
+    intent.hash = intent_hash({"w", cell, deployment.cells.at(cell).workflow_hash(), deployment.height + 1}, intent);
     if (i == 0) first = intent.hash;
-    take(StepTaken{cell, world.cells.at(cell).mail.front().id, "o", std::nullopt, {intent}, 0, {}});
-    take(ReceiptFaulted{cell, intent.hash, ReceiptStatus::ok, "", std::nullopt, sample});
+    take(StepTaken{cell, deployment.cells.at(cell).mail.front().id, "o", std::nullopt, {intent}, 0, {}});
+    take(ReceiptMismatched{cell, intent.hash, ReceiptStatus::ok, "", std::nullopt, sample});
   }
-  EXPECT_EQ(world.settled.size(), kRememberedIntents);
-  EXPECT_FALSE(world.settled.contains(first));
+  EXPECT_EQ(deployment.settled.size(), kRememberedIntents);
+  EXPECT_FALSE(deployment.settled.contains(first));
 }
 
 TEST(WorkflowFold, IntentBindsItsOriginAndIsPublishedOnce) {
-  WorldState world;
-  world.id = "w";
-  const CellId cell{"a/w@1", ""};
-  ASSERT_FALSE(fold(world, {1, 1, EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
+  DeploymentState deployment;
+  deployment.id = "w";
+  const InstanceId cell{"a/w@1", ""};
+  ASSERT_FALSE(fold(deployment, {1, 1, EventAccepted{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
   Intent intent{"", "a/e@1", cbor(1), 0, ""};
   const auto step = [&](const std::string& of, std::uint64_t sequence) {
-    intent.hash = intent_hash({of, cell, world.cells.at(cell).workflow_hash(), sequence}, intent);
-    const auto problem = fold(world, {2, 1, StepTaken{cell, {1, 0}, "o", std::nullopt, {intent}, 0, {}}});
+    intent.hash = intent_hash({of, cell, deployment.cells.at(cell).workflow_hash(), sequence}, intent);
+    const auto problem = fold(deployment, {2, 1, StepTaken{cell, {1, 0}, "o", std::nullopt, {intent}, 0, {}}});
     return problem ? problem->rule : "";
   };
   EXPECT_EQ(step("another world", 2), kWfIntent);
   EXPECT_EQ(step("w", 1), kWfIntent);
   EXPECT_EQ(step("w", 2), "");
-  ASSERT_FALSE(fold(world, {3, 1, EffectPublished{cell, intent.hash, "job"}}));
-  EXPECT_EQ(fold(world, {4, 1, EffectPublished{cell, intent.hash, "job"}})->rule, kWfIntent);
-  EXPECT_EQ(fold(world, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kWfIntent);
+  ASSERT_FALSE(fold(deployment, {3, 1, EffectPublished{cell, intent.hash, "job"}}));
+  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, intent.hash, "job"}})->rule, kWfIntent);
+  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kWfIntent);
 }
 
 TEST(WorkflowFold, FactNamesItsInstance) {
-  WorldState world;
-  world.id = "w";
-  const CellId cell{"a/w@1", ""};
+  DeploymentState deployment;
+  deployment.id = "w";
+  const InstanceId cell{"a/w@1", ""};
   const auto event = [&](const char* manifest) {
-    return EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, manifest, "", ""}}};
+    return EventAccepted{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, manifest, "", ""}}};
   };
-  ASSERT_FALSE(fold(world, {1, 1, event("m")}));
-  EXPECT_EQ(fold(world, {2, 1, event("other")})->rule, kWfManifest);
-  EXPECT_EQ(fold(world, {2, 1, Failed{cell, "step", "", {"an intent"}}})->rule, kWfIntent);
-  EXPECT_EQ(fold(world, {2, 1, Completed{cell}})->rule, kWfState);
-  EXPECT_EQ(fold(world, {2, 1, Deleted{cell, "actor:7"}})->rule, kWfState);
-  EXPECT_EQ(fold(world, {2, 1, Applied{"m", "a/m@1", "other"}})->rule, kWfManifest);
-  EXPECT_EQ(fold(world, {3, 1, Applied{"m", "a/m@1", ""}})->rule, kWfHeight);
-  ASSERT_FALSE(fold(world, {2, 1, Failed{cell, "step", "", {}}}));
-  EXPECT_EQ(fold(world, {3, 1, event("m")})->rule, kWfFailed);
+  ASSERT_FALSE(fold(deployment, {1, 1, event("m")}));
+  EXPECT_EQ(fold(deployment, {2, 1, event("other")})->rule, kWfManifest);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceFailed{cell, "step", "", {"an intent"}}})->rule, kWfIntent);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceCompleted{cell}})->rule, kWfState);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceDeleted{cell, "actor:7"}})->rule, kWfState);
+  EXPECT_EQ(fold(deployment, {2, 1, ManifestApplied{"m", "a/m@1", "other"}})->rule, kWfManifest);
+  EXPECT_EQ(fold(deployment, {3, 1, ManifestApplied{"m", "a/m@1", ""}})->rule, kWfHeight);
+  ASSERT_FALSE(fold(deployment, {2, 1, InstanceFailed{cell, "step", "", {}}}));
+  EXPECT_EQ(fold(deployment, {3, 1, event("m")})->rule, kWfFailed);
 }
 
 TEST(WorkflowFold, DamagedSnapshotIsRejectedOrValid) {
@@ -214,7 +214,7 @@ TEST(WorkflowFold, DamagedSnapshotIsRejectedOrValid) {
   for (int i = 0; i < 3000; ++i) {
     std::string bytes = good;
     bytes[random() % bytes.size()] = static_cast<char>(random());
-    const auto read = decode_world(bytes);
+    const auto read = decode_deployment(bytes);
     if (!read)
       ++refused;
     else
@@ -223,21 +223,22 @@ TEST(WorkflowFold, DamagedSnapshotIsRejectedOrValid) {
   EXPECT_GT(refused, 0U);
   json map = uncbor(good);
   map["version"] = 2;
-  ASSERT_FALSE(decode_world(cbor(map)));
+  ASSERT_FALSE(decode_deployment(cbor(map)));
   map["version"] = 1;
-  ASSERT_TRUE(decode_world(cbor(map)));
+  ASSERT_TRUE(decode_deployment(cbor(map)));
   map["ready"].push_back({{"ticket", 0}, {"cell", {{"workflow", "a/none@1"}}}});
-  ASSERT_FALSE(decode_world(cbor(map)));
+  ASSERT_FALSE(decode_deployment(cbor(map)));
   map["ready"].erase(map["ready"].size() - 1);
   map["cells"].push_back(map["cells"][0]);  // the same cell twice
-  ASSERT_FALSE(decode_world(cbor(map)));
+  ASSERT_FALSE(decode_deployment(cbor(map)));
 }
 
 TEST(WorkflowFold, StateMustHaveItsHash) {
-  WorldState world;
-  const CellId cell{"a/w@1", ""};
-  ASSERT_FALSE(fold(world, {1, 1, EventIn{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
-  const auto problem = fold(world, {2, 1, StepTaken{cell, {1, 0}, "o", StateRef{"no hash", 1, cbor(7)}, {}, 0, {}}});
+  DeploymentState deployment;
+  const InstanceId cell{"a/w@1", ""};
+  ASSERT_FALSE(fold(deployment, {1, 1, EventAccepted{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
+  const auto problem =
+      fold(deployment, {2, 1, StepTaken{cell, {1, 0}, "o", StateRef{"no hash", 1, cbor(7)}, {}, 0, {}}});
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->rule, kWfState);
 }

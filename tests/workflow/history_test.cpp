@@ -15,7 +15,7 @@ namespace mycojobs::workflow_tests {
 namespace {
 
 WorkflowHistory history_of(const Stage& stage, const json& manifest) {
-  return {stage.world.id, {{manifest.dump(), {{"shop.lua", "return {}"}}}}, stage.journal, {}};
+  return {stage.deployment.id, {{manifest.dump(), {{"shop.lua", "return {}"}}}}, stage.journal, {}};
 }
 
 class WorkflowHistoryTest : public ::testing::Test {
@@ -34,8 +34,8 @@ TEST_F(WorkflowHistoryTest, RoundTripsWithItsDeployment) {
   const auto read = read_history(*text);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->facts, stage.journal);
-  EXPECT_EQ(world_of(*read).value(), stage.world);
-  EXPECT_NE(catalog_of(*read).value().find(stage.world.manifest), nullptr);
+  EXPECT_EQ(deployment_of(*read).value(), stage.deployment);
+  EXPECT_NE(catalog_of(*read).value().find(stage.deployment.manifest), nullptr);
   EXPECT_EQ(write_history(*read).value(), *text);
 }
 
@@ -57,7 +57,7 @@ TEST_F(WorkflowHistoryTest, ErrorsNameTheirLine) {
   const auto second = text.find('\n', text.find('\n') + 1);
   const auto holed = read_history(text.substr(0, text.find('\n') + 1) + text.substr(second + 1));
   ASSERT_TRUE(holed);
-  EXPECT_NE(world_of(*holed).error().message.find("workflow-height"), std::string::npos);
+  EXPECT_NE(deployment_of(*holed).error().message.find("workflow-height"), std::string::npos);
 }
 
 TEST_F(WorkflowHistoryTest, SpilledStatesIncludeTheirBlobs) {
@@ -68,21 +68,21 @@ TEST_F(WorkflowHistoryTest, SpilledStatesIncludeTheirBlobs) {
       (spilling.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}}), spilling.step(order("a")));
   ASSERT_EQ(decision.blobs.size(), 1U);
   auto history = history_of(spilling, orders_manifest());
-  EXPECT_TRUE(world_of(read_history(write_history(history).value()).value())->cell(order("a"))->state->spilled());
+  EXPECT_TRUE(deployment_of(read_history(write_history(history).value()).value())->cell(order("a"))->state->spilled());
   history.blobs.insert(decision.blobs[0].bytes);
-  const auto world = world_of(read_history(write_history(history).value()).value()).value();
-  EXPECT_EQ(world.cell(order("a"))->state->bytes, decision.blobs[0].bytes);
+  const auto deployment = deployment_of(read_history(write_history(history).value()).value()).value();
+  EXPECT_EQ(deployment.cell(order("a"))->state->bytes, decision.blobs[0].bytes);
 }
 
 TEST_F(WorkflowHistoryTest, ShadowShowsStatesAsValues) {
   ShadowSettings settings;
-  settings.manifest = stage.world.manifest;
+  settings.manifest = stage.deployment.manifest;
   settings.sample.entropy = std::string(32, 'e');
-  const json report = to_json(simulate(stage.world, stage.catalog, settings, stage.engine));
+  const json report = to_json(simulate(stage.deployment, stage.catalog, settings, stage.engine));
   EXPECT_EQ(report["obstacles"][0]["instance"], "com.acme/order@1[\"a\"]");
   EXPECT_EQ(report["steps"], 0);
   settings.events.push_back(arrived("com.acme/OrderCreated@1", {{"order_id", "b"}, {"cents", 7}}));
-  const json more = to_json(simulate(stage.world, stage.catalog, settings, stage.engine));
+  const json more = to_json(simulate(stage.deployment, stage.catalog, settings, stage.engine));
   EXPECT_EQ(more["effects"][0]["params"], json({{"cents", 7}}));
   EXPECT_EQ(more["effects"][0]["ref"], "pay");
   EXPECT_EQ(more["pending"].size(), 1U) << "of the copied world: a shadow does not answer it";
@@ -98,7 +98,7 @@ std::vector<std::string> shown(const json& before, const json& after, const std:
   EXPECT_TRUE(old_one.manifest && new_one.manifest) << join(new_one.problems);
   std::vector<std::string> out;
   for (const auto& each : differences(before, *old_one.manifest, after, *new_one.manifest)) {
-    out.push_back(std::string(word(each.change)) + ' ' + each.part + ' ' + each.name);
+    out.push_back(std::string(to_string(each.change)) + ' ' + each.part + ' ' + each.name);
     for (const auto& follows : each.effects) out.push_back("  " + follows);
   }
   return out;
@@ -144,13 +144,13 @@ TEST_F(WorkflowHistoryTest, OutlookNamesBlockingInstances) {
       {{"event", "com.acme/Refund@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
   const auto read = read_manifest(after, {{"shop.lua", "return {}"}});
   ASSERT_TRUE(read.manifest) << join(read.problems);
-  const auto seen = outlook(stage.world, stage.catalog, *read.manifest);
+  const auto seen = upgrade_impact(stage.deployment, stage.catalog, *read.manifest);
   EXPECT_EQ(seen.obstacles.size(), 1U);
   EXPECT_EQ(seen.keeps, Texts{"com.acme/order@1[\"a\"]"});
   EXPECT_EQ(seen.misses, Texts{"com.acme/order@1[\"a\"] takes no com.acme/Refund@1"});
   EXPECT_TRUE(to_json(seen)["refused"].get<bool>());
-  const auto* same = stage.catalog.find(stage.world.manifest);
-  EXPECT_TRUE(outlook(stage.world, stage.catalog, *same).keeps.empty());
+  const auto* same = stage.catalog.find(stage.deployment.manifest);
+  EXPECT_TRUE(upgrade_impact(stage.deployment, stage.catalog, *same).keeps.empty());
 }
 
 TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
@@ -169,18 +169,18 @@ TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
 TEST(WorkflowNames, KeysFollowTheSchema) {
   json manifest = orders_manifest();
   const auto texts = read_manifest(manifest, {{"shop.lua", ""}}).manifest;
-  EXPECT_EQ(find_cell(*texts, "order 7").value(), order("7")) << "the key is a text, whatever it looks like";
-  EXPECT_EQ(find_cell(*texts, "ledger").value(), kLedger);
-  EXPECT_FALSE(find_cell(*texts, "ledger 7"));
-  EXPECT_FALSE(find_cell(*texts, "order"));
+  EXPECT_EQ(find_instance_id(*texts, "order 7").value(), order("7")) << "the key is a text, whatever it looks like";
+  EXPECT_EQ(find_instance_id(*texts, "ledger").value(), kLedger);
+  EXPECT_FALSE(find_instance_id(*texts, "ledger 7"));
+  EXPECT_FALSE(find_instance_id(*texts, "order"));
   manifest["workflows"][0]["key_schema"] = {{"type", "integer"}};
   manifest["schemas"]["com.acme/OrderCreated@1"]["properties"]["order_id"] = {{"type", "integer"}};
   manifest["schemas"]["com.acme/OrderClosed@1"]["properties"]["order_id"] = {{"type", "integer"}};
   const auto read = read_manifest(manifest, {{"shop.lua", ""}});
   ASSERT_TRUE(read.manifest) << join(read.problems);
-  EXPECT_EQ(find_cell(*read.manifest, "order 7")->key, cbor(7));
-  EXPECT_EQ(short_name(find_cell(*read.manifest, "order 7").value()), "order 7");
-  EXPECT_EQ(find_cell(*read.manifest, "order seven").error().code, Code::invalid);
+  EXPECT_EQ(find_instance_id(*read.manifest, "order 7")->key, cbor(7));
+  EXPECT_EQ(short_name(find_instance_id(*read.manifest, "order 7").value()), "order 7");
+  EXPECT_EQ(find_instance_id(*read.manifest, "order seven").error().code, Code::invalid);
 }
 
 }  // namespace

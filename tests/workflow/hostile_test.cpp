@@ -312,8 +312,8 @@ TEST(WorkflowHostile, RequestsAreBounded) {
   const auto answer = engine.step(program("function step() end"), asked);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::too_large);
-  EXPECT_FALSE(Program::make(1, "a", "step", std::string(2U << 20, ' ')));
-  EXPECT_FALSE(Program::make(1, "a", "", ""));
+  EXPECT_FALSE(WorkflowProgram::make(1, "a", "step", std::string(2U << 20, ' ')));
+  EXPECT_FALSE(WorkflowProgram::make(1, "a", "", ""));
 }
 
 TEST(WorkflowHostile, NonCborStateIsAFailure) {
@@ -338,14 +338,14 @@ long resident_of(pid_t pid) {
 
 TEST(WorkflowHostile, NothingGrowsOverManySteps) {
   auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
-  const Program counts =
+  const WorkflowProgram counts =
       program("function step(s) local t = {} for i = 1, 20 do t[i] = {('x'):rep(i)} end return {n = s.n + 1} end");
   std::string state = cbor({{"n", 0}});
   long early = 0;
   for (int i = 1; i <= 100000; ++i) {
     StepRequest asked = request();
     asked.state = state;
-    const auto answer = process->step(counts, encode_request(asked).value(), StepTime());
+    const auto answer = process->step(counts, encode_request(asked).value(), StepTimeLimits());
     ASSERT_TRUE(answer && answer->state);
     state = *answer->state;
     if (i == 5000) early = resident_of(process->pid());

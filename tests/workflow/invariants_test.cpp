@@ -28,8 +28,8 @@ class WorkflowInvariant : public testing::Test {
     return stage.step(order(id)).publish.at(0).pending.intent.hash;
   }
   // Takes the next step of a cell with another answer.
-  WorkflowDecision answered(const CellId& id, const json& output) {
-    return stage.take(StepDone{id, stage.cell(id).mail.front().id, answer_of(output)});
+  WorkflowDecision answered(const InstanceId& id, const json& output) {
+    return stage.take(StepCompleted{id, stage.cell(id).mail.front().id, answer_of(output)});
   }
   Stage stage;
   std::string hash;
@@ -54,11 +54,11 @@ TEST_F(WorkflowInvariant, 01_UndeclaredEffectIsRejected) {
 }
 
 TEST_F(WorkflowInvariant, 02_InvalidEventIsRejectedAndNotJournaled) {
-  const auto height = stage.world.height;
+  const auto height = stage.deployment.height;
   EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}})), "cents: is missing");
   EXPECT_EQ(stage.refused(arrived(kCreated, json{{"order_id", "a"}, {"cents", -1}})), "cents: is -1; at least 0");
   EXPECT_THAT(stage.refused(arrived("com.acme/None@1", 1)), HasSubstr("there is no schema"));
-  EXPECT_EQ(stage.world.height, height);
+  EXPECT_EQ(stage.deployment.height, height);
   // The encoding does not depend on order and spelling.
   const auto one = stage.decided(arrived(kCreated, json::parse(R"({"order_id": "a", "cents": 2})")));
   const auto two = stage.decided(arrived(kCreated, json::parse(R"({"cents": 2.0, "order_id": "a"})")));
@@ -94,7 +94,7 @@ TEST_F(WorkflowInvariant, 03_IntentBindsItsOrigin) {
     change(from, changed);
     EXPECT_TRUE(all.insert(intent_hash(from, changed)).second);
   };
-  other([](auto& from, auto&) { from.world = "v"; });
+  other([](auto& from, auto&) { from.deployment = "v"; });
   other([](auto& from, auto&) { from.cell = order("b"); });
   other([](auto& from, auto&) { from.cell.workflow = "com.acme/other@1"; });
   other([](auto& from, auto&) { from.workflow_hash = "other"; });
@@ -110,7 +110,7 @@ TEST_F(WorkflowInvariant, 03_RecreatedCellNeverRepeatsAnIntent) {
   stage.settle();
   stage.send("com.acme/OrderClosed@1", {{"order_id", "a"}});
   EXPECT_THAT(stage.kinds(stage.step(order("a"))), ElementsAre("step", "deleted"));
-  EXPECT_EQ(stage.world.cell(order("a")), nullptr);
+  EXPECT_EQ(stage.deployment.cell(order("a")), nullptr);
   EXPECT_NE(charging("a"), first);
 }
 
@@ -119,7 +119,7 @@ TEST_F(WorkflowInvariant, 04_BadSignatureIsRejectedAndJournaled) {
   ReceiptArrived forged;
   forged.intent = intent, forged.payload = R"({"ok": true})", forged.refused = "signed by another key";
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
-  EXPECT_EQ(stage.world.refused, 1U);
+  EXPECT_EQ(stage.deployment.refused, 1U);
   EXPECT_EQ(stage.cell(order("a")).refused, 1U);
   EXPECT_TRUE(stage.cell(order("a")).pending.contains(intent));
   EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
@@ -154,15 +154,15 @@ TEST_F(WorkflowInvariant, 05_ContinuationsReturnToTheirOrigin) {
 TEST_F(WorkflowInvariant, 06_ReceiptSettlesOnceOrIsNamedUnknown) {
   const auto intent = charging("a");
   stage.receipt(intent, {{"ok", true}});
-  const WorldState after = stage.world;
+  const DeploymentState after = stage.deployment;
   EXPECT_THAT(stage.receipt(intent, {{"ok", false}}).facts, IsEmpty());
-  EXPECT_EQ(stage.world, after);
+  EXPECT_EQ(stage.deployment, after);
   ReceiptArrived unknown;
   unknown.intent = std::string(64, 'a');
   EXPECT_THAT(stage.refused(unknown), HasSubstr("unknown intent"));
   EXPECT_EQ(stage.decided(unknown).error().code, Code::not_found);
-  EXPECT_EQ(stage.decided(EffectCarried{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
-  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:1"}).facts, IsEmpty());  // reported too late to have an effect
+  EXPECT_EQ(stage.decided(EffectDispatched{std::string(64, 'a'), "job:7:1"}).error().code, Code::not_found);
+  EXPECT_THAT(stage.take(EffectDispatched{intent, "job:7:1"}).facts, IsEmpty());  // reported too late to have an effect
 }
 
 TEST_F(WorkflowInvariant, 07_FaultIsHandledByItsArm) {
@@ -188,12 +188,12 @@ TEST_F(WorkflowInvariant, 07_InstanceWithoutTheArmFails) {
   EXPECT_EQ(cell.status(), InstanceStatus::failed);
   EXPECT_THAT(cell.pending, IsEmpty());
   EXPECT_THAT(cell.mail, IsEmpty());
-  EXPECT_THAT(next_cells(stage.world, 9), IsEmpty());
+  EXPECT_THAT(next_instances(stage.deployment, 9), IsEmpty());
   EXPECT_THAT(stage.receipt(second, {{"ok", true}}).facts, IsEmpty());
   const auto late = stage.send(kCreated, created("a"));
-  EXPECT_EQ(std::get<EventIn>(late.facts.at(0).what).targets.at(0).skipped, "failed");
-  EXPECT_THAT(stage.refused(RemoveCell{order("b"), "actor:1"}), HasSubstr("there is no instance"));
-  EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
+  EXPECT_EQ(std::get<EventAccepted>(late.facts.at(0).what).targets.at(0).skipped, "failed");
+  EXPECT_THAT(stage.refused(RemoveInstance{order("b"), "actor:1"}), HasSubstr("there is no instance"));
+  EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
   stage.send(kCreated, created("a"));
   EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
 }
@@ -202,8 +202,8 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   const auto intent = charging("a");
   charging("b");
   stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(CancelCell{order("c"), "actor:1", ""}), HasSubstr("there is no instance"));
-  const auto cancelled = stage.take(CancelCell{order("a"), "actor:1", "the customer has called"});
+  EXPECT_THAT(stage.refused(CancelInstance{order("c"), "actor:1", ""}), HasSubstr("there is no instance"));
+  const auto cancelled = stage.take(CancelInstance{order("a"), "actor:1", "the customer has called"});
   EXPECT_THAT(stage.kinds(cancelled), ElementsAre("failed"));
   const auto& cell = stage.cell(order("a"));
   EXPECT_EQ(cell.failure, kCancelledFailure);
@@ -211,9 +211,9 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   EXPECT_THAT(cell.pending, IsEmpty());
   EXPECT_THAT(cell.mail, IsEmpty());
   EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // a late receipt is not an error
-  EXPECT_THAT(stage.refused(CancelCell{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
+  EXPECT_THAT(stage.refused(CancelInstance{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
-  EXPECT_THAT(stage.kinds(stage.take(RemoveCell{order("a"), "actor:1"})), ElementsAre("deleted"));
+  EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
 }
 
 TEST_F(WorkflowInvariant, 07_FailedReceiptHasAFailurePayload) {
@@ -236,11 +236,11 @@ TEST_F(WorkflowInvariant, 08_CellsAreSeparate) {
   EXPECT_THAT(stage.kinds(stage.step(order("b"))), ElementsAre("step"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
   stage.receipt(stage.cell(order("b")).pending.begin()->first, {{"ok", true}});
-  EXPECT_FALSE(request_of(stage.world, stage.catalog, order("b"))->state);
+  EXPECT_FALSE(request_of(stage.deployment, stage.catalog, order("b"))->state);
   // A cell can be folded from its own facts.
-  std::optional<CellState> alone;
+  std::optional<InstanceState> alone;
   for (const auto& fact : stage.journal)
-    for (const auto& id : cells_of(fact))
+    for (const auto& id : instances_of(fact))
       if (id == order("a")) {
         const auto problem = fold(alone, id, fact);
         ASSERT_FALSE(problem) << problem->text;
@@ -254,32 +254,33 @@ TEST_F(WorkflowInvariant, 09_OneBusyCellDoesNotStarveTheOthers) {
   stage.send(kCreated, created("c"));
   std::vector<std::string> order_of_steps;
   for (int i = 0; i < 7; ++i) {
-    const auto next = next_cells(stage.world, 1).at(0);
+    const auto next = next_instances(stage.deployment, 1).at(0);
     order_of_steps.push_back(uncbor(next.key));
     stage.step(next);
   }
   EXPECT_THAT(order_of_steps, ElementsAre("busy", "b", "c", "busy", "busy", "busy", "busy"));
   stage.send(kCreated, created("d"));
   stage.send(kCreated, created("e"));
-  EXPECT_THAT(next_cells(stage.world, 9, {order("d")}), ElementsAre(order("e")));
+  EXPECT_THAT(next_instances(stage.deployment, 9, {order("d")}), ElementsAre(order("e")));
 }
 
 TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
   stage.send(kCreated, created("a"));
-  const auto request = request_of(stage.world, stage.catalog, order("a"));
+  const auto request = request_of(stage.deployment, stage.catalog, order("a"));
   const auto* manifest = stage.catalog.find(hash);
-  const StepDone done{order("a"), stage.cell(order("a")).mail.front().id,
-                      stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
+  const StepCompleted done{order("a"), stage.cell(order("a")).mail.front().id,
+                           stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
   ASSERT_TRUE(stage.decided(done));  // this decision is lost
-  EXPECT_THAT(to_publish(stage.world), IsEmpty());
+  EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
   const auto kept = stage.take(done);
-  ASSERT_EQ(to_publish(stage.world).size(), 1U);  // until the publication is recorded as a fact, also after a crash
+  ASSERT_EQ(next_effects_to_publish(stage.deployment).size(),
+            1U);  // until the publication is recorded as a fact, also after a crash
   const auto intent = kept.publish.at(0).pending.intent.hash;
-  EXPECT_EQ(to_publish(stage.world)[0].pending.intent.hash, intent);
-  stage.take(EffectCarried{intent, "job:7:1"});
-  EXPECT_THAT(to_publish(stage.world), IsEmpty());
-  EXPECT_EQ(stage.cell(order("a")).pending.at(intent).carrier, "job:7:1");
-  EXPECT_THAT(stage.take(EffectCarried{intent, "job:7:2"}).facts, IsEmpty());
+  EXPECT_EQ(next_effects_to_publish(stage.deployment)[0].pending.intent.hash, intent);
+  stage.take(EffectDispatched{intent, "job:7:1"});
+  EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
+  EXPECT_EQ(stage.cell(order("a")).pending.at(intent).effect_ref, "job:7:1");
+  EXPECT_THAT(stage.take(EffectDispatched{intent, "job:7:2"}).facts, IsEmpty());
   EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // the same step twice
   stage.send(kCreated, created("a"));
   EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // another message is next
@@ -288,10 +289,10 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
 TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnce) {
   stage.send(kCreated, created("a"));
   const auto sampled = stage.cell(order("a")).mail.front().sample;
-  const auto height = stage.world.height;
+  const auto height = stage.deployment.height;
   stage.now_ms += 50'000;  // the step runs much later, after other events have arrived
   stage.send(kCreated, created("b"));
-  const json ctx = uncbor(*request_of(stage.world, stage.catalog, order("a"))->ctx);
+  const json ctx = uncbor(*request_of(stage.deployment, stage.catalog, order("a"))->ctx);
   EXPECT_EQ(ctx["now_ms"], sampled.now_ms);
   EXPECT_EQ(ctx["height"], height);
   EXPECT_EQ(ctx["entropy"].get_binary().size(), 32U);
@@ -314,8 +315,8 @@ TEST_F(WorkflowInvariant, 12_FoldingTheJournalGivesTheSameBytes) {
   charging("b");
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
-  WorldState again;
-  again.id = stage.world.id;
+  DeploymentState again;
+  again.id = stage.deployment.id;
   for (const auto& fact : stage.journal) {
     const auto bytes = encode(fact);
     ASSERT_TRUE(bytes);
@@ -324,7 +325,7 @@ TEST_F(WorkflowInvariant, 12_FoldingTheJournalGivesTheSameBytes) {
     ASSERT_EQ(*read, fact);
     ASSERT_FALSE(fold(again, *read));
   }
-  EXPECT_EQ(encode(again).value(), encode(stage.world).value());
+  EXPECT_EQ(encode(again).value(), encode(stage.deployment).value());
 }
 
 TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
@@ -333,25 +334,25 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
   stage.send(kCreated, created("c"));
   answered(order("c"), {{"error", {{"kind", "script"}, {"message", "boom"}, {"line", 3}}}});
   EXPECT_EQ(stage.cell(order("c")).message, "boom (line 3)");
-  WorldState from;
-  from.id = stage.world.id;
+  DeploymentState from;
+  from.id = stage.deployment.id;
   int calls = 0;
-  const WorkflowEngine engine = [&](const auto& spec, const auto& manifest, const auto& request) -> StepAnswer {
+  const StepEngine engine = [&](const auto& spec, const auto& manifest, const auto& request) -> StepAnswer {
     if (++calls == 3) return StepError{"script", "boom", 3};
     return stage.engine(spec, manifest, request);
   };
-  WorldState good = from;
+  DeploymentState good = from;
   const auto fine = verify_replay(good, stage.catalog, stage.journal, engine);
   EXPECT_FALSE(fine.differs);
   EXPECT_FALSE(fine.problem);
   EXPECT_EQ(fine.steps, 3U);
-  EXPECT_EQ(good, stage.world);
+  EXPECT_EQ(good, stage.deployment);
   // Here the step of "c" succeeds.
   const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);
   ASSERT_TRUE(verdict.differs);
   EXPECT_EQ(verdict.differs->cell, order("c"));
   EXPECT_THAT(stage.take(*verdict.differs).facts, IsEmpty());  // "c" has failed already
-  EXPECT_THAT(stage.kinds(stage.take(OutputDiffers{order("a"), 3})), ElementsAre("failed"));
+  EXPECT_THAT(stage.kinds(stage.take(OutputMismatchFound{order("a"), 3})), ElementsAre("failed"));
   EXPECT_EQ(stage.cell(order("a")).failure, "nondeterministic");
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
 }
@@ -361,7 +362,7 @@ TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
   EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
   const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
   EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 effect not published"));
-  stage.take(EffectCarried{intent, "job:7:1"});
+  stage.take(EffectDispatched{intent, "job:7:1"});
   const auto taken = stage.take(TakeSnapshot{});
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
@@ -370,14 +371,14 @@ TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
     return Result<std::string>(taken.blobs[taken.blobs[0].hash == wanted ? 0 : 1].bytes);
   });
   ASSERT_TRUE(read) << read.error().message;
-  WorldState restored = read->world;
-  WorldState* const world = &restored;
+  DeploymentState restored = read->deployment;
+  DeploymentState* const deployment = &restored;
   for (const auto& fact : stage.journal)
-    if (fact.height > world->height) {
-      ASSERT_FALSE(fold(*world, fact));
+    if (fact.height > deployment->height) {
+      ASSERT_FALSE(fold(*deployment, fact));
     }
-  EXPECT_EQ(*world, stage.world);
-  EXPECT_EQ(cell_index_root(*world, "com.acme/order@1"), cell_index_root(stage.world, "com.acme/order@1"));
+  EXPECT_EQ(*deployment, stage.deployment);
+  EXPECT_EQ(cell_index_root(*deployment, "com.acme/order@1"), cell_index_root(stage.deployment, "com.acme/order@1"));
 }
 
 TEST_F(WorkflowInvariant, 13_LongStateIsABlobWithACheckedHash) {
@@ -385,13 +386,13 @@ TEST_F(WorkflowInvariant, 13_LongStateIsABlobWithACheckedHash) {
   stage.send(kCreated, created("a"));
   const auto step = stage.step(order("a"));
   ASSERT_EQ(step.blobs.size(), 1U);
-  EXPECT_THAT(blobs_of(stage.world), ElementsAre(step.blobs[0].hash));
+  EXPECT_THAT(blobs_of(stage.deployment), ElementsAre(step.blobs[0].hash));
   stage.send(kCreated, created("a"));
-  EXPECT_EQ(request_of(stage.world, stage.catalog, order("a")).error().code, Code::unavailable);
-  auto& state = *stage.world.cells.at(order("a")).state;
+  EXPECT_EQ(request_of(stage.deployment, stage.catalog, order("a")).error().code, Code::unavailable);
+  auto& state = *stage.deployment.cells.at(order("a")).state;
   EXPECT_FALSE(attach(state, step.blobs[0].bytes + "x"));
   ASSERT_TRUE(attach(state, step.blobs[0].bytes));
-  EXPECT_EQ(*request_of(stage.world, stage.catalog, order("a"))->state, step.blobs[0].bytes);
+  EXPECT_EQ(*request_of(stage.deployment, stage.catalog, order("a"))->state, step.blobs[0].bytes);
 }
 
 TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
@@ -401,7 +402,7 @@ TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("com.acme/order@1[\"a\"]: runs (1 event waiting)"));
   const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 effect queued"));
-  stage.take(EffectCarried{intent, "job:7:1"});
+  stage.take(EffectDispatched{intent, "job:7:1"});
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 intent in flight"));
   EXPECT_THAT(stage.take(ApplyManifest{hash}).facts, IsEmpty());  // the manifest is already active
   stage.receipt(intent, {{"ok", true}});
@@ -424,20 +425,20 @@ TEST_F(WorkflowInvariant, 14_OldCodeWithoutAHandlerIsNamed) {
   json event = created("a");
   event["note"] = "new";
   const auto decision = stage.send(kCreated, event);
-  EXPECT_EQ(std::get<EventIn>(decision.facts.at(0).what).targets.at(0).skipped, "unfit");
+  EXPECT_EQ(std::get<EventAccepted>(decision.facts.at(0).what).targets.at(0).skipped, "unfit");
   EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
 }
 
 TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
   charging("a");
-  const WorldState before = stage.world;
+  const DeploymentState before = stage.deployment;
   ShadowSettings settings;
   settings.manifest = stage.add(orders_manifest(), "return {} -- other");
   settings.events = {arrived(kCreated, created("n")), arrived(kCreated, 3)};
   settings.receipts["payment/charge@1"] = R"({"ok": true})";
   settings.sample = {5, std::string(32, 'e')};
-  const auto report = simulate(stage.world, stage.catalog, settings, stage.engine);
-  EXPECT_EQ(stage.world, before);
+  const auto report = simulate(stage.deployment, stage.catalog, settings, stage.engine);
+  EXPECT_EQ(stage.deployment, before);
   ASSERT_EQ(report.effects.size(), 1U);
   EXPECT_EQ(report.effects[0].cell, order("n"));
   EXPECT_EQ(report.pending.size(), 1U);  // the intent of "a", which the simulation does not answer
@@ -451,16 +452,16 @@ TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
   EXPECT_EQ(report.changed[1].before, "");
   EXPECT_NE(report.changed[1].after, "");
   settings.receipts.clear();  // uses a placeholder made from the schema
-  const auto placed = simulate(stage.world, stage.catalog, settings, stage.engine);
+  const auto placed = simulate(stage.deployment, stage.catalog, settings, stage.engine);
   EXPECT_EQ(placed.pending.size(), 1U);
   EXPECT_THAT(placed.made_up, ElementsAre("payment/charge@1"));
   settings.placeholders = false;
-  EXPECT_EQ(simulate(stage.world, stage.catalog, settings, stage.engine).pending.size(), 2U);
+  EXPECT_EQ(simulate(stage.deployment, stage.catalog, settings, stage.engine).pending.size(), 2U);
 }
 
 TEST_F(WorkflowInvariant, 16_IntentLinksStepJobAndReceipt) {
   const auto intent = charging("a");
-  stage.take(EffectCarried{intent, "job:7:1"});
+  stage.take(EffectDispatched{intent, "job:7:1"});
   stage.receipt(intent, {{"ok", true}});
   std::vector<std::string> trail;
   for (const auto& fact : stage.journal) {
@@ -503,8 +504,8 @@ TEST_F(WorkflowInvariant, UnroutedEventOfOldCodeIsJournaled) {
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   const auto decision = answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid})}});
   ASSERT_THAT(stage.kinds(decision), ElementsAre("step", "event"));
-  EXPECT_EQ(std::get<EventIn>(decision.facts[1].what).source, "not routed: cents: is 1; at most 0");
-  EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+  EXPECT_EQ(std::get<EventAccepted>(decision.facts[1].what).source, "not routed: cents: is 1; at most 0");
+  EXPECT_EQ(stage.deployment.cell(kLedger), nullptr);
 }
 
 TEST_F(WorkflowInvariant, InboxAndDeliveriesAreBounded) {
@@ -516,7 +517,7 @@ TEST_F(WorkflowInvariant, InboxAndDeliveriesAreBounded) {
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("more than 1 instance"));
-  EXPECT_EQ(stage.world.cell(kLedger), nullptr);
+  EXPECT_EQ(stage.deployment.cell(kLedger), nullptr);
 }
 
 TEST_F(WorkflowInvariant, PendingEffectsAreBounded) {
@@ -545,7 +546,7 @@ TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
     for (int j = 0; j < 2; ++j) EXPECT_THAT(stage.kinds(answered(order("a"), again)), ElementsAre("step", "event"));
   }
   EXPECT_EQ(stage.cell(order("a")).mail.front().depth, 2U);
-  EXPECT_EQ(decode_world(encode(stage.world).value()).value(), stage.world) << "a snapshot knows it";
+  EXPECT_EQ(decode_deployment(encode(stage.deployment).value()).value(), stage.deployment) << "a snapshot knows it";
   for (int j = 0; j < 2; ++j) answered(order("a"), again);
   const auto last = answered(order("a"), again);
   EXPECT_THAT(stage.kinds(last), ElementsAre("step_failed", "failed"));

@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ManifestRead read(const json& manifest, const std::string& code = "return {}") {
+ParsedManifest read(const json& manifest, const std::string& code = "return {}") {
   return read_manifest(manifest, {{"shop.lua", code}});
 }
 // Returns the problems after one change; an empty `value` removes the field.

@@ -11,13 +11,13 @@ bool Model::fits(const std::string& schema, const json& value) {
          value["k"] <= 4;
 }
 
-void Model::put(const CellId& id, ModelMail mail) {
+void Model::put(const InstanceId& id, ModelMail mail) {
   auto& cell = cells.at(id);
   cell.mail.push_back(std::move(mail));
   if (std::find(ring.begin(), ring.end(), id) == ring.end()) ring.push_back(id);
 }
 // An existing instance keeps its code and receives only the events that its code accepts, in the form that it expects.
-void Model::deliver(const CellId& id, const std::string& schema, const json& value, std::uint64_t now_ms) {
+void Model::deliver(const InstanceId& id, const std::string& schema, const json& value, std::uint64_t now_ms) {
   if (!cells.contains(id)) cells[id].code = code;
   if (cells[id].failed) return;
   const Machine& taker = machine(id);
@@ -30,7 +30,7 @@ void Model::event(const std::string& schema, const json& value, std::uint64_t no
     if (event == schema) deliver({workflow, value.contains("k") ? cbor(value["k"]) : ""}, schema, value, now_ms);
 }
 
-bool Model::breaks(const CellId& id, const json& output) {
+bool Model::breaks(const InstanceId& id, const json& output) {
   if (output.contains("error")) return true;
   for (const auto& effect : output.value("effects", json::array()))
     if (effect["kind"] != "m/do@1" || !effect["params"]["n"].is_number() || id == kSink) return true;
@@ -38,13 +38,13 @@ bool Model::breaks(const CellId& id, const json& output) {
     if (!fits(event["schema"], event["value"])) return true;
   return false;
 }
-json Model::output(const CellId& id) const {
+json Model::output(const InstanceId& id) const {
   const auto& cell = cells.at(id);
   const auto& mail = cell.mail.front();
   const json ctx = machine(id).context ? json{{"now_ms", mail.now_ms}} : json(nullptr);
   return machine(id).output(cell.state, mail.value, ctx, id.key.empty() ? 0 : uncbor(id.key).get<int>());
 }
-void Model::fail(const CellId& id) {
+void Model::fail(const InstanceId& id) {
   auto& cell = cells.at(id);
   cell.failed = true;
   cell.mail.clear();
@@ -52,17 +52,17 @@ void Model::fail(const CellId& id) {
   cell.pending.clear();
   std::erase(ring, id);
 }
-void Model::cancel(const CellId& id) { fail(id); }
-void Model::remove(const CellId& id) {
+void Model::cancel(const InstanceId& id) { fail(id); }
+void Model::remove(const InstanceId& id) {
   std::erase_if(settled, [&](const auto& row) { return row.second == id; });
   cells.erase(id);
 }
-void Model::end_if_spent(const CellId& id) {
+void Model::end_if_spent(const InstanceId& id) {
   const auto& cell = cells.at(id);
   if (!cell.state.is_null() || !cell.mail.empty() || !cell.pending.empty() || cell.failed || id.key.empty()) return;
   remove(id);
 }
-void Model::step(const CellId& id, const json& output, const std::vector<EffectToPublish>& published,
+void Model::step(const InstanceId& id, const json& output, const std::vector<EffectToPublish>& published,
                  std::uint64_t now_ms) {
   if (breaks(id, output)) return fail(id);
   auto& cell = cells.at(id);
@@ -109,16 +109,16 @@ std::vector<std::string> Model::waiting() const {
   return all;
 }
 
-std::string Model::compare(const WorldState& world) const {
-  if (world.manifest != code) return "another manifest is in force";
-  if (world.refused != refused) return "refused receipts are counted otherwise";
-  if (world.settled != settled) return "other intents are remembered as settled";
-  if (world.cells.size() != cells.size()) return "other instances are there";
-  std::vector<CellId> ready;
-  for (const auto& [ticket, id] : world.ready) ready.push_back(id);
+std::string Model::compare(const DeploymentState& deployment) const {
+  if (deployment.manifest != code) return "another manifest is in force";
+  if (deployment.refused != refused) return "refused receipts are counted otherwise";
+  if (deployment.settled != settled) return "other intents are remembered as settled";
+  if (deployment.cells.size() != cells.size()) return "other instances are there";
+  std::vector<InstanceId> ready;
+  for (const auto& [ticket, id] : deployment.ready) ready.push_back(id);
   if (ready != ring) return "other instances are ready, or in another order";
   for (const auto& [id, cell] : cells) {
-    const CellState* found = world.cell(id);
+    const InstanceState* found = deployment.cell(id);
     if (found == nullptr) return shown(id) + " is not there";
     if (found->failed != cell.failed)
       return shown(id) + (cell.failed ? " should have failed" : " should not have failed");

@@ -20,7 +20,7 @@
 
 namespace mycojobs::workflow_tests {
 
-inline const CellId kSink{"m/sink@1", ""};
+inline const InstanceId kSink{"m/sink@1", ""};
 inline constexpr int kNoState = -1;  // a machine whose state is null
 
 // The behaviour of a machine in one case.
@@ -77,40 +77,41 @@ class Model {
  public:
   std::map<std::string, Machines> codes;  // by hash
   std::string code;                       // hash of the active code
-  std::map<CellId, ModelCell> cells;
-  std::vector<CellId> ring;
-  std::map<std::string, CellId> settled;
+  std::map<InstanceId, ModelCell> cells;
+  std::vector<InstanceId> ring;
+  std::map<std::string, InstanceId> settled;
   std::size_t refused = 0, unfit = 0;
 
-  const Machine& machine(const CellId& id) const { return codes.at(cells.at(id).code).at(id.workflow); }
+  const Machine& machine(const InstanceId& id) const { return codes.at(cells.at(id).code).at(id.workflow); }
   static bool fits(const std::string& schema, const json& value);
   void event(const std::string& schema, const json& value, std::uint64_t now_ms);
-  void cancel(const CellId&);
-  void remove(const CellId&);
+  void cancel(const InstanceId&);
+  void remove(const InstanceId&);
   // Returns whether the output fails the instance; output() returns the expected output of the next step.
-  static bool breaks(const CellId&, const json& output);
-  json output(const CellId&) const;
-  void step(const CellId&, const json& output, const std::vector<EffectToPublish>& published, std::uint64_t now_ms);
+  static bool breaks(const InstanceId&, const json& output);
+  json output(const InstanceId&) const;
+  void step(const InstanceId&, const json& output, const std::vector<EffectToPublish>& published, std::uint64_t now_ms);
   // fault: the payload does not match its schema.
   void receipt(const std::string& intent, const std::string& status, const json& payload, bool fault,
                std::uint64_t now_ms);
   std::vector<std::string> waiting() const;  // the pending intents
   bool at_rest() const { return ring.empty() && waiting().empty(); }
   // Describes the differences; "" if there are none.
-  std::string compare(const WorldState&) const;
+  std::string compare(const DeploymentState&) const;
 
  private:
-  void deliver(const CellId&, const std::string& schema, const json& value, std::uint64_t now_ms);
-  void put(const CellId&, ModelMail);
-  void fail(const CellId&);
-  void end_if_spent(const CellId&);
+  void deliver(const InstanceId&, const std::string& schema, const json& value, std::uint64_t now_ms);
+  void put(const InstanceId&, ModelMail);
+  void fail(const InstanceId&);
+  void end_if_spent(const InstanceId&);
 };
 
 // A bug planted around the kernel. decide: replaces decide() of the kernel.
 struct Mutant {
   std::string name;
-  std::function<Result<WorkflowDecision>(const WorldState&, const ManifestCatalog&, const WorkflowInput&)> decide;
-  std::function<std::vector<CellId>(const WorldState&, std::size_t, const std::set<CellId>&)> next = next_cells;
+  std::function<Result<WorkflowDecision>(const DeploymentState&, const ManifestCatalog&, const WorkflowInput&)> decide;
+  std::function<std::vector<InstanceId>(const DeploymentState&, std::size_t, const std::set<InstanceId>&)> next =
+      next_instances;
   bool publishes_early = false;  // publishes the effects of a lost decision
 };
 Mutant no_mutant();
@@ -119,16 +120,16 @@ std::vector<Mutant> mutants();
 class ModelRound {
  public:
   // engine: runs the Lua code of the machines; without an engine, the tables are used.
-  ModelRound(std::uint64_t seed, Mutant, WorkflowEngine engine = nullptr);
+  ModelRound(std::uint64_t seed, Mutant, StepEngine engine = nullptr);
   // Returns the failure with the last actions of the round, or "".
   std::string run(int actions = 150);
   const std::vector<WorkflowFact>& journal() const { return stage_.journal; }
-  const WorldState& world() const { return stage_.world; }
+  const DeploymentState& world() const { return stage_.deployment; }
   std::map<std::string, int> seen;  // number of occurrences by event
 
  private:
   struct PendingRequest {  // a request that an engine is processing
-    CellId cell;
+    InstanceId cell;
     MailId mail;
     json output;
     StepAnswer answer;

@@ -11,8 +11,8 @@ template <class Change>
 Mutant changed(const char* name, Change change) {
   Mutant mutant = no_mutant();
   mutant.name = name;
-  mutant.decide = [change](const auto& world, const auto& catalog, const auto& input) {
-    auto decision = decide(world, catalog, input);
+  mutant.decide = [change](const auto& deployment, const auto& catalog, const auto& input) {
+    auto decision = decide(deployment, catalog, input);
     if (!decision) return decision;
     std::vector<WorkflowFact> facts;
     for (auto& fact : decision->facts) {
@@ -30,9 +30,9 @@ template <class Change>
 Mutant misheard(const char* name, Change change) {
   Mutant mutant = no_mutant();
   mutant.name = name;
-  mutant.decide = [change](const auto& world, const auto& catalog, WorkflowInput input) {
-    change(world, input);
-    return decide(world, catalog, input);
+  mutant.decide = [change](const auto& deployment, const auto& catalog, WorkflowInput input) {
+    change(deployment, input);
+    return decide(deployment, catalog, input);
   };
   return mutant;
 }
@@ -40,13 +40,13 @@ Mutant misheard(const char* name, Change change) {
 Mutant settles_twice() {
   Mutant mutant = no_mutant();
   mutant.name = "a repeated receipt is admitted again";
-  mutant.decide = [](const auto& world, const auto& catalog, const auto& input) {
-    auto decision = decide(world, catalog, input);
+  mutant.decide = [](const auto& deployment, const auto& catalog, const auto& input) {
+    auto decision = decide(deployment, catalog, input);
     const auto* receipt = std::get_if<ReceiptArrived>(&input.what);
     if (!decision || receipt == nullptr || !decision->facts.empty()) return decision;
-    const CellId id = world.settled.at(receipt->intent);
+    const InstanceId id = deployment.settled.at(receipt->intent);
     decision->facts.push_back(
-        {world.height + 1, input.sample.now_ms,
+        {deployment.height + 1, input.sample.now_ms,
          ReceiptAdmitted{id, receipt->intent, ReceiptStatus::ok, cbor({{"r", 1}}), "", "", "Receipt", input.sample}});
     return decision;
   };
@@ -55,13 +55,14 @@ Mutant settles_twice() {
 Mutant applies_always() {
   Mutant mutant = no_mutant();
   mutant.name = "a manifest is applied while work is under way";
-  mutant.decide = [](const auto& world, const auto& catalog, const auto& input) {
-    auto decision = decide(world, catalog, input);
+  mutant.decide = [](const auto& deployment, const auto& catalog, const auto& input) {
+    auto decision = decide(deployment, catalog, input);
     const auto* apply = std::get_if<ApplyManifest>(&input.what);
     if (decision || apply == nullptr) return decision;
     WorkflowDecision forced;
-    forced.base = world.height;
-    forced.facts.push_back({world.height + 1, input.sample.now_ms, Applied{apply->hash, "m/world@1", world.manifest}});
+    forced.base = deployment.height;
+    forced.facts.push_back(
+        {deployment.height + 1, input.sample.now_ms, ManifestApplied{apply->hash, "m/world@1", deployment.manifest}});
     return Result<WorkflowDecision>(forced);
   };
   return mutant;
@@ -79,32 +80,32 @@ std::vector<Mutant> mutants() {
     if (auto* receipt = std::get_if<ReceiptArrived>(&input.what)) receipt->refused.clear();
   }));
   all.push_back(misheard("an undeclared effect is dropped in silence", [](const auto&, auto& input) {
-    auto* step = std::get_if<StepDone>(&input.what);
+    auto* step = std::get_if<StepCompleted>(&input.what);
     auto* output = step == nullptr ? nullptr : std::get_if<StepOutput>(&step->answer);
     if (output != nullptr)
       std::erase_if(output->effects, [](const auto& effect) { return effect.kind == "m/never@1"; });
   }));
-  all.push_back(misheard("a step of older mail is taken", [](const auto& world, auto& input) {
-    auto* step = std::get_if<StepDone>(&input.what);
-    const CellState* cell = step == nullptr ? nullptr : world.cell(step->cell);
+  all.push_back(misheard("a step of older mail is taken", [](const auto& deployment, auto& input) {
+    auto* step = std::get_if<StepCompleted>(&input.what);
+    const InstanceState* cell = step == nullptr ? nullptr : deployment.cell(step->cell);
     if (cell != nullptr && !cell->mail.empty()) step->mail = cell->mail.front().id;
   }));
   all.push_back(changed("an instance does not fail of a faulty receipt", [](WorkflowFact& fact) {
-    const auto* failed = std::get_if<Failed>(&fact.what);
+    const auto* failed = std::get_if<InstanceFailed>(&fact.what);
     return failed == nullptr || failed->kind != "receipt";
   }));
   all.push_back(changed("an event goes to another cell", [](WorkflowFact& fact) {
-    if (auto* event = std::get_if<EventIn>(&fact.what))
+    if (auto* event = std::get_if<EventAccepted>(&fact.what))
       for (auto& target : event->targets)
         if (target.cell.key == cbor(1)) target.cell.key = cbor(2);
     return true;
   }));
   all.push_back(changed("a derived event is lost", [](WorkflowFact& fact) {
-    const auto* event = std::get_if<EventIn>(&fact.what);
+    const auto* event = std::get_if<EventAccepted>(&fact.what);
     return event == nullptr || !event->from;
   }));
   all.push_back(changed("the second target of an event is lost", [](WorkflowFact& fact) {
-    if (auto* event = std::get_if<EventIn>(&fact.what); event != nullptr && event->targets.size() > 1)
+    if (auto* event = std::get_if<EventAccepted>(&fact.what); event != nullptr && event->targets.size() > 1)
       event->targets.pop_back();
     return true;
   }));
@@ -113,9 +114,9 @@ std::vector<Mutant> mutants() {
       step->intents.pop_back();
     return true;
   }));
-  all.push_back(changed("null deletes nothing", [](WorkflowFact& fact) { return !is<Deleted>(fact); }));
+  all.push_back(changed("null deletes nothing", [](WorkflowFact& fact) { return !is<InstanceDeleted>(fact); }));
   all.push_back(changed("time is sampled again for derived events", [](WorkflowFact& fact) {
-    if (auto* event = std::get_if<EventIn>(&fact.what); event != nullptr && event->from) ++event->sample.now_ms;
+    if (auto* event = std::get_if<EventAccepted>(&fact.what); event != nullptr && event->from) ++event->sample.now_ms;
     return true;
   }));
   all.push_back(
@@ -129,8 +130,9 @@ std::vector<Mutant> mutants() {
   }));
   Mutant starving = no_mutant();
   starving.name = "the first by name is always next";
-  starving.next = [](const WorldState& world, std::size_t, const std::set<CellId>& running) -> std::vector<CellId> {
-    for (const auto& [id, cell] : world.cells)
+  starving.next = [](const DeploymentState& deployment, std::size_t,
+                     const std::set<InstanceId>& running) -> std::vector<InstanceId> {
+    for (const auto& [id, cell] : deployment.cells)
       if (!cell.mail.empty() && !running.contains(id)) return {id};
     return {};
   };

@@ -8,7 +8,7 @@ namespace mycojobs::workflow_tests {
 namespace {
 
 // Returns an engine that evaluates the tables of the machines.
-WorkflowEngine tables(const Model& model) {
+StepEngine tables(const Model& model) {
   return [&model](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     const auto value = [](const auto& bytes) { return bytes ? uncbor(*bytes) : json(nullptr); };
     const json key = value(request.event.key);
@@ -27,14 +27,15 @@ bool same(const StepAnswer& is, const StepAnswer& should) {
 }  // namespace
 
 Mutant no_mutant() {
-  return {"none",
-          [](const auto& world, const auto& catalog, const auto& input) { return decide(world, catalog, input); }};
+  return {"none", [](const auto& deployment, const auto& catalog, const auto& input) {
+            return decide(deployment, catalog, input);
+          }};
 }
 
-ModelRound::ModelRound(std::uint64_t seed, Mutant mutant, WorkflowEngine engine)
+ModelRound::ModelRound(std::uint64_t seed, Mutant mutant, StepEngine engine)
     : random_(seed), mutant_(std::move(mutant)) {
   stage_.engine = engine ? std::move(engine) : tables(model_);
-  stage_.world.id = "1/m/world";
+  stage_.deployment.id = "1/m/world";
   for (const int keyed = 1 + pick(3); codes_.size() < 2;) {
     Machines machines = random_machines(random_, keyed);
     codes_.push_back(stage_.add(machines.manifest(), machines.lua()));
@@ -52,7 +53,7 @@ std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) w
   was_lost_ = false;
   why_.clear();
   const WorkflowInput input{{stage_.now_ms, std::string(32, static_cast<char>(random_() % 256))}, std::move(what)};
-  auto decision = mutant_.decide(stage_.world, stage_.catalog, input);
+  auto decision = mutant_.decide(stage_.deployment, stage_.catalog, input);
   if (!decision) return why_ = decision.error().message, code_ = decision.error().code, std::nullopt;
   if (pick(8) == 0) {  // the deciding coordinator crashed before the commit
     was_lost_ = true;
@@ -60,7 +61,7 @@ std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) w
     for (const auto& effect : decision->publish) lost_.push_back(effect.pending.intent.hash);
     return std::nullopt;
   }
-  const auto done = commit(stage_.world, *decision);
+  const auto done = commit(stage_.deployment, *decision);
   check(done.has_value(), done ? "" : "a decision does not fit: " + done.error().message);
   if (!done) return std::nullopt;
   stage_.journal.insert(stage_.journal.end(), decision->facts.begin(), decision->facts.end());
@@ -86,16 +87,16 @@ void ModelRound::send() {
 }
 
 void ModelRound::ask() {
-  std::set<CellId> running;
+  std::set<InstanceId> running;
   for (const auto& asked : asked_) running.insert(asked.cell);
-  const auto next = mutant_.next(stage_.world, 1, running);
+  const auto next = mutant_.next(stage_.deployment, 1, running);
   const auto should =
       std::find_if(model_.ring.begin(), model_.ring.end(), [&](const auto& id) { return !running.contains(id); });
   check(next.empty() == (should == model_.ring.end()) && (next.empty() || next[0] == *should),
         "another instance is next");
   if (next.empty() || !wrong_.empty()) return;
-  const CellId& id = next[0];
-  const auto request = request_of(stage_.world, stage_.catalog, id);
+  const InstanceId& id = next[0];
+  const auto request = request_of(stage_.deployment, stage_.catalog, id);
   check(request.has_value(), "there is no request");
   if (!request) return;
   const auto& cell = stage_.cell(id);
@@ -113,9 +114,9 @@ void ModelRound::answer() {
   const PendingRequest asked = asked_[at];
   const bool again = pick(10) == 0;  // another coordinator was faster; the answer is repeated later
   if (!again) asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(at));
-  const CellState* cell = stage_.world.cell(asked.cell);
+  const InstanceState* cell = stage_.deployment.cell(asked.cell);
   const bool current = cell != nullptr && !cell->mail.empty() && cell->mail.front().id == asked.mail;
-  const auto taken = take(StepDone{asked.cell, asked.mail, asked.answer});
+  const auto taken = take(StepCompleted{asked.cell, asked.mail, asked.answer});
   if (was_lost_) return;
   check(taken.has_value() == current, "a step is taken or refused wrongly: " + why_);
   check(taken || code_ == Code::conflict, "a step of older mail is refused for another reason: " + why_);
@@ -131,10 +132,10 @@ void ModelRound::launch() {
   if (mutant_.publishes_early)
     for (const auto& intent : lost_) launched_.push_back(intent);
   lost_.clear();
-  for (const auto& effect : to_publish(stage_.world)) {
+  for (const auto& effect : next_effects_to_publish(stage_.deployment)) {
     const std::string intent = effect.pending.intent.hash;
     launched_.push_back(intent);
-    const auto taken = take(EffectCarried{intent, "job"});
+    const auto taken = take(EffectDispatched{intent, "job"});
     if (was_lost_) continue;  // will be published again under the same name
     check(taken && taken->facts.size() == 1, "it is not a fact that an effect was published");
     for (auto& [id, cell] : model_.cells)
@@ -171,7 +172,7 @@ void ModelRound::receipt_of(const std::string& intent) {
   if (forged)
     ++model_.refused;
   else if (pending)
-    model_.receipt(receipt.intent, std::string(word(receipt.status)), payload, fault, stage_.now_ms);
+    model_.receipt(receipt.intent, std::string(to_string(receipt.status)), payload, fault, stage_.now_ms);
   ++seen[forged ? "forged receipt" : settled ? "repeated receipt" : fault ? "faulty receipt" : "receipt"];
 }
 
@@ -189,11 +190,11 @@ void ModelRound::apply() {
 void ModelRound::end() {
   if (model_.cells.empty()) return;
   const auto found = std::next(model_.cells.begin(), pick(static_cast<int>(model_.cells.size())));
-  const CellId id = found->first;
+  const InstanceId id = found->first;
   const ModelCell& cell = found->second;
   const bool removes = cell.failed ? pick(10) > 0 : pick(10) == 0;
   const bool spent = cell.state.is_null() && cell.mail.empty() && cell.pending.empty();
-  const auto taken = removes ? take(RemoveCell{id, "actor:7"}) : take(CancelCell{id, "actor:7", ""});
+  const auto taken = removes ? take(RemoveInstance{id, "actor:7"}) : take(CancelInstance{id, "actor:7", ""});
   if (was_lost_) return;
   check(taken.has_value() == (removes ? cell.failed : !cell.failed && !spent), "an instance is ended wrongly: " + why_);
   if (!taken) return;
@@ -224,19 +225,19 @@ void ModelRound::rest() {
 
 // The world folded from its journal, and from the last snapshot, must have the same bytes.
 void ModelRound::restart() {
-  WorldState again;
-  again.id = stage_.world.id;
+  DeploymentState again;
+  again.id = stage_.deployment.id;
   for (const auto& fact : stage_.journal)
     check(!fold(again, decode_workflow_fact(encode(fact).value()).value()), "a fact does not fit on replay");
-  check(again == stage_.world, "replay gives another world");
+  check(again == stage_.deployment, "replay gives another world");
   if (!snapshot_.empty()) {
     const auto read = [this](const std::string& hash) { return Result<std::string>(blobs_.at(hash)); };
-    WorldState later = read_snapshot(snapshot_, read).value().world;
+    DeploymentState later = read_snapshot(snapshot_, read).value().deployment;
     for (const auto& fact : stage_.journal)
       if (fact.height > later.height) check(!fold(later, fact), "a fact does not fit behind the snapshot");
-    check(later == stage_.world, "the snapshot gives another world");
+    check(later == stage_.deployment, "the snapshot gives another world");
   }
-  stage_.world = std::move(again);
+  stage_.deployment = std::move(again);
   asked_.clear();
   ++seen["restart"];
 }
@@ -257,15 +258,15 @@ void ModelRound::act() {
 std::string ModelRound::run(int actions) {
   for (int i = 0; i < actions && wrong_.empty(); ++i) {
     act();
-    if (wrong_.empty()) wrong_ = model_.compare(stage_.world);
+    if (wrong_.empty()) wrong_ = model_.compare(stage_.deployment);
     if (!wrong_.empty()) wrong_ = "action " + std::to_string(i) + ": " + wrong_;
   }
   if (!wrong_.empty()) return wrong_;
   restart();
-  WorldState from;
-  from.id = stage_.world.id;
+  DeploymentState from;
+  from.id = stage_.deployment.id;
   const auto verdict = verify_replay(from, stage_.catalog, stage_.journal, stage_.engine);
-  check(!verdict.differs && !verdict.problem && from == stage_.world, "verify-replay finds a difference");
+  check(!verdict.differs && !verdict.problem && from == stage_.deployment, "verify-replay finds a difference");
   return wrong_;
 }
 

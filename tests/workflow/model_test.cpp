@@ -28,7 +28,7 @@ TEST(WorkflowModel, KernelMatchesTheModel) {
     ModelRound round(seed, none, engines.as_function());
     const std::string wrong = round.run();
     ASSERT_EQ(wrong, "") << "MYCOJOBS_MODEL_SEED=" << seed << " MYCOJOBS_MODEL_ROUNDS=1";
-    ASSERT_FALSE(engines.trouble());
+    ASSERT_FALSE(engines.last_problem());
     facts += round.journal().size();
     for (const auto& [what, count] : round.seen) seen[what] += count;
   }

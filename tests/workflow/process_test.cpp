@@ -68,7 +68,7 @@ int end_of(void (*deed)()) {
   const pid_t child = ::fork();
   if (child == 0) {
     constexpr const char* kCalls[] = {"exit_group", "mmap", "munmap", "write"};
-    if (!sandbox::hide_and_keep_down() || !sandbox::allow_only_calls(kCalls)) ::_exit(99);
+    if (!sandbox::forbid_ptrace_and_new_privileges() || !sandbox::allow_only_calls(kCalls)) ::_exit(99);
     deed();
     ::_exit(0);
   }
@@ -91,7 +91,7 @@ TEST(WorkflowFilter, KillsUnlistedCalls) {
 TEST(WorkflowFilter, LandlockPreventsOpeningFiles) {
   const pid_t child = ::fork();
   if (child == 0) {
-    if (!sandbox::hide_and_keep_down() || !sandbox::reach_no_files()) ::_exit(99);
+    if (!sandbox::forbid_ptrace_and_new_privileges() || !sandbox::forbid_file_access()) ::_exit(99);
     ::_exit(::open("/etc/passwd", O_RDONLY) < 0 ? 1 : 0);
   }
   int status = 0;
@@ -104,8 +104,8 @@ TEST(WorkflowProcess, StartsUnprivilegedWithoutNamespaces) {
   const pid_t child = ::fork();
   if (child == 0) {
     constexpr const char* kRefused[] = {"unshare", "setns"};
-    if (!sandbox::empty_bounding_set() || !sandbox::drop_capabilities() || !sandbox::hide_and_keep_down() ||
-        !sandbox::refuse_calls(kRefused))
+    if (!sandbox::empty_bounding_set() || !sandbox::drop_capabilities() ||
+        !sandbox::forbid_ptrace_and_new_privileges() || !sandbox::refuse_calls(kRefused))
       ::_exit(99);
     const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000);
     if (!process) std::fputs((process.error().message + "\n").c_str(), stderr);
@@ -135,7 +135,7 @@ TEST(WorkflowProcess, TenMebibyteStateRoundTrips) {
   EngineOptions one = options();
   one.processes = 1;
   WorkflowEngine engine(one);
-  const Program program = workflow::program(
+  const WorkflowProgram program = workflow::program(
       "function step(s) if not s then return {n = 0, bulk = bytes(('x'):rep(10 * 2^20 - 14))} end "
       "return {n = s.n + 1, bulk = s.bulk}, nil, nil, ('y'):rep(2^20 - 100) end");
   StepRequest asked = request();
@@ -156,7 +156,7 @@ TEST(WorkflowProcess, KilledDuringAStepIsReplaced) {
   one.processes = 1;
   one.instructions = 20'000'000;
   WorkflowEngine engine(one);
-  const Program slow = program("function step() for i = 1, 3000000 do end return {1} end");
+  const WorkflowProgram slow = program("function step() for i = 1, 3000000 do end return {1} end");
   std::atomic<bool> done = false;
   // Repeatedly kills every child that is an engine process.
   std::thread killer([&] {
@@ -188,7 +188,8 @@ TEST(WorkflowProcess, KilledDuringAStepIsReplaced) {
 TEST(WorkflowProcess, ProcessDiesBetweenTwoSteps) {
   auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
   ::kill(process->pid(), SIGKILL);
-  const auto answer = process->step(program("function step() end"), encode_request(request()).value(), StepTime());
+  const auto answer =
+      process->step(program("function step() end"), encode_request(request()).value(), StepTimeLimits());
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().message, "it died: signal SIGKILL");
 }
@@ -256,9 +257,10 @@ TEST(WorkflowProcess, ThreadsShareAProcess) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       // Two contexts, whose programs never share a process.
-      const Program own = Program::make(static_cast<std::uint64_t>(t % 2 + 1), "a.lua", "step",
-                                        "function step(s) return {n = s.n + " + std::to_string(t) + "} end")
-                              .value();
+      const WorkflowProgram own =
+          WorkflowProgram::make(static_cast<std::uint64_t>(t % 2 + 1), "a.lua", "step",
+                                "function step(s) return {n = s.n + " + std::to_string(t) + "} end")
+              .value();
       for (int i = 0; i < 300; ++i) {
         StepRequest asked = request();
         asked.state = cbor({{"n", i}});
@@ -276,11 +278,13 @@ TEST(WorkflowProcess, ContextsDoNotShareAProcess) {
   two.processes = 2;
   WorkflowEngine engine(two);
   for (const std::uint64_t context : {1U, 2U, 1U, 2U}) {
-    const Program own = Program::make(context, "a.lua", "step", "function step() return {} end").value();
+    const WorkflowProgram own =
+        WorkflowProgram::make(context, "a.lua", "step", "function step() return {} end").value();
     EXPECT_TRUE(engine.step(own, request()));
   }
   EXPECT_EQ(engine.started(), 2U);
-  EXPECT_TRUE(engine.step(Program::make(3, "a.lua", "step", "function step() return {} end").value(), request()));
+  EXPECT_TRUE(
+      engine.step(WorkflowProgram::make(3, "a.lua", "step", "function step() return {} end").value(), request()));
   EXPECT_EQ(engine.started(), 3U) << "the third took the place of the one that was used longest ago";
 }
 
@@ -288,7 +292,7 @@ TEST(WorkflowProcess, OwnersAndLimitsDoNotShareAProcess) {
   EngineOptions four = options();
   four.processes = 4;
   WorkflowEngine engine(four);
-  const Program own = program("function step() return {} end");
+  const WorkflowProgram own = program("function step() return {} end");
   const auto ran_as = [&](std::uint64_t owner, std::uint64_t instructions) {
     EXPECT_TRUE(engine.step(own, request(), {1, owner, instructions, 64U << 20, kStepCounting}));
     return engine.started();

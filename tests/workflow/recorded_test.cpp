@@ -31,11 +31,12 @@ WorkflowHistory history_in(const fs::path& file) {
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return read_history(text).value();
 }
-ReplayVerdict replayed(const WorkflowHistory& history, WorldState& world, const EngineOptions& with = options()) {
-  world.id = history.world;
+ReplayVerdict replayed(const WorkflowHistory& history, DeploymentState& deployment,
+                       const EngineOptions& with = options()) {
+  deployment.id = history.deployment;
   Engines engines(with, 1);
-  const auto verdict = verify_replay(world, catalog_of(history).value(), history.facts, engines.as_function());
-  EXPECT_FALSE(engines.trouble());
+  const auto verdict = verify_replay(deployment, catalog_of(history).value(), history.facts, engines.as_function());
+  EXPECT_FALSE(engines.last_problem());
   return verdict;
 }
 
@@ -44,12 +45,12 @@ TEST(WorkflowRecorded, HistoriesProduceTheSameBytes) {
   for (const auto& file : histories()) {
     const auto history = history_in(file);
     for (const auto& engine : all_options()) {
-      WorldState world;
-      const auto verdict = replayed(history, world, engine);
+      DeploymentState deployment;
+      const auto verdict = replayed(history, deployment, engine);
       EXPECT_GT(verdict.steps, 2U) << file << engine.program;
       EXPECT_FALSE(verdict.problem) << file << engine.program << verdict.problem->text;
       EXPECT_FALSE(verdict.differs) << file << engine.program << " at height " << verdict.differs->height;
-      EXPECT_EQ(world, world_of(history).value()) << file << engine.program;
+      EXPECT_EQ(deployment, deployment_of(history).value()) << file << engine.program;
     }
   }
 }
@@ -64,8 +65,8 @@ TEST(WorkflowRecorded, OtherOutputIsFoundAtItsHeight) {
         step->output.back() = step->output.back() == '0' ? '1' : '0';
         height = fact.height;
       }
-    WorldState world;
-    const auto verdict = replayed(history, world);
+    DeploymentState deployment;
+    const auto verdict = replayed(history, deployment);
     ASSERT_TRUE(verdict.differs) << file;
     EXPECT_EQ(verdict.differs->height, height) << file;
   }

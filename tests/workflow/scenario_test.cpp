@@ -60,8 +60,8 @@ TEST(ScenarioValues, WildcardsMatchAnyAndMoreValues) {
   EXPECT_EQ(differ(R"({"a": {"b": [1, {"c": 2}]}})", R"({"a": {"b": [1, {"c": 3}]}})"), "a.b.[1].c");
   EXPECT_EQ(differ(R"([1, 2])", R"([1])"), "[1]");
   EXPECT_EQ(differ("1", "\"1\""), "");
-  EXPECT_EQ(filled(json::parse(R"({"a": "$any", "$more": true, "l": [{"$more": true}]})"),
-                   json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})")),
+  EXPECT_EQ(fill_defaults(json::parse(R"({"a": "$any", "$more": true, "l": [{"$more": true}]})"),
+                          json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})")),
             json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})"));
 }
 
@@ -74,22 +74,22 @@ class ScenarioPlay : public ::testing::Test {
     order["effects_emitted"] = {"payment/charge@1", "sys/timer@1", "sys/approval@1"};
     functions_ = orders_engine();
   }
-  Played played(const json& steps, const json& answers = json::object()) {
+  ScenarioResult played(const json& steps, const json& answers = json::object()) {
     auto read = read_manifest(manifest_, {{"shop.lua", "return {}"}});
     EXPECT_TRUE(read.problems.empty()) << join(read.problems);
     ManifestCatalog catalog;
     catalog.add(read.manifest);
-    ScenarioWorld world{catalog, read.manifest->hash, {}};
+    ScenarioDeployment deployment{catalog, read.manifest->hash, {}};
     if (later_) {
       auto other = read_manifest(*later_, {{"shop.lua", "return {}"}});
       catalog.add(other.manifest);
-      world.files["later.json"] = other.manifest->hash;
+      deployment.files["later.json"] = other.manifest->hash;
     }
     json file = file_of(steps);
     file["answers"] = answers;
     const auto scenarios = read_scenarios(file);
     EXPECT_TRUE(scenarios.file) << join(scenarios.problems);
-    return play(*scenarios.file, scenarios.file->scenarios[0], world, engine_of(functions_));
+    return run_scenario(*scenarios.file, scenarios.file->scenarios[0], deployment, engine_of(functions_));
   }
   // Returns the first mismatch as "path: message".
   std::string wrong(const json& steps, const json& answers = json::object()) {
@@ -119,7 +119,7 @@ TEST_F(ScenarioPlay, EventsAreCompared) {
   EXPECT_EQ(wrong({begin, paid}), "");
   const auto made = played({begin, paid});
   EXPECT_EQ(made.steps, 3U);
-  EXPECT_EQ(made.world.height, made.history.back().height);
+  EXPECT_EQ(made.deployment.height, made.history.back().height);
   // Each of these expectations can fail.
   const auto broken = [&](const char* pointer, const json& value) {
     json step = paid;

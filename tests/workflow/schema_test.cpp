@@ -26,7 +26,7 @@ Made made(const json& schemas) {
   plans::Problems problems;
   for (const auto& [name, schema] : schemas.items()) out.set.add(name, {schema, name, problems});
   out.set.link(problems);
-  out.problems = join(problems.take());
+  out.problems = join(problems.take_problems());
   return out;
 }
 std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }

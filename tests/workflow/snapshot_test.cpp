@@ -15,25 +15,25 @@ using testing::HasSubstr;
 class WorkflowSnapshot : public testing::Test {
  protected:
   void SetUp() override {
-    world_.id = "1/m@1";
-    world_.manifest = std::string(64, 'a');
-    world_.height = 70, world_.next_ticket = 9, world_.refused = 2;
+    deployment_.id = "1/m@1";
+    deployment_.manifest = std::string(64, 'a');
+    deployment_.height = 70, deployment_.next_ticket = 9, deployment_.refused = 2;
     for (int i = 0; i < 50; ++i) {
-      CellState cell;
+      InstanceState cell;
       cell.id = {"m/w@1", cbor(i)};
-      cell.manifest = world_.manifest;
+      cell.manifest = deployment_.manifest;
       const std::string bytes = cbor(std::string(100, static_cast<char>('a' + i % 26)));
       cell.state = StateRef{sha256_hex(bytes), bytes.size(), bytes};
       cell.settled.push_back("intent " + std::to_string(i));
-      world_.settled[cell.settled.back()] = cell.id;
-      world_.cells.emplace(cell.id, std::move(cell));
+      deployment_.settled[cell.settled.back()] = cell.id;
+      deployment_.cells.emplace(cell.id, std::move(cell));
     }
-    taken_ = snapshot_of(world_, 2'000).value();
+    taken_ = snapshot_of(deployment_, 2'000).value();
     put(taken_.root);
     for (const WorkflowBlob& page : taken_.pages) put(page);
   }
   void put(const WorkflowBlob& blob) { blobs_[blob.hash] = blob.bytes; }
-  Result<SnapshotRead> read(const std::string& root) {
+  Result<ParsedSnapshot> read(const std::string& root) {
     return read_snapshot(root, [this](const std::string& hash) -> Result<std::string> {
       const auto found = blobs_.find(hash);
       if (found == blobs_.end()) return fail(Code::not_found, "blob " + hash + " is not there");
@@ -49,8 +49,8 @@ class WorkflowSnapshot : public testing::Test {
     const auto again = read(hash);
     return again ? "" : again.error().message;
   }
-  WorldState world_;
-  WorldSnapshot taken_;
+  DeploymentState deployment_;
+  DeploymentSnapshot taken_;
   std::map<std::string, std::string> blobs_;
 };
 
@@ -58,17 +58,17 @@ TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
   EXPECT_GT(taken_.pages.size(), 8U);
   const auto again = read(taken_.root.hash);
   ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(again->world, world_);
+  EXPECT_EQ(again->deployment, deployment_);
   EXPECT_EQ(again->pages.size(), taken_.pages.size());
-  EXPECT_EQ(snapshot_of(again->world, 2'000)->root, taken_.root) << "the same world, the same bytes";
-  const WorldSnapshot one = snapshot_of(world_).value();
+  EXPECT_EQ(snapshot_of(again->deployment, 2'000)->root, taken_.root) << "the same world, the same bytes";
+  const DeploymentSnapshot one = snapshot_of(deployment_).value();
   EXPECT_EQ(one.pages.size(), 1U);
   put(one.root), put(one.pages[0]);
-  EXPECT_EQ(read(one.root.hash)->world, world_) << "however large pages are";
-  WorldState empty;
-  empty.id = world_.id, empty.height = 3;
+  EXPECT_EQ(read(one.root.hash)->deployment, deployment_) << "however large pages are";
+  DeploymentState empty;
+  empty.id = deployment_.id, empty.height = 3;
   put(snapshot_of(empty)->root);
-  EXPECT_EQ(read(snapshot_of(empty)->root.hash)->world, empty);
+  EXPECT_EQ(read(snapshot_of(empty)->root.hash)->deployment, empty);
 }
 
 TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
@@ -89,18 +89,18 @@ TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
   EXPECT_THAT(refused([](json& root) { root["pages"][0] = 7; }), HasSubstr("pages"));
   EXPECT_THAT(refused([](json& root) { root["more"] = 7; }), HasSubstr("more"));
   EXPECT_THAT(refused([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
-  WorldState other = world_;
+  DeploymentState other = deployment_;
   other.id = "2/m@1";
-  const WorldSnapshot theirs = snapshot_of(other, 2'000).value();
+  const DeploymentSnapshot theirs = snapshot_of(other, 2'000).value();
   for (const WorkflowBlob& page : theirs.pages) put(page);
   EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is no page of it"));
 }
 
 // The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.
 TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
-  std::next(world_.cells.begin())->second.settled = world_.cells.begin()->second.settled;
+  std::next(deployment_.cells.begin())->second.settled = deployment_.cells.begin()->second.settled;
   for (const std::size_t page_bytes : {1, 2'000}) {  // in separate pages, and in one page
-    const WorldSnapshot twice = snapshot_of(world_, page_bytes).value();
+    const DeploymentSnapshot twice = snapshot_of(deployment_, page_bytes).value();
     put(twice.root);
     for (const WorkflowBlob& page : twice.pages) put(page);
     EXPECT_THAT(read(twice.root.hash).error().message, HasSubstr("intent"));
@@ -108,8 +108,8 @@ TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
 }
 
 TEST_F(WorkflowSnapshot, NeedsAnIdleDeployment) {
-  world_.ready[1] = world_.cells.begin()->first;
-  EXPECT_EQ(snapshot_of(world_).error().code, Code::conflict);
+  deployment_.ready[1] = deployment_.cells.begin()->first;
+  EXPECT_EQ(snapshot_of(deployment_).error().code, Code::conflict);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ StepAnswer answer_of(const json& output) {
   if (output.contains("ann")) made.ann = cbor(output.at("ann"));
   return made;
 }
-WorkflowEngine engine_of(std::map<std::string, StepFunction> functions) {
+StepEngine engine_of(std::map<std::string, StepFunction> functions) {
   return [functions = std::move(functions)](const WorkflowSpec& spec, const WorkflowManifest&,
                                             const StepRequest& request) {
     return answer_of(functions.at(spec.entrypoint)(request.state ? uncbor(*request.state) : json(nullptr),
@@ -91,14 +91,14 @@ std::map<std::string, StepFunction> orders_engine() {
   return {{"order", order}, {"ledger", ledger}};
 }
 
-CellId order(const std::string& id) { return {"com.acme/order@1", cbor(id)}; }
+InstanceId order(const std::string& id) { return {"com.acme/order@1", cbor(id)}; }
 
 EventArrived arrived(const std::string& schema, const json& value) {
   return {schema, value.dump(), ValueForm::from_json, "actor:7"};
 }
 
 Stage::Stage(std::map<std::string, StepFunction> functions) : engine(engine_of(std::move(functions))) {
-  world.id = "7/com.acme/shop";
+  deployment.id = "7/com.acme/shop";
 }
 
 std::string Stage::add(const json& manifest, const std::string& code) {
@@ -111,14 +111,15 @@ std::string Stage::add(const json& manifest, const std::string& code) {
 void Stage::apply(const std::string& hash) { take(ApplyManifest{hash}); }
 
 Result<WorkflowDecision> Stage::decided(decltype(WorkflowInput::what) what) const {
-  return decide(world, catalog, {{now_ms, std::string(32, static_cast<char>(now_ms % 251))}, std::move(what)}, rules);
+  return decide(deployment, catalog, {{now_ms, std::string(32, static_cast<char>(now_ms % 251))}, std::move(what)},
+                rules);
 }
 WorkflowDecision Stage::take(decltype(WorkflowInput::what) what) {
   ++now_ms;
   auto decision = decided(std::move(what));
   EXPECT_TRUE(decision) << decision.error().message;
   if (!decision) return {};
-  const auto done = commit(world, *decision);
+  const auto done = commit(deployment, *decision);
   EXPECT_TRUE(done) << done.error().message;
   journal.insert(journal.end(), decision->facts.begin(), decision->facts.end());
   return std::move(*decision);
@@ -127,23 +128,25 @@ std::string Stage::refused(decltype(WorkflowInput::what) what) const {
   const auto decision = decided(std::move(what));
   return decision ? "" : decision.error().message;
 }
-WorkflowDecision Stage::step(const CellId& id) {
-  const auto request = request_of(world, catalog, id);
+WorkflowDecision Stage::step(const InstanceId& id) {
+  const auto request = request_of(deployment, catalog, id);
   EXPECT_TRUE(request) << request.error().message;
   if (!request) return {};
   const auto* manifest = catalog.find(cell(id).manifest);
-  return take(StepDone{id, cell(id).mail.front().id, engine(*manifest->workflow(id.workflow), *manifest, *request)});
+  return take(
+      StepCompleted{id, cell(id).mail.front().id, engine(*manifest->workflow(id.workflow), *manifest, *request)});
 }
 void Stage::settle() {
-  for (auto next = next_cells(world, 1); !next.empty(); next = next_cells(world, 1)) step(next.front());
+  for (auto next = next_instances(deployment, 1); !next.empty(); next = next_instances(deployment, 1))
+    step(next.front());
 }
 WorkflowDecision Stage::receipt(const std::string& intent, const json& payload, ReceiptStatus status) {
   ReceiptArrived arrived;
   arrived.intent = intent, arrived.payload = payload.dump(), arrived.status = status;
   return take(std::move(arrived));
 }
-json Stage::state(const CellId& id) const {
-  const CellState* found = world.cell(id);
+json Stage::state(const InstanceId& id) const {
+  const InstanceState* found = deployment.cell(id);
   return found == nullptr || !found->state ? json(nullptr) : uncbor(bytes_of(*found->state).value());
 }
 std::vector<std::string> Stage::kinds(const WorkflowDecision& decision) const {

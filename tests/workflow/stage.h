@@ -22,7 +22,7 @@ json uncbor(std::string_view);
 using StepFunction = std::function<json(const json& state, const json& event, const json& ctx)>;
 StepAnswer answer_of(const json& output);
 // Selects the function by the name of the entrypoint.
-WorkflowEngine engine_of(std::map<std::string, StepFunction>);
+StepEngine engine_of(std::map<std::string, StepFunction>);
 
 // A manifest with orders (keyed by order_id, one effect payment/charge@1) whose events go to a ledger without keys.
 // with_rejected: orders accept sys/EffectReceiptRejected@1.
@@ -31,8 +31,8 @@ json orders_manifest(bool with_rejected = true);
 // order.
 std::map<std::string, StepFunction> orders_engine();
 
-inline const CellId kLedger{"com.acme/ledger@1", ""};
-CellId order(const std::string& id);
+inline const InstanceId kLedger{"com.acme/ledger@1", ""};
+InstanceId order(const std::string& id);
 
 EventArrived arrived(const std::string& schema, const json& value);
 
@@ -47,16 +47,16 @@ class Stage {
   WorkflowDecision take(decltype(WorkflowInput::what) what);
   std::string refused(decltype(WorkflowInput::what) what) const;  // returns the error, or "" if the input is accepted
   WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
-  WorkflowDecision step(const CellId&);
+  WorkflowDecision step(const InstanceId&);
   void settle();  // takes steps until none is possible
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
-  json state(const CellId&) const;
+  json state(const InstanceId&) const;
   std::vector<std::string> kinds(const WorkflowDecision&) const;
-  const CellState& cell(const CellId& id) const { return world.cells.at(id); }
+  const InstanceState& cell(const InstanceId& id) const { return deployment.cells.at(id); }
 
   ManifestCatalog catalog;
-  WorldState world;
-  WorkflowEngine engine;
+  DeploymentState deployment;
+  StepEngine engine;
   WorkflowRules rules;
   std::vector<WorkflowFact> journal;
   std::uint64_t now_ms = 1'000'000;

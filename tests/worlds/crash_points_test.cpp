@@ -13,12 +13,12 @@ namespace {
 struct WorldScenario {
   const char* name;
   void (*play)(WorldStage&);
-  WorldLimits limits = {};
+  DeploymentLimits limits = {};
   const char* calls = "";  // names of calls that must be among the disturbed calls
 };
 void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-constexpr WorldLimits kSmall{.snapshot_every = 4, .mail = 2, .steps = 2};
+constexpr DeploymentLimits kSmall{.snapshot_every = 4, .mail = 2, .steps = 2};
 
 const WorldScenario kScenarios[] = {
     {"Ingress", [](WorldStage& stage) { stage.place(1, "keep"), stage.place(2, "keep"); }, {}, "world_commit"},

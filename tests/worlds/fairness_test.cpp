@@ -51,17 +51,17 @@ class DeploymentFairness : public testing::Test {
     for (int i = 0; i < count; ++i) apply(many(i), kMany);
   }
   static std::string many(int i) { return "many/w" + std::to_string(100 + i) + "@1"; }
-  void post(const std::string& world, int id = 1) {
-    const CellId cell{world, encode_cbor(id).value()};
+  void post(const std::string& deployment, int id = 1) {
+    const InstanceId cell{deployment, encode_cbor(id).value()};
     PostRules rules;
     rules.targets = {{store_name(cell), shown(cell)}};
-    const Fields fields{{"schema", world}, {"value", json{{"id", id}}.dump()}, {"source", "actor:1"}};
-    ASSERT_TRUE(stage_.worlds->post(WorldStage::kContext, world, "event", fields, rules));
+    const Fields fields{{"schema", deployment}, {"value", json{{"id", id}}.dump()}, {"source", "actor:1"}};
+    ASSERT_TRUE(stage_.deployments->post(WorldStage::kContext, deployment, "event", fields, rules));
   }
   // A coordinator that has nothing to do yet. on_step: runs in each step, on a thread of the pool.
-  void begin(WorldLimits limits, const Clock& clock, std::function<void(const std::string& world)> on_step) {
-    const StepTaker take = [this, on_step = std::move(on_step)](const WorkflowSpec& spec, const WorkflowManifest&,
-                                                                const StepRequest&) -> Result<StepAnswer> {
+  void begin(DeploymentLimits limits, const Clock& clock, std::function<void(const std::string& deployment)> on_step) {
+    const StepRunner take = [this, on_step = std::move(on_step)](const WorkflowSpec& spec, const WorkflowManifest&,
+                                                                 const StepRequest&) -> Result<StepAnswer> {
       on_step(spec.name);
       const std::lock_guard lock(mutex_);
       steps_.push_back(spec.name);
@@ -69,8 +69,9 @@ class DeploymentFairness : public testing::Test {
       output.state = encode_cbor(1).value();
       return StepAnswer(std::move(output));
     };
-    rounds_ = std::make_unique<WorldRounds>(
-        WorldRounds::Parts{*stage_.store, *stage_.flows, *stage_.worlds, take, clock}, WorldStage::kContext, limits);
+    rounds_ = std::make_unique<DeploymentLoop>(
+        DeploymentLoop::Dependencies{*stage_.store, *stage_.flows, *stage_.deployments, take, clock},
+        WorldStage::kContext, limits);
     ASSERT_TRUE(rounds_->recover());
     for (int i = 0; i < 100; ++i) {
       const auto next = rounds_->round();
@@ -80,8 +81,8 @@ class DeploymentFairness : public testing::Test {
     FAIL() << "it does not come to rest";
   }
   // One step at a time, and each commit waits for its steps.
-  static WorldLimits in_step() {
-    WorldLimits limits;
+  static DeploymentLimits in_step() {
+    DeploymentLimits limits;
     limits.shares.threads = limits.shares.per_deployment = 1;
     limits.step_wait_ms = 60'000;
     return limits;
@@ -91,15 +92,15 @@ class DeploymentFairness : public testing::Test {
     const std::lock_guard lock(mutex_);
     return steps_;
   }
-  std::size_t steps_of(const std::string& world) {
+  std::size_t steps_of(const std::string& deployment) {
     const auto all = steps();
-    return static_cast<std::size_t>(std::count(all.begin(), all.end(), world));
+    return static_cast<std::size_t>(std::count(all.begin(), all.end(), deployment));
   }
   void open_gate() {
     if (!std::exchange(is_open_, true)) gate_.set_value();
   }
-  std::uint64_t height(const std::string& world) {
-    return stage_.worlds->read(WorldStage::kContext, world, 0, 0).value().height;
+  std::uint64_t height(const std::string& deployment) {
+    return stage_.deployments->read(WorldStage::kContext, deployment, 0, 0).value().height;
   }
 
   WorldStage stage_;
@@ -110,14 +111,14 @@ class DeploymentFairness : public testing::Test {
   std::atomic<bool> blocks_again_{false};
   bool is_open_ = false;
   std::mutex mutex_;
-  std::vector<std::string> steps_;       // by world, in their order
-  std::unique_ptr<WorldRounds> rounds_;  // last: its threads use the above
+  std::vector<std::string> steps_;          // by world, in their order
+  std::unique_ptr<DeploymentLoop> rounds_;  // last: its threads use the above
 };
 
 TEST_F(DeploymentFairness, OwnersAreServedInTurn) {
   apply_many(30);
   apply(kLast, kFew);
-  begin(in_step(), stage_.clock, [this](const std::string&) { stage_.clock.pass(20); });
+  begin(in_step(), stage_.clock, [this](const std::string&) { stage_.clock.advance(20); });
   for (int i = 0; i < 30; ++i)
     for (int id = 1; id <= 5; ++id) post(many(i), id);
   post(kLast);
@@ -130,9 +131,9 @@ TEST_F(DeploymentFairness, OwnersAreServedInTurn) {
 TEST_F(DeploymentFairness, RoundSpendsABoundedTimeOnAnOwner) {
   apply_many(30);
   apply(kLast, kFew);
-  WorldLimits limits = in_step();
+  DeploymentLimits limits = in_step();
   limits.owner_ms = 50;
-  begin(limits, stage_.clock, [this](const std::string&) { stage_.clock.pass(20); });
+  begin(limits, stage_.clock, [this](const std::string&) { stage_.clock.advance(20); });
   for (int i = 0; i < 30; ++i) post(many(i));
   post(kLast);
   round();
@@ -145,7 +146,7 @@ TEST_F(DeploymentFairness, RoundSpendsABoundedTimeOnAnOwner) {
 // Steps that hang: each deployment would wait for its own.
 TEST_F(DeploymentFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
   apply_many(20);
-  WorldLimits limits;
+  DeploymentLimits limits;
   limits.step_wait_ms = 5;
   limits.owner_ms = 3'600'000;
   begin(limits, system_clock_, [this](const std::string&) { opened_.wait(); });
@@ -160,12 +161,12 @@ TEST_F(DeploymentFairness, DeploymentsOfAnOwnerShareTheWaitsOfARound) {
 TEST_F(DeploymentFairness, DeploymentWithQueuedStepsIsAwaitedOnce) {
   const std::string busy = many(0), queued = many(1);
   apply_many(2);
-  WorldLimits limits;
+  DeploymentLimits limits;
   limits.shares.per_owner = 1;
   limits.step_wait_ms = 20;
   limits.owner_ms = 3'600'000;
-  begin(limits, clock_, [this, busy](const std::string& world) {
-    if (world == busy) opened_.wait();
+  begin(limits, clock_, [this, busy](const std::string& deployment) {
+    if (deployment == busy) opened_.wait();
     if (blocks_again_) opened_again_.wait();
   });
   post(busy);
@@ -199,20 +200,20 @@ TEST_F(DeploymentFairness, CommitPublishesEffectsForABoundedTime) {
       output.effects.push_back({"acme/pay@1", encode_cbor(json{{"id", i}}).value(), i, "ref"});
     return output;
   };
-  WorldLimits limits = in_step();
-  const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
-                                const StepRequest& request) -> Result<StepAnswer> {
+  DeploymentLimits limits = in_step();
+  const StepRunner take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
+                                 const StepRequest& request) -> Result<StepAnswer> {
     MJ_TRY(output, stage_.code(spec, request));
     return StepAnswer(std::move(output));
   };
   limits.owner_ms = 1;
-  rounds_ = std::make_unique<WorldRounds>(
-      WorldRounds::Parts{*stage_.store, *stage_.flows, *stage_.worlds, take, stage_.clock}, WorldStage::kContext,
-      limits);
+  rounds_ = std::make_unique<DeploymentLoop>(
+      DeploymentLoop::Dependencies{*stage_.store, *stage_.flows, *stage_.deployments, take, stage_.clock},
+      WorldStage::kContext, limits);
   ASSERT_TRUE(rounds_->recover());
   stage_.place(1, "job");
   stage_.server.set_faults([this](const ServerCall& call) {
-    if (call.name == "submit") stage_.clock.pass(10);
+    if (call.name == "submit") stage_.clock.advance(10);
     return Fault::none;
   });
   const auto jobs = [this] { return stage_.server.plain(WorldStage::kContext, {"LLEN", "queue:python"}).number(); };

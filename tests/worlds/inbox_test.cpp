@@ -21,10 +21,10 @@ class Inbox : public testing::Test {
   void post(const std::string& value, const std::vector<std::string>& instances) {
     PostRules rules;
     for (const std::string& instance : instances) rules.targets.push_back({instance, instance});
-    ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"value", value}}, rules));
+    ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "event", {{"value", value}}, rules));
   }
-  void read(WorldInbox& inbox) {
-    ASSERT_TRUE(inbox.read(*stage_.worlds, 1, WorldStage::kShop, [](const WorldMail& mail) {
+  void read(DeploymentInbox& inbox) {
+    ASSERT_TRUE(inbox.read(*stage_.deployments, 1, WorldStage::kShop, [](const InboxEntry& mail) {
       const std::string to(field_of(mail.fields, "to"));
       std::optional<std::vector<std::string>> all;
       if (to.empty()) return all;
@@ -35,13 +35,13 @@ class Inbox : public testing::Test {
     }));
   }
   // Takes the next event and commits it.
-  std::string take(WorldInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
+  std::string take(DeploymentInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
     const auto mail = inbox.take(waits);
     if (!mail) return "";
     stage_.server.plain(1, {"XDEL", "mj:world-in:acme/shop@1", mail->id});
     return std::string(field_of(mail->fields, "value"));
   }
-  std::vector<std::string> take_all(WorldInbox& inbox) {
+  std::vector<std::string> take_all(DeploymentInbox& inbox) {
     std::vector<std::string> all;
     for (std::string each = take(inbox); !each.empty(); each = take(inbox)) all.push_back(each);
     return all;
@@ -54,7 +54,7 @@ TEST_F(Inbox, BusyInstanceDelaysNoOther) {
   post("b1", {"b"});
   post("c1", {"c"});
   post("b2", {"b"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   EXPECT_THAT(take_all(inbox), ElementsAre("a1", "b1", "c1", "a2", "b2", "a3", "a4"));
   EXPECT_TRUE(inbox.empty());
@@ -62,15 +62,15 @@ TEST_F(Inbox, BusyInstanceDelaysNoOther) {
 
 TEST_F(Inbox, EntriesStayInTheStoreUntilACommit) {
   post("a1", {"a"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   EXPECT_TRUE(inbox.take());
-  EXPECT_EQ(stage_.worlds->mail(1, WorldStage::kShop, 100)->size(), 1U);
+  EXPECT_EQ(stage_.deployments->mail(1, WorldStage::kShop, 100)->size(), 1U);
 }
 
 TEST_F(Inbox, RecreatedInboxIsRead) {
   post("a1", {"a"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   EXPECT_EQ(take(inbox), "a1");
   stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
@@ -84,7 +84,7 @@ TEST_F(Inbox, SharedEntryIsNextWhenItIsNextForEach) {
   post("a2", {"a"});
   post("ab", {"a", "b"});
   post("b1", {"b"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab", "b1"));
 }
@@ -93,7 +93,7 @@ TEST_F(Inbox, UnaddressedEntryFollowsAllEarlierEntries) {
   for (const char* each : {"a1", "a2"}) post(each, {"a"});
   for (const char* each : {"nobody", "nobody either"}) post(each, {});
   post("b1", {"b"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   for (const char* each : {"a1", "a2"}) EXPECT_EQ(take(inbox), each);
   EXPECT_EQ(take(inbox), "") << "it is sorted in by the next reading";
@@ -107,7 +107,7 @@ TEST_F(Inbox, WaitingInstanceIsSkipped) {
   for (const char* each : {"a1", "a2"}) post(each, {"a"});
   post("ab", {"a", "b"});
   post("c1", {"c"});
-  WorldInbox inbox;
+  DeploymentInbox inbox;
   read(inbox);
   const auto a_waits = [](const std::string& instance) { return instance == "a"; };
   EXPECT_EQ(take(inbox, a_waits), "c1");
@@ -119,7 +119,7 @@ TEST_F(Inbox, NumberOfEntriesIsLimited) {
   for (int i = 0; i < 40; ++i) post(std::string(10000, 'x'), {"a"});
   InboxLimits limits;
   limits.bytes = 100000;
-  WorldInbox inbox(limits);
+  DeploymentInbox inbox(limits);
   for (int i = 0; i < 5; ++i) read(inbox);
   std::size_t kept = 0, all = 0;
   while (!take(inbox).empty()) ++kept;
@@ -142,7 +142,7 @@ TEST_F(Inbox, OrderIsKeptForEachInstance) {
     };
     InboxLimits limits;
     limits.page = static_cast<std::uint32_t>(1 + random() % 7);
-    WorldInbox inbox(limits);
+    DeploymentInbox inbox(limits);
     for (int i = 0; i < 120; ++i) {
       const std::string value = "e" + std::to_string(i);
       std::set<std::string> to;
@@ -188,7 +188,7 @@ TEST_F(Inbox, LateInstanceRunsInFirstRound) {
 }
 
 TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
-  WorldLimits limits;
+  DeploymentLimits limits;
   limits.snapshot_every = 50;
   limits.mail = 20;
   limits.steps = 5;
@@ -204,7 +204,7 @@ TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
   }
   ASSERT_TRUE(stage.play());
   EXPECT_EQ(steps_of_the_first(stage), 2000U);
-  EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0)->snapshot_height, 0U);
+  EXPECT_GT(stage.deployments->read(1, WorldStage::kShop, 0, 0)->snapshot_height, 0U);
   EXPECT_THAT(stage.trouble(), IsEmpty());
 }
 

@@ -35,9 +35,10 @@ class DeploymentRun : public testing::Test {
     for (const WorkflowFact& fact : stage.journal()) found += kind_of(fact) == kind ? 1 : 0;
     return found;
   }
-  static Result<SnapshotRead> snapshot_in(WorldStage& stage) {
-    const std::string root = stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot;
-    return read_snapshot(root, [&](const std::string& hash) { return stage.worlds->blob(1, WorldStage::kShop, hash); });
+  static Result<ParsedSnapshot> snapshot_in(WorldStage& stage) {
+    const std::string root = stage.deployments->read(1, WorldStage::kShop, 0, 0).value().snapshot;
+    return read_snapshot(root,
+                         [&](const std::string& hash) { return stage.deployments->blob(1, WorldStage::kShop, hash); });
   }
   WorldStage stage_;
 };
@@ -218,7 +219,7 @@ TEST_F(ForgedReceipts, 04_EndOnlyInTheRecordIsIgnored) {
   stage_.coordinate(0);
   ASSERT_EQ(stage_.text({"HGET", kJob, "status"}), "dispatched");
   write({"status", "finished", "result", R"({"paid":"false"})", "result_json", R"(["paid"])"});
-  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", kJob}}));
+  ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "job", {{"key", kJob}}));
   stage_.coordinate(0);
   EXPECT_EQ(kinds(stage_, "receipt"), 0) << "it is queued";
   ASSERT_TRUE(stage_.play());
@@ -250,7 +251,7 @@ TEST_F(DeploymentRun, 06_RepeatedEndChangesNothing) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   const std::uint64_t height = stage_.world().state().height;
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", "job:1:3"}}));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "job", {{"key", "job:1:3"}}));
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(stage_.world().state().height, height);
 }
@@ -291,12 +292,12 @@ class DeploymentHotCell : public testing::Test {
   }
   // Sends an event like send_event(), without its checks.
   void post(int id) {
-    const CellId cell{"acme/order@1", encode_cbor(id).value()};
+    const InstanceId cell{"acme/order@1", encode_cbor(id).value()};
     PostRules rules;
     rules.targets = {{store_name(cell), shown(cell)}};
     const json value{{"id", id}, {"how", "keep"}};
     const Fields fields{{"schema", "acme/Placed@1"}, {"value", value.dump()}, {"source", "actor:1"}};
-    ASSERT_TRUE(stage_.worlds->post(WorldStage::kContext, WorldStage::kShop, "event", fields, rules));
+    ASSERT_TRUE(stage_.deployments->post(WorldStage::kContext, WorldStage::kShop, "event", fields, rules));
   }
   // Returns the waits of kEach instances that receive an event after the events of a busy instance.
   Waits waits_beside(int hot_events) {
@@ -304,12 +305,12 @@ class DeploymentHotCell : public testing::Test {
     for (int i = 0; i < hot_events; ++i) post(kHot);
     for (int i = 0; i < kEach; ++i) post(1 + i * (kCells / kEach));
     EXPECT_TRUE(stage_.play());
-    std::map<CellId, std::uint64_t> came;
+    std::map<InstanceId, std::uint64_t> came;
     std::uint64_t steps = 0, of_others = 0;
     Waits longest;
     for (const WorkflowFact& fact : stage_.journal()) {
       if (fact.height <= before) continue;
-      if (const auto* event = std::get_if<EventIn>(&fact.what)) came.emplace(event->targets.at(0).cell, steps);
+      if (const auto* event = std::get_if<EventAccepted>(&fact.what)) came.emplace(event->targets.at(0).cell, steps);
       const auto* step = std::get_if<StepTaken>(&fact.what);
       if (step == nullptr) continue;
       if (step->cell.key != encode_cbor(kHot).value()) {
@@ -327,7 +328,7 @@ class DeploymentHotCell : public testing::Test {
 };
 
 TEST_F(DeploymentHotCell, 09_HotCellDelaysEachOtherCellByOneTurn) {
-  const WorldLimits limits;
+  const DeploymentLimits limits;
   const std::uint64_t others = kEach;
   const Waits alone = waits_beside(0), hot = waits_beside(2'000), hotter = waits_beside(6'000);
   EXPECT_LT(alone.from_inbox, others);
@@ -355,8 +356,8 @@ TEST_F(DeploymentRun, 12_OtherOutputOnReplayFailsOnlyItsInstance) {
   stage_.place(1, "keep");
   stage_.place(2, "keep");
   ASSERT_TRUE(stage_.play());
-  const StepTaker other = [](const WorkflowSpec& spec, const WorkflowManifest&,
-                             const StepRequest& request) -> Result<StepAnswer> {
+  const StepRunner other = [](const WorkflowSpec& spec, const WorkflowManifest&,
+                              const StepRequest& request) -> Result<StepAnswer> {
     StepOutput output = shop_step(spec, request);
     if (request.event.key == encode_cbor(2).value()) output.state = encode_cbor(json{{"other", 1}}).value();
     return StepAnswer(std::move(output));
@@ -378,9 +379,9 @@ TEST_F(DeploymentRun, 13_DeploymentIsTheSameWithoutItsSnapshot) {
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 6; ++id) stage.place(id, "job");
   ASSERT_TRUE(stage.play());
-  const WorldRead head = stage.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
   ASSERT_GT(head.snapshot_height, 0U);
-  const WorldState with = stage.world().state();
+  const DeploymentState with = stage.world().state();
   stage.server.plain(1, {"DEL", "mj:world-blobs:acme/shop@1"});
   EXPECT_TRUE(stage.world().state() == with);
   stage.server.plain(1, {"DEL", "mj:world-head:acme/shop@1"});
@@ -394,15 +395,15 @@ TEST_F(DeploymentRun, 13_LongStateIsABlobWithACheckedHash) {
   stage_.place(1, "big");
   ASSERT_TRUE(stage_.play());
   const std::string hash = stage_.show(1).at("state_hash");
-  EXPECT_GT(stage_.worlds->blob(1, WorldStage::kShop, hash).value().size(), 80U << 10);
+  EXPECT_GT(stage_.deployments->blob(1, WorldStage::kShop, hash).value().size(), 80U << 10);
   stage_.server.plain(1, {"HSET", "mj:world-blobs:acme/shop@1", hash, "something else"});
   stage_.place(1, "big");
   stage_.place(2, "keep");
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.world().state().cells.size(), 2U) << "the others go on";
   EXPECT_EQ(stage_.status(2), "waiting");
-  const LoadedWorld now = stage_.world();
-  const CellState* cell = now.state().cell({"acme/order@1", encode_cbor(1).value()});
+  const LoadedDeployment now = stage_.world();
+  const InstanceState* cell = now.state().cell({"acme/order@1", encode_cbor(1).value()});
   ASSERT_NE(cell, nullptr);
   EXPECT_EQ(cell->status(), InstanceStatus::running) << "no step is taken of a state that nobody gave";
   EXPECT_FALSE(service::show_instance(stage_.by, stage_.in(), {"order", "1"}));
@@ -415,9 +416,9 @@ TEST_F(DeploymentRun, 13_CollectionKeepsReferencedBlobs) {
     stage.place(1, "big");
     ASSERT_TRUE(stage.play());
   }
-  const auto blobs = stage.worlds->blobs(1, WorldStage::kShop).value();
+  const auto blobs = stage.deployments->blobs(1, WorldStage::kShop).value();
   EXPECT_LE(blobs.size(), 4U) << "states of before are gone: a root, a page, and two states at most";
-  EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, stage.show(1).at("state_hash")));
+  EXPECT_TRUE(stage.deployments->blob(1, WorldStage::kShop, stage.show(1).at("state_hash")));
   expect_fine(stage);
 }
 
@@ -428,9 +429,10 @@ TEST_F(DeploymentRun, 13_ReplacedStateIsRemovedWithoutASnapshot) {
   for (int i = 0; i < 20; ++i) {
     stage.place(1, "big");
     ASSERT_TRUE(stage.play());
-    const auto blobs = stage.worlds->blobs(1, WorldStage::kShop).value();
+    const auto blobs = stage.deployments->blobs(1, WorldStage::kShop).value();
     EXPECT_LE(blobs.size(), 7U) << "of two instances, and what was written since: " << i;
-    for (const int id : {1, 2}) EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, stage.show(id).at("state_hash")));
+    for (const int id : {1, 2})
+      EXPECT_TRUE(stage.deployments->blob(1, WorldStage::kShop, stage.show(id).at("state_hash")));
   }
   expect_fine(stage);
 }
@@ -442,11 +444,11 @@ TEST_F(DeploymentRun, 13_LeftoversOfADeadCoordinatorAreCollected) {
     stage.place(1, "big");
     ASSERT_TRUE(stage.play());
   }
-  EXPECT_GE(stage.worlds->blobs(1, WorldStage::kShop).value().size(), 5U) << "nobody has collected";
+  EXPECT_GE(stage.deployments->blobs(1, WorldStage::kShop).value().size(), 5U) << "nobody has collected";
   stage.disturb({{stage.calls() + 1, WorldFate::killed_before}});
   stage.place(1, "big");
   ASSERT_TRUE(stage.play());
-  EXPECT_EQ(stage.worlds->blobs(1, WorldStage::kShop).value().size(), 1U);
+  EXPECT_EQ(stage.deployments->blobs(1, WorldStage::kShop).value().size(), 1U);
   expect_fine(stage);
 }
 
@@ -456,15 +458,15 @@ TEST_F(DeploymentRun, 13_StatesNamedByTheSnapshotAreKept) {
   for (int i = 0; i < 8; ++i) {
     stage.place(1, "big");
     ASSERT_TRUE(stage.play());
-    const WorldRead head = stage.worlds->read(1, WorldStage::kShop, 0, 0).value();
+    const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
     if (head.snapshot_height == 0) continue;
     const auto snapshot = snapshot_in(stage);
     ASSERT_TRUE(snapshot) << i;
-    const std::set<std::string> named = blobs_of(snapshot->world);
+    const std::set<std::string> named = blobs_of(snapshot->deployment);
     EXPECT_EQ(named.size(), 1U);
-    for (const std::string& hash : named) EXPECT_TRUE(stage.worlds->blob(1, WorldStage::kShop, hash)) << i;
+    for (const std::string& hash : named) EXPECT_TRUE(stage.deployments->blob(1, WorldStage::kShop, hash)) << i;
   }
-  EXPECT_GT(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
+  EXPECT_GT(stage.deployments->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
 }
 
 // 100 instances of 60 KB each: the pages exceed the limit of a commit and are stored before the fact that names them. A
@@ -490,7 +492,7 @@ TEST_F(DeploymentRun, 13_PagedSnapshotSurvivesAKillAtEachCommit) {
     expect_fine(stage);
     const std::size_t pages = snapshot ? snapshot->pages.size() : 0;
     EXPECT_GE(pages, 5U);
-    EXPECT_EQ(stage.worlds->blobs(1, WorldStage::kShop).value().size(), pages + 1) << "what was left has gone";
+    EXPECT_EQ(stage.deployments->blobs(1, WorldStage::kShop).value().size(), pages + 1) << "what was left has gone";
     return stage.calls();
   };
   const std::uint64_t calls = play({});
@@ -502,7 +504,7 @@ TEST_F(DeploymentRun, 13_OversizedDeploymentNeedsNoSnapshot) {
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 6; ++id) stage.place(id, "job");
   ASSERT_TRUE(stage.play());
-  EXPECT_EQ(stage.worlds->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
+  EXPECT_EQ(stage.deployments->read(1, WorldStage::kShop, 0, 0).value().snapshot_height, 0U);
   for (int id = 1; id <= 6; ++id) EXPECT_EQ(stage.status(id), "waiting");
   expect_fine(stage);
 }
@@ -510,7 +512,7 @@ TEST_F(DeploymentRun, 13_OversizedDeploymentNeedsNoSnapshot) {
 TEST_F(DeploymentRun, CommitIsBoundedByBytes) {
   std::set<std::uint64_t> moments[2];
   for (const bool bounded : {false, true}) {
-    WorldStage stage(bounded ? WorldLimits{.bytes = 200U << 10} : WorldLimits{});
+    WorldStage stage(bounded ? DeploymentLimits{.bytes = 200U << 10} : DeploymentLimits{});
     ASSERT_TRUE(stage.apply());
     for (int id = 1; id <= 12; ++id) stage.place(id, "big");
     for (int id = 1; id <= 12; ++id) stage.place(id, "big");
@@ -604,13 +606,13 @@ TEST_F(LostNotice, DeploymentAddedDuringLeadershipIsFound) {
   json other = shop_manifest();
   other["name"] = "acme/other@1";
   ASSERT_TRUE(stage_.apply(other));
-  stage_.clock.pass(1000);
+  stage_.clock.advance(1000);
   ASSERT_TRUE(
       service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/other@1"}));
   lose_due();
   pass_a_minute();
   pass_a_minute();
-  EXPECT_EQ(LoadedWorld::load(*stage_.worlds, 1, "acme/other@1").value().state().cells.size(), 1U);
+  EXPECT_EQ(LoadedDeployment::load(*stage_.deployments, 1, "acme/other@1").value().state().cells.size(), 1U);
 }
 
 TEST_F(LostNotice, RejectedReceiptIsNotedOnce) {
@@ -698,7 +700,7 @@ TEST_F(DeploymentRun, TimelineIsReadBackwardsInPages) {
   stage_.place(1, "job");
   stage_.place(2, "job");
   ASSERT_TRUE(stage_.play());
-  const service::Instance order{"order", "1"};
+  const service::InstanceReference order{"order", "1"};
   const json whole = service::instance_timeline(stage_.by, stage_.in(), order).value();
   json met = json::array();
   std::uint64_t before = 0;
@@ -725,7 +727,7 @@ TEST_F(DeploymentRun, ApprovalsAreCachedUntilTheyChange) {
       return Fault::none;
     });
     std::multiset<std::string> out;
-    const auto waiting = service::waiting_approvals(*stage_.worlds, 1, 10, &cache).value();
+    const auto waiting = service::waiting_approvals(*stage_.deployments, 1, 10, &cache).value();
     for (const auto& each : waiting) out.insert(each.key);
     stage_.server.set_faults([](const ServerCall&) { return Fault::none; });
     return out;
@@ -801,7 +803,7 @@ TEST_F(DeploymentRun, WorkflowReceivesAFailureAfterTheLastRetry) {
 TEST_F(DeploymentRun, ApprovalNeedsANamedActor) {
   stage_.place(1, "approval");
   ASSERT_TRUE(stage_.play());
-  const service::Caller other{1, 12, WayIn::command, false};
+  const service::RequestContext other{1, 12, EntryPoint::command, false};
   const auto denied = service::answer_approval(other, stage_.in(), {{"order", "1"}, "", true, ""});
   ASSERT_FALSE(denied);
   EXPECT_EQ(denied.error().code, Code::denied);
@@ -860,18 +862,19 @@ TEST(DeploymentIsolation, SlowStepDelaysOnlyItsDeployment) {
     if (is_slow && request.event.key == encode_cbor(1).value()) released.wait();
     return shop_step(spec, request);
   };
-  const auto place = [&](const char* world, int id) {
+  const auto place = [&](const char* deployment, int id) {
     return service::send_event(stage.by, stage.in(),
-                               {"acme/Placed@1", json{{"id", id}, {"how", "keep"}}.dump(), world});
+                               {"acme/Placed@1", json{{"id", id}, {"how", "keep"}}.dump(), deployment});
   };
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(place("acme/slow@1", 1));
   stage.step();
   ASSERT_TRUE(place("acme/slow@1", 1));
   for (int id = 2; id < 40; ++id) ASSERT_TRUE(place(WorldStage::kShop, id));
-  const auto status_in = [&](const char* world, int id) {
-    const LoadedWorld loaded = LoadedWorld::load(*stage.worlds, WorldStage::kContext, world).value();
-    const CellState* cell = loaded.state().cell({"acme/order@1", encode_cbor(id).value()});
-    return cell == nullptr ? "none" : std::string(word(cell->status()));
+  const auto status_in = [&](const char* deployment, int id) {
+    const LoadedDeployment loaded =
+        LoadedDeployment::load(*stage.deployments, WorldStage::kContext, deployment).value();
+    const InstanceState* cell = loaded.state().cell({"acme/order@1", encode_cbor(id).value()});
+    return cell == nullptr ? "none" : std::string(to_string(cell->status()));
   };
   const auto all_wait = [&] {
     for (int id = 2; id < 40; ++id)
@@ -940,7 +943,7 @@ TEST_F(DeploymentRun, EventWithALostReplyIsSentOnceByItsKey) {
   const auto other = send(3, "order 1");
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().code, Code::conflict);
-  const service::Caller someone{1, 12, WayIn::command, true};
+  const service::RequestContext someone{1, 12, EntryPoint::command, true};
   service::SendEvent wanted{"Placed", R"({"how": "keep", "id": 1})", ""};
   wanted.idempotency_key = "order 1";
   EXPECT_FALSE(service::send_event(someone, stage_.in(), wanted)->repeated) << "a key is its actor's";
@@ -959,7 +962,8 @@ TEST_F(DeploymentRun, FullInstanceRejectsEventsByName) {
   for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // sent before the coordinator counts them
   stage.place(2, "keep");
   for (int i = 0; i < 3; ++i) stage.step();
-  EXPECT_EQ(stage.worlds->mail(1, WorldStage::kShop, 100).value().size(), 0U) << "nothing stays in front of the others";
+  EXPECT_EQ(stage.deployments->mail(1, WorldStage::kShop, 100).value().size(), 0U)
+      << "nothing stays in front of the others";
   EXPECT_EQ(stage.status(2), "waiting");
   const auto refused = stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}});
   ASSERT_FALSE(refused);
@@ -984,7 +988,7 @@ TEST_F(DeploymentRun, FullInstanceRejectsEventsByName) {
 
 TEST_F(DeploymentRun, InvalidEventIsRejectedWithoutDelayingOthers) {
   const std::string large = json{{"id", 1}, {"how", std::string(5U << 20, 'x')}}.dump();
-  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "event", {{"schema", "acme/Placed@1"}, {"value", large}}));
+  ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "event", {{"schema", "acme/Placed@1"}, {"value", large}}));
   stage_.place(2, "keep");
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_EQ(stage_.status(1), "none");
@@ -996,7 +1000,7 @@ TEST_F(DeploymentRun, UnreadableDeploymentDelaysNoOther) {
   other["name"] = "acme/other@1";
   ASSERT_TRUE(stage_.apply(other));
   stage_.server.plain(1, {"XADD", "mj:world:acme/other@1", "2-0", "f", "nonsense"});
-  ASSERT_TRUE(stage_.worlds->post(1, "acme/other@1", "event", {{"schema", "x"}}));
+  ASSERT_TRUE(stage_.deployments->post(1, "acme/other@1", "event", {{"schema", "x"}}));
   const auto sent =
       service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/shop@1"});
   ASSERT_TRUE(sent) << sent.error().message;

@@ -45,7 +45,7 @@ class DeploymentLogs : public testing::Test {
   static std::vector<std::string> texts(const std::vector<LogFrame>& frames) {
     std::vector<std::string> out;
     for (const LogFrame& frame : frames)
-      out.push_back(frame.carrier + ' ' + std::to_string(frame.line.seq) + ' ' + frame.line.text);
+      out.push_back(frame.effect_ref + ' ' + std::to_string(frame.line.seq) + ' ' + frame.line.text);
     return out;
   }
   void write(const std::string& job, int seq, const std::string& text) {
@@ -81,10 +81,10 @@ TEST_F(DeploymentLogs, LinesOfAllEffectsAreInJournalOrder) {
                                          HasSubstr("`mycojobs flow logs ")))
       << "a timer writes nothing, a flow is named, order 2 is another's";
   EXPECT_EQ(frames[0].effect, "acme/pay@1");
-  EXPECT_EQ(stage_.text({"HGET", frames[0].carrier, "idempotency_key"}), "intent " + frames[0].intent);
+  EXPECT_EQ(stage_.text({"HGET", frames[0].effect_ref, "idempotency_key"}), "intent " + frames[0].intent);
   EXPECT_FALSE(ended_) << "it may get another event";
   const json shown = service::to_json(frames[0]);
-  EXPECT_EQ(shown.at("job"), frames[0].carrier);
+  EXPECT_EQ(shown.at("job"), frames[0].effect_ref);
   EXPECT_EQ(shown.at("sequence"), 1);
   EXPECT_EQ(shown.at("stream"), "stdout");
   EXPECT_TRUE(service::to_json(frames[4]).contains("flow"));
@@ -154,7 +154,7 @@ TEST_F(DeploymentLogs, LostLinesAreReported) {
 TEST_F(DeploymentLogs, RepeatedJobHasLostNothing) {
   stage_.place(1, "slow");
   ASSERT_TRUE(stage_.play());
-  const std::string job = all(1).at(0).carrier;
+  const std::string job = all(1).at(0).effect_ref;
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(stage_.store->requeue(1, job));
     stage_.writes = nullptr;  // the second run writes no lines, so two end entries are adjacent
@@ -172,7 +172,7 @@ TEST_F(DeploymentLogs, RepeatedJobHasLostNothing) {
 TEST_F(DeploymentLogs, MissingLogIsReported) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
-  ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).carrier));
+  ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).effect_ref));
   EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("was deleted with its record")));
 }
 
@@ -196,11 +196,11 @@ TEST_F(DeploymentLogs, JobsOfAnotherOwnerAreHidden) {
   stage_.place(2, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(service::apply_workflow(stage_.by, stage_.in(), shop_manifest(), {{{"shop.lua", "return {1}"}}, Id{12}}));
-  const service::Caller owner{1, 12, WayIn::command, false};
+  const service::RequestContext owner{1, 12, EntryPoint::command, false};
   const auto page = service::instance_log(owner, stage_.in(), {"order", "2"});
   ASSERT_TRUE(page) << page.error().message;
   EXPECT_THAT(texts(page->frames), ElementsAre(HasSubstr("the log is another's")));
-  const service::Caller stranger{1, 13, WayIn::command, false};
+  const service::RequestContext stranger{1, 13, EntryPoint::command, false};
   EXPECT_EQ(service::instance_log(stranger, stage_.in(), {"order", "2"}).error().code, Code::denied);
 }
 

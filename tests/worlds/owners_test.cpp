@@ -27,7 +27,7 @@ class DeploymentOwner : public testing::Test {
                                    {{"id", "1"}, {"admins", "[1]"}, {"submitters", submitters}, {"readers", readers}}));
   }
   void make_pack(Id maker, const std::string& script, const std::string& policy = "{}") {
-    const PlanRead plan =
+    const ParsedPlan plan =
         read_plan(json{{"name", "pack"},
                        {"inputs", {{"n", {{"type", "string"}, {"default", "1"}}}}},
                        {"jobs", {{"one", {{"type", "python"}, {"script", script}, {"policy", json::parse(policy)}}}}}});
@@ -112,7 +112,7 @@ TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   apply_as(12);
   make_pack(12, "ok pack", R"({"memory": "64 MiB"})");
   stage_.job_limits.ceiling = Ceilings().of(WorldStage::kContext);
-  stage_.job_limits.ceiling.most.memory_bytes = 32U << 20;
+  stage_.job_limits.ceiling.max.memory_bytes = 32U << 20;
   stage_.replace(0);
   const std::string words = "policy.memory: 64 MiB is more than the ceiling of 32 MiB for context 1";
   const std::string of_job = end_of(1, "again"), of_flow = end_of(2, "flow");
@@ -122,7 +122,7 @@ TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   EXPECT_THAT(of_flow, HasSubstr(R"("message":"flow: jobs.one: )" + words));
   EXPECT_TRUE(stage_.ran.empty());
   EXPECT_EQ(stage_.flows->list(WorldStage::kContext, "", 0, 100).value().size(), 3U) << "no flow was made";
-  stage_.job_limits.ceiling.most.memory_bytes = 64U << 20;
+  stage_.job_limits.ceiling.max.memory_bytes = 64U << 20;
   stage_.replace(0);
   EXPECT_EQ(end_of(3, "again"), "") << "the operator allows more";
   EXPECT_EQ(end_of(4, "flow"), "");
@@ -174,7 +174,7 @@ TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   const auto submitted = stage_.store->submit(forged);
   ASSERT_TRUE(submitted) << submitted.error().message;
   stage_.run_jobs();
-  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "job", {{"key", redis_key(*submitted)}}));
+  ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "job", {{"key", redis_key(*submitted)}}));
   stage_.coordinate(0);
   EXPECT_EQ(receipts(), 0) << "the effect's own job has not run";
   ASSERT_TRUE(stage_.play());

@@ -18,12 +18,12 @@ constexpr int kWriters = 20;
 
 class DeploymentParallelWriters : public testing::Test {
  protected:
-  using Change = std::function<Result<void>(const service::WorldStores&, int writer)>;
+  using Change = std::function<Result<void>(const service::WorkflowStores&, int writer)>;
 
   void SetUp() override {
     for (int i = 0; i < kWriters; ++i) {
       stores_.push_back(stage_.server.open().value());
-      worlds_.push_back(stage_.server.open_workflows().value());
+      deployments_.push_back(stage_.server.open_workflows().value());
     }
     ASSERT_TRUE(stage_.apply());
   }
@@ -36,7 +36,7 @@ class DeploymentParallelWriters : public testing::Test {
       threads.emplace_back([&, i] {
         const auto at = static_cast<std::size_t>(i);
         begin.arrive_and_wait();
-        answers[at] = change({*stores_[at], *worlds_[at]}, i);
+        answers[at] = change({*stores_[at], *deployments_[at]}, i);
       });
     }
     for (std::thread& each : threads) each.join();
@@ -54,21 +54,21 @@ class DeploymentParallelWriters : public testing::Test {
     ASSERT_TRUE(stage_.play());
   }
 
-  static inline const service::Instance kOrder{"order", "1"};
+  static inline const service::InstanceReference kOrder{"order", "1"};
   WorldStage stage_;
   std::vector<std::unique_ptr<Store>> stores_;
-  std::vector<std::unique_ptr<WorkflowStore>> worlds_;
+  std::vector<std::unique_ptr<WorkflowStore>> deployments_;
 };
 
 TEST_F(DeploymentParallelWriters, InstanceIsCancelledAndRemovedOnce) {
   begin_order(1, "approval");
-  EXPECT_EQ(at_once([&](const service::WorldStores& in, int) {
+  EXPECT_EQ(at_once([&](const service::WorkflowStores& in, int) {
               return service::cancel_instance(stage_.by, in, kOrder, "enough");
             }),
             kWriters);
   EXPECT_EQ(facts("failed"), 1);
   EXPECT_EQ(stage_.status(1), "failed");
-  EXPECT_EQ(at_once([&](const service::WorldStores& in, int) { return remove_instance(stage_.by, in, kOrder); }),
+  EXPECT_EQ(at_once([&](const service::WorkflowStores& in, int) { return remove_instance(stage_.by, in, kOrder); }),
             kWriters);
   EXPECT_EQ(facts("deleted"), 1);
   EXPECT_THAT(stage_.trouble(), IsEmpty());
@@ -76,7 +76,7 @@ TEST_F(DeploymentParallelWriters, InstanceIsCancelledAndRemovedOnce) {
 
 TEST_F(DeploymentParallelWriters, ApprovalIsAnsweredOnce) {
   begin_order(1, "approval");
-  const auto answered = at_once([&](const service::WorldStores& in, int writer) -> Result<void> {
+  const auto answered = at_once([&](const service::WorkflowStores& in, int writer) -> Result<void> {
     const auto done = answer_approval(stage_.by, in, {kOrder, "", writer % 2 == 0, "of " + std::to_string(writer)});
     if (!done) return tl::unexpected<Error>(done.error());
     return {};

@@ -40,7 +40,7 @@ class DeploymentFindings : public testing::Test {
   Reply plain(const std::vector<std::string>& words) { return stage_.server.plain(1, words); }
   std::set<std::string> found() {
     std::set<std::string> rules;
-    const auto all = verify_worlds(*stage_.worlds, *stage_.store, 1);
+    const auto all = verify_deployments(*stage_.deployments, *stage_.store, 1);
     EXPECT_TRUE(all) << all.error().message;
     texts_.clear();
     for (const Finding& each : all.value_or(std::vector<Finding>())) {
@@ -50,7 +50,7 @@ class DeploymentFindings : public testing::Test {
     return rules;
   }
   std::vector<std::string> rebuild(bool dry_run = false) {
-    return rebuild_worlds(*stage_.worlds, *stage_.store, 1, dry_run).value();
+    return rebuild_deployments(*stage_.deployments, *stage_.store, 1, dry_run).value();
   }
   // Exactly this rule is reported, and no rule is reported after a rebuild.
   void mends(const std::string& rule) {
@@ -93,7 +93,8 @@ TEST_F(DeploymentFindings, FindsAnInvalidFact) {
   cannot_mend("world-journal", "height " + next + " is not a valid fact");
 }
 TEST_F(DeploymentFindings, FindsAnInconsistentFact) {
-  const WorkflowFact fact{stage_.world().state().height + 1, 1, Completed{{"acme/order@1", encode_cbor(4).value()}}};
+  const WorkflowFact fact{stage_.world().state().height + 1, 1,
+                          InstanceCompleted{{"acme/order@1", encode_cbor(4).value()}}};
   plain({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
   cannot_mend("world-journal", "workflow-state");
 }
@@ -115,7 +116,7 @@ TEST_F(DeploymentFindings, FindsAHeadOfAnotherDeployment) {
 TEST_F(DeploymentFindings, FindsAnUnlistedDeployment) {
   plain({"SREM", "mj:worlds", WorldStage::kShop});
   mends("world-index");
-  EXPECT_EQ(stage_.worlds->worlds(1)->size(), 1U);
+  EXPECT_EQ(stage_.deployments->list_deployments(1)->size(), 1U);
 }
 TEST_F(DeploymentFindings, FindsAnInstanceWronglyMarkedFull) {
   plain({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
@@ -124,29 +125,29 @@ TEST_F(DeploymentFindings, FindsAnInstanceWronglyMarkedFull) {
   EXPECT_TRUE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
 }
 TEST_F(DeploymentFindings, FindsAMissingSnapshot) {
-  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
   ASSERT_GT(head.snapshot_height, 0U);
   plain({"HDEL", kBlobs, head.snapshot});
   mends("world-snapshot");
   expect_goes_on("ok");
 }
 TEST_F(DeploymentFindings, FindsAnInvalidSnapshot) {
-  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
+  const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
   plain({"HSET", kBlobs, head.snapshot, "something else"});
   mends("world-snapshot");
 }
 TEST_F(DeploymentFindings, FindsASnapshotWithoutOneOfItsPages) {
-  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
-  const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
+  const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage_.deployments->blob(1, WorldStage::kShop, hash); };
   plain({"HDEL", kBlobs, *read_snapshot(head.snapshot, read)->pages.begin()});
   mends("world-snapshot");
 }
 TEST_F(DeploymentFindings, FindsASnapshotOfAnotherDeployment) {
-  const WorldRead head = stage_.worlds->read(1, WorldStage::kShop, 0, 0).value();
-  const auto read = [&](const std::string& hash) { return stage_.worlds->blob(1, WorldStage::kShop, hash); };
-  WorldState other = read_snapshot(head.snapshot, read).value().world;
+  const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
+  const auto read = [&](const std::string& hash) { return stage_.deployments->blob(1, WorldStage::kShop, hash); };
+  DeploymentState other = read_snapshot(head.snapshot, read).value().deployment;
   other.refused = 7;
-  const WorldSnapshot made = snapshot_of(other).value();
+  const DeploymentSnapshot made = snapshot_of(other).value();
   for (const WorkflowBlob& page : made.pages) plain({"HSET", kBlobs, page.hash, page.bytes});
   plain({"HSET", kBlobs, made.root.hash, made.root.bytes});
   plain({"HSET", kHead, "hash", made.root.hash});
@@ -169,7 +170,7 @@ TEST_F(DeploymentFindings, FindsAMissingManifest) {
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
 TEST_F(DeploymentFindings, FindsAWrongManifest) {
-  const std::string hash = stage_.worlds->read(1, WorldStage::kShop, 0, 0)->manifest;
+  const std::string hash = stage_.deployments->read(1, WorldStage::kShop, 0, 0)->manifest;
   plain({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
   cannot_mend("world-manifest", "cannot be read");
 }
@@ -198,7 +199,7 @@ TEST_F(DeploymentFindings, FindsAJobOfAnotherIntent) {
 TEST_F(DeploymentFindings, FindsAnUnscheduledTimer) {
   plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
   mends("world-due");
-  stage_.clock.pass(6000);
+  stage_.clock.advance(6000);
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("effect"), "sys/timer@1");
 }
@@ -210,7 +211,7 @@ TEST_F(DeploymentFindings, FindsAnUnscheduledInbox) {
   EXPECT_EQ(stage_.status(6), "waiting");
 }
 TEST_F(DeploymentFindings, FindsAnEmptyEntry) {
-  ASSERT_TRUE(stage_.worlds->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
+  ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
   EXPECT_EQ(found(), std::set<std::string>{"world-mail"}) << texts_;
   EXPECT_THAT(rebuild(), IsEmpty()) << "a note: the coordinator drops it";
   for (int i = 0; i < 3; ++i) stage_.step();

@@ -83,7 +83,7 @@ TEST_F(StepPoolTest, ReserveIsTheLastAvailableThread) {
   begin({.threads = 8, .per_owner = 6, .per_deployment = 4, .reserve = 2});
   for (Id owner = 1; owner <= 4; ++owner) submit_slow(owner, "of " + std::to_string(owner));
   ASSERT_TRUE(wait_for_slow(4));
-  const ThreadShortage shortage;
+  const SimulatedThreadShortage shortage;
   submit_quick(5, "waits");
   release();
   ASSERT_TRUE(pool_->wait(kEnoughMs, [&] { return ended_ == 4 && quick_ == 1; }));

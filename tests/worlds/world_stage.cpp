@@ -20,7 +20,7 @@ using nlohmann::json;
 
 // All stages share one server in turn, so that the scripts are compiled only once.
 struct WorldHall {
-  test::HandClock clock;
+  test::ManualClock clock;
   MemoryServer server{clock};
 };
 WorldHall& world_hall() {
@@ -42,7 +42,7 @@ constexpr const char* kGate = R"({"name": "gate",
   "jobs": {"one": {"type": "python", "script": "ok gate", "prerequisites": "signal:go"}}})";
 
 Id create(FlowStore& flows, const char* definition) {
-  const PlanRead plan = read_plan(json::parse(definition));
+  const ParsedPlan plan = read_plan(json::parse(definition));
   EXPECT_TRUE(plan.plan) << join(plan.problems);
   NewFlow wanted;
   wanted.context = WorldStage::kContext;
@@ -171,14 +171,14 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
   return out;
 }
 
-WorldStage::WorldStage(WorldLimits limits, int coordinators)
+WorldStage::WorldStage(DeploymentLimits limits, int coordinators)
     : clock(world_hall().clock = {}),
       server(cleared(world_hall().server)),
       store(server.open().value()),
       flows(server.open_flows().value()),
-      worlds(server.open_workflows().value()),
+      deployments(server.open_workflows().value()),
       limits_(limits) {
-  if (limits_.step_wait_ms == WorldLimits().step_wait_ms) {
+  if (limits_.step_wait_ms == DeploymentLimits().step_wait_ms) {
     // One step at a time, and each commit waits for its steps.
     limits_.shares.threads = limits_.shares.per_deployment = 1;
     limits_.step_wait_ms = 60'000;
@@ -188,7 +188,7 @@ WorldStage::WorldStage(WorldLimits limits, int coordinators)
   ContextSettings settings;
   settings.context = kContext;
   settings.instance = "coordinator";
-  flow_rounds_ = std::make_unique<ContextRounds>(server.open_flows().value(), server.open().value(), clock, settings);
+  flow_rounds_ = std::make_unique<ContextLoop>(server.open_flows().value(), server.open().value(), clock, settings);
   EXPECT_TRUE(store->save(kContext, "context:1", {{"id", "1"}, {"admins", "[1]"}, {"submitters", "[12]"}}));
   // A flow that waits for a signal, and a definition that effects start.
   ProgressRequest start;
@@ -208,14 +208,15 @@ void WorldStage::begin(Coordinating& each) {
   each.rounds.reset();
   each.store = server.open().value();
   each.flows = server.open_flows().value();
-  each.worlds = server.open_workflows().value();
-  const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
-                                const StepRequest& request) -> Result<StepAnswer> {
+  each.deployments = server.open_workflows().value();
+  const StepRunner take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
+                                 const StepRequest& request) -> Result<StepAnswer> {
     MJ_TRY(output, code(spec, request));
     return StepAnswer(std::move(output));
   };
-  each.rounds = std::make_unique<WorldRounds>(
-      WorldRounds::Parts{*each.store, *each.flows, *each.worlds, take, clock, job_limits}, kContext, limits_);
+  each.rounds = std::make_unique<DeploymentLoop>(
+      DeploymentLoop::Dependencies{*each.store, *each.flows, *each.deployments, take, clock, job_limits}, kContext,
+      limits_);
   each.recovers = true;
   each.is_dead = false;
 }
@@ -224,9 +225,9 @@ Fault WorldStage::judge(const ServerCall& call) {
   if (at_work_ == nullptr) return Fault::none;
   if (at_work_->is_dead) return Fault::before;
   // Scripts that could write but do not in these tests; a kill at such a call equals a kill between its neighbours.
-  static const std::set<std::string_view> kLooks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
-                                                 "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
-  if (call.write == 0 || kLooks.contains(call.name)) return Fault::none;
+  static const std::set<std::string_view> kChecks{"world_due", "world_glance", "world_mail", "world_read", "flow_read",
+                                                  "flow_jobs", "load",         "load_some",  "flow_list",  "ended_job"};
+  if (call.write == 0 || kChecks.contains(call.name)) return Fault::none;
   ++calls_;
   ++calls_by_name[std::string(call.name)];
   for (const WorldDisturbance& each : disturbed_) {
@@ -259,13 +260,13 @@ std::string WorldStage::status(int id) {
   const json found = show(id);
   return found.is_null() ? "none" : found.at("status").get<std::string>();
 }
-LoadedWorld WorldStage::world(bool from_beginning) {
-  return LoadedWorld::load(*worlds, kContext, kShop, from_beginning).value();
+LoadedDeployment WorldStage::world(bool from_beginning) {
+  return LoadedDeployment::load(*deployments, kContext, kShop, from_beginning).value();
 }
 std::vector<WorkflowFact> WorldStage::journal() {
   std::vector<WorkflowFact> all;
   for (std::uint64_t after = 0;;) {
-    const WorldRead read = worlds->read(kContext, kShop, after, 1000).value();
+    const DeploymentReadResult read = deployments->read(kContext, kShop, after, 1000).value();
     for (const std::string& bytes : read.facts) all.push_back(decode_workflow_fact(bytes).value());
     after += read.facts.size();
     if (after >= read.height) return all;
@@ -298,7 +299,7 @@ void WorldStage::run_jobs() {
   request.max_jobs = 64;
   request.lease_ms = 1U << 30;
   const ClaimReply claimed = store->claim(request).value();
-  for (const Claimed& each : claimed.jobs) {
+  for (const ClaimedJob& each : claimed.jobs) {
     Job job = decode<Job>(each.record).record;
     const auto params = job.env_vars.find("MYCOJOBS_PARAMS");
     ++ran[job.name + ' ' + (params == job.env_vars.end() ? "" : params->second)];
@@ -314,7 +315,7 @@ void WorldStage::run_jobs() {
                    {"claim", each.ref.claim_id},
                    {"runner", 7},
                    {"intent", job.env_vars["MYCOJOBS_INTENT"]},
-                   {"status", word(end.status)},
+                   {"status", to_string(end.status)},
                    {"result_sha256", result_hash(end.result, end.result_json)}};
       EXPECT_TRUE(sign(receipt, "receipt", *runner_key));
       end.receipt = receipt.dump();
@@ -336,16 +337,16 @@ void WorldStage::step(std::uint64_t ms) {
   const auto moved = flow_rounds_->round();
   if (!moved) ADD_FAILURE() << moved.error().message;
   run_jobs();
-  clock.pass(ms);
+  clock.advance(ms);
 }
 
 bool WorldStage::is_quiet() {
   if (server.plain(kContext, {"XLEN", "mj:world-in:" + std::string(kShop)}).number() > 0) return false;
   if (server.plain(kContext, {"LLEN", "queue:python"}).number() > 0) return false;
-  const LoadedWorld now = world();
+  const LoadedDeployment now = world();
   if (!now.state().ready.empty() || !now.index().queued().empty()) return false;
   return std::all_of(now.state().intents.begin(), now.state().intents.end(), [&](const auto& row) {
-    return find_pending(now.state(), row.first)->carrier == kApprovalCarrier;
+    return find_pending(now.state(), row.first)->effect_ref == kApprovalEffectRef;
   });
 }
 
@@ -361,13 +362,13 @@ bool WorldStage::play(int rounds) {
 
 std::string WorldStage::outcome() {
   std::string out;
-  const LoadedWorld now = world();
+  const LoadedDeployment now = world();
   for (const auto& [id, cell] : now.state().cells) {
-    out += shown(id) + ' ' + std::string(word(cell.status())) + " steps " + std::to_string(cell.steps) + ' ' +
+    out += shown(id) + ' ' + std::string(to_string(cell.status())) + " steps " + std::to_string(cell.steps) + ' ' +
            cell.failure + ' ' + cell.message;
     if (cell.state) {
       const std::string bytes =
-          cell.state->spilled() ? worlds->blob(kContext, kShop, cell.state->hash).value() : cell.state->bytes;
+          cell.state->spilled() ? deployments->blob(kContext, kShop, cell.state->hash).value() : cell.state->bytes;
       out += ' ' + (bytes.size() > 1000 ? std::to_string(bytes.size()) + " bytes " + cell.state->hash
                                         : readable_cbor(bytes).dump());
     }
@@ -380,7 +381,7 @@ std::string WorldStage::outcome() {
   for (const FlowSummary& each : all)
     lines.insert("flow " + each.name + ' ' + std::string(field_of(each.record, "status")) + ' ' +
                  std::string(field_of(each.record, "detail")));
-  JobsWanted wanted;
+  JobFilter wanted;
   wanted.script_type = "nobody";
   const JobsPage jobs = store->jobs(kContext, wanted).value();
   for (const ListedJob& each : jobs.jobs)
@@ -400,12 +401,12 @@ std::vector<std::string> WorldStage::trouble() {
   for (const Finding& each : found.findings) all.push_back(each.rule + ": " + each.text);
   const auto of_flows = verify_flows(*flows, *store, kContext).value();
   for (const Finding& each : of_flows) all.push_back(each.rule + ": " + each.text);
-  const auto of_worlds = verify_worlds(*worlds, *store, kContext).value();
-  for (const Finding& each : of_worlds) all.push_back(each.rule + ": " + each.text);
+  const auto of_deployments = verify_deployments(*deployments, *store, kContext).value();
+  for (const Finding& each : of_deployments) all.push_back(each.rule + ": " + each.text);
   // The snapshot and the full journal must yield the same state, and every repeated step the same output.
   if (!(world().state() == world(true).state())) all.emplace_back("the snapshot is another world than the journal");
-  const StepTaker take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
-                                const StepRequest& request) -> Result<StepAnswer> {
+  const StepRunner take = [this](const WorkflowSpec& spec, const WorkflowManifest&,
+                                 const StepRequest& request) -> Result<StepAnswer> {
     MJ_TRY(output, code(spec, request));
     return StepAnswer(std::move(output));
   };

@@ -39,16 +39,16 @@ StepOutput shop_step(const WorkflowSpec&, const StepRequest&);
 
 class WorldStage {
  public:
-  explicit WorldStage(WorldLimits limits = {}, int coordinators = 1);
+  explicit WorldStage(DeploymentLimits limits = {}, int coordinators = 1);
   ~WorldStage();
 
   static constexpr Id kContext = 1;
   static constexpr const char* kShop = "acme/shop@1";
-  test::HandClock& clock;
+  test::ManualClock& clock;
   MemoryServer& server;
   std::unique_ptr<Store> store;  // for clients and runner; without faults
   std::unique_ptr<FlowStore> flows;
-  std::unique_ptr<WorkflowStore> worlds;
+  std::unique_ptr<WorkflowStore> deployments;
   Id runner = 7;                                               // runner of the claims; 0: claims of the router
   std::shared_ptr<const SigningKey> runner_key;                // null: the runner does not sign
   std::function<void(Job&, JobEnd&)> tamper;                   // changes the end of a job before it is stored
@@ -58,15 +58,15 @@ class WorldStage {
   std::function<Result<StepOutput>(const WorkflowSpec&, const StepRequest&)> code = shop_step;
 
   JobLimits job_limits;  // for coordinators started from now on
-  service::Caller by{kContext, 1, WayIn::command, true};
-  service::WorldStores in() { return {*store, *worlds}; }
+  service::RequestContext by{kContext, 1, EntryPoint::command, true};
+  service::WorkflowStores in() { return {*store, *deployments}; }
   Result<service::AppliedWorkflow> apply(const nlohmann::json& manifest = shop_manifest(),
                                          const std::string& text = "return {}");
   Result<service::SentEvent> send(const std::string& event, const nlohmann::json& value);
   void place(int id, const std::string& how) { ASSERT_TRUE(send("acme/Placed@1", {{"id", id}, {"how", how}})); }
   nlohmann::json show(int id);  // null if the instance does not exist
   std::string status(int id);
-  LoadedWorld world(bool from_beginning = false);
+  LoadedDeployment world(bool from_beginning = false);
   std::vector<WorkflowFact> journal();
   std::string text(const std::vector<std::string>& words) { return std::string(server.plain(kContext, words).text()); }
 
@@ -89,16 +89,16 @@ class WorldStage {
   struct Coordinating {
     std::unique_ptr<Store> store;
     std::unique_ptr<FlowStore> flows;
-    std::unique_ptr<WorkflowStore> worlds;
-    std::unique_ptr<WorldRounds> rounds;
+    std::unique_ptr<WorkflowStore> deployments;
+    std::unique_ptr<DeploymentLoop> rounds;
     bool recovers = true, is_dead = false;
   };
   void begin(Coordinating&);
   Fault judge(const ServerCall&);
 
-  WorldLimits limits_;
+  DeploymentLimits limits_;
   std::vector<Coordinating> coordinators_;
-  std::unique_ptr<ContextRounds> flow_rounds_;  // without faults
+  std::unique_ptr<ContextLoop> flow_rounds_;  // without faults
   std::vector<WorldDisturbance> disturbed_;
   std::uint64_t calls_ = 0;
   Coordinating* at_work_ = nullptr;

@@ -137,7 +137,7 @@ void replace(std::string& text, std::string_view mark, const std::string& with) 
 std::vector<CommandOption> configuration_flags(std::string_view command) {
   std::vector<CommandOption> flags = {{"--config", true, ""}};
   for (const Option& option : options()) {
-    if (!takes_flag(option, command)) continue;
+    if (!accepts_flag(option, command)) continue;
     const std::string flag = flag_of(option);
     flags.push_back({flag, option.type != OptionType::flag, std::string(option.choices)});
     if (option.type == OptionType::flag) flags.push_back({"--no-" + flag.substr(2), false, ""});

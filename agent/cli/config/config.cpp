@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostModules = 32, kMostBytes = 64U << 10;
+constexpr std::size_t kMaxModules = 32, kMaxBytes = 64U << 10;
 
 // Accepts names such as "numpy" and "scipy.linalg".
 bool is_module(const std::string& name) {
@@ -60,7 +60,7 @@ class PythonReader {
       } else if (key == "preload") {
         MJ_CHECK(modules(value));
       } else {
-        return fail(Code::invalid, place_of(text_, key) + ": unknown key " + shown(name_ + "." + key, 80) +
+        return fail(Code::invalid, position_of(text_, key) + ": unknown key " + excerpt(name_ + "." + key, 80) +
                                        ": there are venv and preload");
       }
     }
@@ -70,11 +70,11 @@ class PythonReader {
  private:
   tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
     return fail(Code::invalid,
-                place_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + what);
+                position_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + what);
   }
   Result<void> modules(const json& value) {
     if (!value.is_array()) return refuse("preload", "is not a list of modules, as [\"numpy\"]");
-    if (value.size() > kMostModules) return refuse("preload", "has more than 32 modules");
+    if (value.size() > kMaxModules) return refuse("preload", "has more than 32 modules");
     for (std::size_t i = 0; i < value.size(); ++i) {
       const std::string field = "preload[" + std::to_string(i) + "]";
       if (!value[i].is_string() || !is_module(value[i].get_ref<const std::string&>()))
@@ -95,14 +95,15 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
   std::size_t bytes = 0;
   for (const auto& [id, text] : file.context_python) {
     bytes += 200 + text.json.size();
-    if (bytes > kMostBytes)
-      return fail(Code::invalid, place_of(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
+    if (bytes > kMaxBytes)
+      return fail(Code::invalid, position_of(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
     MJ_TRY(settings, PythonReader(id, text).read());
     const std::string name = "contexts." + std::to_string(id) + ".python";
     if (!settings.venv.empty())
-      config.values.push_back({name + ".venv", dump_json(json(settings.venv)), place_of(text, "venv"), true});
+      config.values.push_back({name + ".venv", dump_json(json(settings.venv)), position_of(text, "venv"), true});
     if (!settings.preload.empty())
-      config.values.push_back({name + ".preload", dump_json(json(settings.preload)), place_of(text, "preload"), true});
+      config.values.push_back(
+          {name + ".preload", dump_json(json(settings.preload)), position_of(text, "preload"), true});
     config.settings.context_python[id] = std::move(settings);
   }
   return {};
@@ -111,31 +112,31 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
 // Ceilings: the file overrides the built-in ceiling.
 
 Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
-  PolicyRead read = read_policy(text.json, name, PolicyKind::ceiling);
+  ParsedPolicy read = read_policy(text.json, name, PolicyKind::ceiling);
   if (read.ok()) return std::move(read.request);
   const FieldProblem& first = read.problems.front();
   const std::string field = first.field.substr(std::min(name.size() + 1, first.field.size()));
-  return fail(Code::invalid, place_of(text, field) + ": " + first.message);
+  return fail(Code::invalid, position_of(text, field) + ": " + first.message);
 }
 
-void tell(const Policy& most, const std::string& name, const PolicyRequest& own, const PolicyText* text, bool all,
+void tell(const Policy& max, const std::string& name, const PolicyRequest& own, const PolicyText* text, bool all,
           Config& config) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
     if (!has_ceiling(field) || (!all && !own.named[i])) continue;
-    const std::string source = own.named[i] ? place_of(*text, std::string(word(field))) : "default";
-    config.values.push_back({name + '.' + std::string(word(field)), value_text(field, most), source, true});
+    const std::string source = own.named[i] ? position_of(*text, std::string(to_string(field))) : "default";
+    config.values.push_back({name + '.' + std::string(to_string(field)), value_text(field, max), source, true});
   }
 }
 
 // The built-in ceiling is raised to the operator's defaults, so that these are permitted without a configured ceiling.
 Policy built_in(const Settings& settings) {
-  Policy most = default_ceiling();
-  most.memory_bytes = std::max(most.memory_bytes, settings.sandbox_memory_bytes);
-  most.pids = std::max(most.pids, settings.sandbox_pids);
-  most.disk_bytes = std::max(most.disk_bytes, settings.sandbox_tmp_bytes);
-  most.output_bytes = std::max(most.output_bytes, settings.job_output_bytes);
-  return most;
+  Policy max = default_ceiling();
+  max.memory_bytes = std::max(max.memory_bytes, settings.sandbox_memory_bytes);
+  max.pids = std::max(max.pids, settings.sandbox_pids);
+  max.disk_bytes = std::max(max.disk_bytes, settings.sandbox_tmp_bytes);
+  max.output_bytes = std::max(max.output_bytes, settings.job_output_bytes);
+  return max;
 }
 
 // Adds the folder in normal form, and with resolved links, for the comparison with paths of policies.
@@ -162,14 +163,14 @@ Result<void> set_ceilings(const FileValues& file, Config& config) {
     standard = std::move(read);
   }
   ceilings.written[0] = standard.named;
-  ceilings.standard = applied(built_in(settings), standard);
+  ceilings.standard = apply_request(built_in(settings), standard);
   tell(ceilings.standard, "ceiling", standard, own == file.ceilings.end() ? nullptr : &own->second, true, config);
   for (const auto& [id, text] : file.ceilings) {
     if (id == 0) continue;
     const std::string name = "contexts." + std::to_string(id) + ".ceiling";
     MJ_TRY(read, read_ceiling(text, name));
     ceilings.written[id] = read.named;
-    ceilings.contexts[id] = applied(ceilings.standard, read);
+    ceilings.contexts[id] = apply_request(ceilings.standard, read);
     tell(ceilings.contexts[id], name, read, &text, false, config);
   }
   add_own(ceilings.own_folders, settings.state_dir);
@@ -220,8 +221,8 @@ class ExecutorReader {
 
  private:
   tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
-    return fail(Code::invalid, place_of(text_, field) + ": executors." +
-                                   (is_script_type(out_.name) ? out_.name : shown(out_.name, 60)) +
+    return fail(Code::invalid, position_of(text_, field) + ": executors." +
+                                   (is_script_type(out_.name) ? out_.name : excerpt(out_.name, 60)) +
                                    (field.empty() ? "" : "." + field) + ": " + what);
   }
   static bool is_file_name(const std::string& name) {
@@ -253,7 +254,7 @@ class ExecutorReader {
     return {};
   }
   Result<void> policy(const std::string& key, const json& value) {
-    PolicyRead read = read_policy(dump_json(value), "policy");
+    ParsedPolicy read = read_policy(dump_json(value), "policy");
     if (!read.ok()) {
       const FieldProblem& first = read.problems.front();
       const std::string_view message = first.message;
@@ -277,7 +278,7 @@ Result<void> set_executors(const FileValues& file, Config& config) {
   for (const auto& [name, text] : file.executors) {
     MJ_TRY(settings, ExecutorReader(name, text).read());
     config.values.push_back(
-        {"executors." + name + ".command", dump_json(json(settings.command)), place_of(text, "command"), true});
+        {"executors." + name + ".command", dump_json(json(settings.command)), position_of(text, "command"), true});
     config.settings.executors.push_back(std::move(settings));
   }
   return {};
@@ -350,7 +351,7 @@ class Layers {
   }
   void put_flags(const FlagValues& flags) {
     for (const auto& [name, text] : flags.values) {
-      if (find_option(present_name(name)) != nullptr) put({name, text, flag_of(name)});
+      if (find_option(current_name(name)) != nullptr) put({name, text, flag_of(name)});
     }
   }
   Result<Config> finish() {
@@ -408,7 +409,7 @@ class Layers {
     if (url.empty()) return {};
     const auto scheme = url.starts_with("http://") ? 7U : url.starts_with("https://") ? 8U : 0U;
     if (scheme == 0 || !parse_host_port(url.substr(scheme), 80))
-      return fail(Code::invalid, "mycelium.url: " + shown(url, 80) + " is no http://HOST:PORT or https://HOST:PORT");
+      return fail(Code::invalid, "mycelium.url: " + excerpt(url, 80) + " is no http://HOST:PORT or https://HOST:PORT");
     return {};
   }
   void warn_of_passwords() {

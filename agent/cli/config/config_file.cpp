@@ -120,7 +120,7 @@ class Reader {
   Result<void> read_table(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const std::string name = prefix + std::string(key.str());
-      if (const Option* option = find_option(present_name(name))) {
+      if (const Option* option = find_option(current_name(name))) {
         MJ_CHECK(read_option(*option, name, node));
       } else if (name == "ceiling") {
         MJ_CHECK(read_ceiling(0, name, node));
@@ -136,7 +136,7 @@ class Reader {
         MJ_CHECK(read_table(*node.as_table(), name + '.'));
       } else {
         return refuse(key.source(),
-                      "unknown key " + shown(name, 80) + ": `mycojobs config print` lists those there are");
+                      "unknown key " + excerpt(name, 80) + ": `mycojobs config print` lists those there are");
       }
     }
     return {};
@@ -159,7 +159,7 @@ class Reader {
     for (const auto& [key, node] : contexts) {
       std::uint64_t id = 0;
       if (!parse_u64(key.str(), id) || id == 0 || id > 4294967295) {
-        return refuse(key.source(), "contexts: " + shown(key.str()) + " is not a context id from 1 to 4294967295");
+        return refuse(key.source(), "contexts: " + excerpt(key.str()) + " is not a context id from 1 to 4294967295");
       }
       const std::string name = "contexts." + std::to_string(id);
       if (!node.is_table()) return refuse(node.source(), name + ": is not a table: write [" + name + "]");
@@ -188,8 +188,8 @@ class Reader {
       }
       if (key.str() != "redis") {
         const std::string full = name + '.' + std::string(key.str());
-        return refuse(key.source(),
-                      "unknown key " + shown(full, 80) + ": a context has redis = \"...\", a ceiling and python only");
+        return refuse(key.source(), "unknown key " + excerpt(full, 80) +
+                                        ": a context has redis = \"...\", a ceiling and python only");
       }
       const auto text = typed_text(OptionType::text, node).text;
       if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");
@@ -215,7 +215,7 @@ Result<PolicyText> read_policy_toml(const std::string& path, const std::string& 
 
 }  // namespace
 
-std::string place_of(const PolicyText& text, std::string field) {
+std::string position_of(const PolicyText& text, std::string field) {
   for (;;) {
     if (const auto found = text.places.find(field); found != text.places.end()) return found->second;
     const auto end = field.find_last_of(".[");
@@ -255,14 +255,14 @@ Result<FileValues> read_config_file(const std::string& path) {
 namespace {
 
 // Records the positions of the names in a JSON text. REQUIRES: the text is valid JSON of limited depth.
-class JsonPlaces {
+class JsonPositions {
  public:
-  JsonPlaces(const std::string& path, std::string_view text, std::map<std::string, std::string>& places)
-      : path_(path), text_(text), places_(places) {}
+  JsonPositions(const std::string& path, std::string_view text, std::map<std::string, std::string>& places)
+      : path_(path), text_(text), job_states_(places) {}
 
   void value(const std::string& name) {
     skip_blanks();
-    places_.emplace(name, place());
+    job_states_.emplace(name, place());
     if (peek() == '{' || peek() == '[') {
       members(name, peek() == '{');
     } else if (peek() == '"') {
@@ -290,7 +290,7 @@ class JsonPlaces {
       if (object) {
         const std::string where = place();
         below = (name.empty() ? "" : name + '.') + string();
-        places_.emplace(below, where);
+        job_states_.emplace(below, where);
         skip_blanks();
         ++at_;  // the colon
       }
@@ -309,31 +309,31 @@ class JsonPlaces {
 
   const std::string& path_;
   std::string_view text_;
-  std::map<std::string, std::string>& places_;
+  std::map<std::string, std::string>& job_states_;
   std::size_t at_ = 0;
 };
 
 Result<PolicyText> read_policy_json(const std::string& path, std::string text) {
   PolicyText out;
   if (auto parsed = parse_json(text, kMaxPolicyBytes); !parsed) return fail(parsed.error(), path);
-  JsonPlaces(path, text, out.places).value("");
+  JsonPositions(path, text, out.places).value("");
   out.json = std::move(text);
   return out;
 }
 
 }  // namespace
 
-Result<PolicyRead> read_policy_file(const std::string& path) {
+Result<ParsedPolicy> read_policy_file(const std::string& path) {
   const bool toml = path.ends_with(".toml");
   MJ_TRY(text, read_text_file(path));
   if (!toml && !path.ends_with(".json")) {
     return fail(Code::invalid, path + ": its name does not tell what it is: call it .toml or .json");
   }
   MJ_TRY(policy, toml ? read_policy_toml(path, text) : read_policy_json(path, text));
-  PolicyRead read = read_policy(policy.json, "policy");
+  ParsedPolicy read = read_policy(policy.json, "policy");
   for (FieldProblem& problem : read.problems) {
     const std::string field = problem.field == "policy" ? "" : problem.field.substr(sizeof "policy." - 1);
-    problem.message.insert(0, place_of(policy, field) + ": ");
+    problem.message.insert(0, position_of(policy, field) + ": ");
   }
   return read;
 }

@@ -19,7 +19,7 @@ struct PolicyText {
   std::map<std::string, std::string> places;
 };
 // Returns the position of a field ("fs.read[0]"), or of its nearest parent.
-std::string place_of(const PolicyText&, std::string field);
+std::string position_of(const PolicyText&, std::string field);
 
 // Content of a configuration file.
 struct FileValues {
@@ -39,6 +39,6 @@ Result<std::string> read_text_file(const std::string& path);
 
 // Reads FILE.toml or FILE.json. Problems name the file, line and field. Errors: not_found, io, too_large, invalid
 // (another file type, or invalid TOML).
-Result<PolicyRead> read_policy_file(const std::string& path);
+Result<ParsedPolicy> read_policy_file(const std::string& path);
 
 }  // namespace mycojobs

@@ -252,20 +252,20 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 Result<std::uint64_t> parse_number(const Option& option, std::string_view text, std::uint64_t holds) {
-  const std::uint64_t most = option.most == 0 ? holds : std::min(option.most, holds);
+  const std::uint64_t max = option.max == 0 ? holds : std::min(option.max, holds);
   std::uint64_t number = 0;
   if (option.type == duration || option.type == bytes) {
     MJ_TRY(measured, option.type == duration ? parse_duration_ms(text) : parse_bytes(text));
     number = measured;
   } else if (!parse_u64(text, number)) {
-    return fail(Code::invalid, shown(text) + " is not a whole number");
+    return fail(Code::invalid, excerpt(text) + " is not a whole number");
   }
   if (number == 0 && option.or_zero) return number;
-  if (number < option.least || number > most) {
+  if (number < option.min || number > max) {
     const std::string_view unit = option.type == duration ? " ms" : option.type == bytes ? " bytes" : "";
-    const std::string least = (option.or_zero ? "0 or " : "") + std::to_string(option.least);
+    const std::string min = (option.or_zero ? "0 or " : "") + std::to_string(option.min);
     return fail(Code::invalid,
-                shown(text) + " is out of range: give " + least + " to " + std::to_string(most) + std::string(unit));
+                excerpt(text) + " is out of range: give " + min + " to " + std::to_string(max) + std::string(unit));
   }
   return number;
 }
@@ -283,12 +283,12 @@ struct Setter {
   Result<void> operator()(std::uint32_t S::*member) const { return number(settings.*member); }
   Result<void> operator()(std::uint64_t S::*member) const { return number(settings.*member); }
   Result<void> operator()(bool S::*member) const {
-    if (text != "true" && text != "false") return fail(Code::invalid, shown(text) + " is not true or false");
+    if (text != "true" && text != "false") return fail(Code::invalid, excerpt(text) + " is not true or false");
     settings.*member = text == "true";
     return {};
   }
   static tl::unexpected<Error> twice(std::string_view item) {
-    return fail(Code::invalid, "names " + shown(item) + " twice");
+    return fail(Code::invalid, "names " + excerpt(item) + " twice");
   }
   Result<void> operator()(std::vector<std::string> S::*member) const {
     std::vector<std::string> items;
@@ -301,9 +301,9 @@ struct Setter {
       // Script types are names; layers of the sandbox contain a colon (cgroup:memory).
       const bool fits = option.choices.empty() ? is_script_type(item) : is_choice(item);
       if (!fits && option.choices.empty()) {
-        return fail(Code::invalid, shown(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
+        return fail(Code::invalid, excerpt(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
       }
-      if (!fits) return fail(Code::invalid, shown(item) + " is not one of " + std::string(option.choices));
+      if (!fits) return fail(Code::invalid, excerpt(item) + " is not one of " + std::string(option.choices));
       if (std::find(items.begin(), items.end(), item) != items.end()) return twice(item);
       items.emplace_back(item);
     }
@@ -329,12 +329,12 @@ struct Setter {
     if (text.empty()) return {};
     if (parts.size() != 2 || !parse_u64(parts[0], base) || !parse_u64(parts[1], size) || base == 0 || size == 0 ||
         base > 4294967294 || size > 4294967295 - base) {
-      return fail(Code::invalid, shown(text) + " is not base:count, such as 100000:65536");
+      return fail(Code::invalid, excerpt(text) + " is not base:count, such as 100000:65536");
     }
     settings.*member = {static_cast<std::uint32_t>(base), static_cast<std::uint32_t>(size)};
     return {};
   }
-  Result<void> operator()(LeaseLost S::*member) const { return choice(settings.*member); }
+  Result<void> operator()(LeaseLostAction S::*member) const { return choice(settings.*member); }
   Result<void> operator()(LogLevel S::*member) const { return choice(settings.*member); }
   Result<void> operator()(LogFormat S::*member) const { return choice(settings.*member); }
 
@@ -355,7 +355,7 @@ struct Setter {
     const auto words = split(option.choices, ' ');
     const auto found = std::find(words.begin(), words.end(), text);
     if (found == words.end()) {
-      return fail(Code::invalid, shown(text) + " is not one of " + std::string(option.choices));
+      return fail(Code::invalid, excerpt(text) + " is not one of " + std::string(option.choices));
     }
     out = static_cast<Enum>(found - words.begin());
     return {};
@@ -375,7 +375,7 @@ std::span<const RenamedOption> renamed_options() {
   return kRenamed;
 }
 
-std::string_view present_name(std::string_view name) {
+std::string_view current_name(std::string_view name) {
   for (const RenamedOption& each : renamed_options()) {
     if (each.before == name) return each.now;
   }
@@ -401,7 +401,7 @@ std::string environment_of(std::string_view option) {
   return name;
 }
 
-bool takes_flag(const Option& option, std::string_view command) {
+bool accepts_flag(const Option& option, std::string_view command) {
   const auto names = split(option.commands, ' ');
   return names.empty() || command == "config" || std::find(names.begin(), names.end(), command) != names.end();
 }
@@ -447,7 +447,7 @@ std::string help_of(const Option& option) {
 void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
   app.add_option("--config", into.config_file, "Configuration file, TOML (MYCOJOBS_CONFIG)")->type_name("FILE");
   for (const Option& option : options()) {
-    if (!takes_flag(option, command)) continue;
+    if (!accepts_flag(option, command)) continue;
     const std::string flag = flag_of(option);
     const auto keep = [&into, name = std::string(option.name)](const std::string& text) { into.values[name] = text; };
     if (option.type == OptionType::flag) {
@@ -463,7 +463,7 @@ void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
     if (list) added->delimiter(',');
   }
   for (const RenamedOption& each : renamed_options()) {  // accepted, but hidden in the help
-    if (!takes_flag(*find_option(each.now), command)) continue;
+    if (!accepts_flag(*find_option(each.now), command)) continue;
     const auto keep = [&into, name = std::string(each.before)](const std::string& text) { into.values[name] = text; };
     app.add_option_function<std::string>(flag_of(each.before), keep)->group("");
   }

@@ -31,7 +31,7 @@ struct UidRange {
 };
 
 // Action for a run whose lease could not be renewed in time.
-enum class LeaseLost { kill, carry_on };
+enum class LeaseLostAction { kill, carry_on };
 
 // Values of all options. load_config() sets them; every member belongs to one row of the table.
 struct Settings {
@@ -61,7 +61,7 @@ struct Settings {
   bool api_listen_chosen = false;  // set by file, variable or flag
   std::string state_dir, libexec_dir, secrets_dir, plugins_dir;
   std::uint32_t lease_ms = 0, grace_ms = 0, coordinator_lease_ms = 0, coordinator_deliveries = 0;
-  LeaseLost on_lease_lost = LeaseLost::kill;
+  LeaseLostAction on_lease_lost = LeaseLostAction::kill;
   std::uint64_t retry_min_ms = 0, retry_max_ms = 0;
   std::uint64_t retention_ms = 0, retention_count = 0;
   std::vector<std::string> prerequisites_allow;
@@ -92,9 +92,10 @@ struct Settings {
 enum class OptionType { text, count, bytes, duration, flag, list, texts };
 inline bool is_list(OptionType type) { return type == OptionType::list || type == OptionType::texts; }
 
-using Member = std::variant<std::string Settings::*, std::uint32_t Settings::*, std::uint64_t Settings::*,
-                            bool Settings::*, std::vector<std::string> Settings::*, std::vector<Id> Settings::*,
-                            UidRange Settings::*, LeaseLost Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
+using Member =
+    std::variant<std::string Settings::*, std::uint32_t Settings::*, std::uint64_t Settings::*, bool Settings::*,
+                 std::vector<std::string> Settings::*, std::vector<Id> Settings::*, UidRange Settings::*,
+                 LeaseLostAction Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
 
 // Inputs of computed defaults.
 struct HostFacts {
@@ -119,8 +120,8 @@ struct Option {
   std::string_view help;          // one line
   std::string_view commands;      // commands with the flag, besides `config`; separated by spaces; empty: all commands
   std::string_view choices = {};  // the allowed values, separated by spaces
-  std::uint64_t least = 0;        // minimum of a number, or of each id in a list
-  std::uint64_t most = 0;         // maximum; 0: limited by the member's type
+  std::uint64_t min = 0;          // minimum of a number, or of each id in a list
+  std::uint64_t max = 0;          // maximum; 0: limited by the member's type
   std::string (*computed)(const HostFacts&) = nullptr;
   bool or_zero = false;  // 0 is also accepted, and means that there is no limit
 };
@@ -133,12 +134,12 @@ struct RenamedOption {
   bool is_former;
 };
 std::span<const RenamedOption> renamed_options();
-std::string_view present_name(std::string_view name);  // current name of an option, for any of its names
+std::string_view current_name(std::string_view name);  // current name of an option, for any of its names
 std::string flag_of(std::string_view name);            // "--job-default-timeout"
 std::string environment_of(std::string_view name);     // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
 inline std::string flag_of(const Option& option) { return flag_of(option.name); }
 inline std::string environment_of(const Option& option) { return environment_of(option.name); }
-bool takes_flag(const Option&, std::string_view command);
+bool accepts_flag(const Option&, std::string_view command);
 std::string_view value_name(const Option&);  // for help: "DURATION"
 
 // Returns the policy that job.output_bytes, sandbox.memory, .pids and .tmp give to every job. A setting with its

@@ -9,10 +9,10 @@
 -- that the caller must make now in ms or empty, record of the actor if there is exactly one}.
 -- Repeat: safe; a repeat gets no second scan to make until the first one has ended or is 30 s old.
 local pubkey = arg()
-local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
+local err = check_type('mj:actor-keys', 'hash') or check_type('mj:actor-looks', 'hash')
 if err then return err end
 local looks = to_table(redis.call('HGETALL', 'mj:actor-looks'))
-local started, began, ended = num(looks.started), num(looks.began), num(looks.ended)
+local started, began, ended = to_number(looks.started), to_number(looks.began), to_number(looks.ended)
 local owners = owners_of(pubkey)
 local rest_ms = math.max(#owners == 0 and 1000 or 60000, 100 * (ended - began))
 local due = started == 0 or now_ms < started or now_ms < ended
@@ -21,9 +21,9 @@ if started > began then
 else
   due = due or now_ms >= ended + rest_ms
 end
-if due then redis.call('HSET', 'mj:actor-looks', 'started', dec(now_ms)) end
+if due then redis.call('HSET', 'mj:actor-looks', 'started', to_integer_text(now_ms)) end
 if #owners == 0 and redis.call('HEXISTS', 'mj:actor-keys', pubkey) == 1 then redis.call('HDEL', 'mj:actor-keys', pubkey) end
-return {#owners, owners[1] or '', dec(began), due and dec(now_ms) or '',
+return {#owners, owners[1] or '', to_integer_text(began), due and to_integer_text(now_ms) or '',
   #owners == 1 and redis.call('HGETALL', 'actor:' .. owners[1]) or {}}
 
 --# index_actors: actors
@@ -32,15 +32,15 @@ return {#owners, owners[1] or '', dec(began), due and dec(now_ms) or '',
 -- Reply: the next cursor; "0" after the last part.
 -- Repeat: safe; an actor is added to the index once.
 local cursor, due = arg(), arg()
-local err = wrong('mj:actor-keys', 'hash') or wrong('mj:actor-looks', 'hash')
+local err = check_type('mj:actor-keys', 'hash') or check_type('mj:actor-looks', 'hash')
 if err then return err end
 local page = redis.call('SCAN', cursor, 'MATCH', 'actor:*', 'COUNT', '1000')
 for _, key in ipairs(page[2]) do
   local id = actor_id(key)
   local pubkey = id and redis.pcall('HGET', key, 'pubkey')
-  if type(pubkey) == 'string' and pubkey ~= '' and #pubkey <= 200 then own_key(pubkey, id) end
+  if type(pubkey) == 'string' and pubkey ~= '' and #pubkey <= 200 then add_key_owner(pubkey, id) end
 end
 if page[1] == '0' and due ~= '' and redis.call('HGET', 'mj:actor-looks', 'started') == due then
-  redis.call('HSET', 'mj:actor-looks', 'began', due, 'ended', dec(now_ms))
+  redis.call('HSET', 'mj:actor-looks', 'began', due, 'ended', to_integer_text(now_ms))
 end
 return page[1]

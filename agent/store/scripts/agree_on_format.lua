@@ -6,13 +6,13 @@
 -- Reply: 1.
 -- Errors: MJFORMAT with the stored format if it is newer than `own`; MJTYPE. Nothing is written in these cases.
 -- Repeat: safe; an equal format is not written again.
-local own, program = num(arg()), arg()
-local err = wrong('mj:format', 'hash')
+local own, program = to_number(arg()), arg()
+local err = check_type('mj:format', 'hash')
 if err then return err end
-local known = num(redis.call('HGET', 'mj:format', 'version') or '')
+local known = to_number(redis.call('HGET', 'mj:format', 'version') or '')
 if known > own then
   local by = redis.call('HGET', 'mj:format', 'program') or '?'
-  return redis.error_reply('MJFORMAT ' .. dec(known) .. ' of mycojobs ' .. shown(by))
+  return redis.error_reply('MJFORMAT ' .. to_integer_text(known) .. ' of mycojobs ' .. to_printable(by))
 end
-if known ~= own then redis.call('HSET', 'mj:format', 'version', dec(own), 'program', program) end
+if known ~= own then redis.call('HSET', 'mj:format', 'version', to_integer_text(own), 'program', program) end
 return 1

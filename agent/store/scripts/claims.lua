@@ -15,18 +15,18 @@
 -- and the other queues are served.
 -- Repeat: not idempotent. If the reply is lost, the caller returns the claims with unclaim, by their ids.
 local runner, instance, actor, context = arg(), arg(), arg(), arg()
-local max_jobs, max_bytes, max_script = num(arg()), num(arg()), num(arg())
-local max_deliveries, lease_ms = num(arg()), num(arg())
+local max_jobs, max_bytes, max_script = to_number(arg()), to_number(arg()), to_number(arg())
+local max_deliveries, lease_ms = to_number(arg()), to_number(arg())
 -- For each of max_jobs claims: an id of 16 digits and a token of 64 digits.
 local ids = arg()
 local queues = list_arg()
 read_quota()
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 
 -- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (domain/rights.h): if
 -- the record of the context names executors, only these and the admins may run jobs.
-local function denied()
+local function permission_denial()
   local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
   if lists.err then return 'context:' .. context .. ' is not a hash: its list of executors cannot be read' end
   local executors, admins = lists[1] or '', lists[2] or ''
@@ -37,33 +37,33 @@ local function denied()
     .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
 end
-err = actor ~= '' and denied()
+err = actor ~= '' and permission_denial()
 if err then
   add_refusal_once(actor, 'run', 'jobs', 'executors')
   -- An agent may have the right to write its runner record but not the list of refusals. `job explain` reads this
   -- field.
-  if type_of('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', dec(now_ms)) end
+  if type_of('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', to_integer_text(now_ms)) end
   return redis.error_reply('MJDENIED ' .. err)
 end
 
 local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
 -- By caller: bytes of the records that other clients have written and that are charged at the end of this call.
 local charges = {}
-local now, lease, until_ms = dec(now_ms), dec(lease_ms), dec(now_ms + lease_ms)
+local now, lease, until_ms = to_integer_text(now_ms), to_integer_text(lease_ms), to_integer_text(now_ms + lease_ms)
 local prioritised  -- whether the current entry is from mj:priority:<queue>
 
 -- Removes the current entry from its queue.
-local function drop(queue, entry)
+local function drop_entry(queue, entry)
   if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
 end
 
 -- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
 -- `taken`.
-local function start(queue, job, claim, record, ckey)
+local function start_job(queue, job, claim, record, ckey)
   local n = #taken + 1
-  local epoch = math.max(num(claim.epoch) + 1, now_us)
-  local attempt, deliveries = math.max(1, num(claim.attempt)), num(claim.deliveries) + 1
-  epoch, attempt, deliveries = dec(epoch), dec(attempt), dec(deliveries)
+  local epoch = math.max(to_number(claim.epoch) + 1, now_us)
+  local attempt, deliveries = math.max(1, to_number(claim.attempt)), to_number(claim.deliveries) + 1
+  epoch, attempt, deliveries = to_integer_text(epoch), to_integer_text(attempt), to_integer_text(deliveries)
   local at = 80 * (n - 1)
   local id, token, log_base = string.sub(ids, at + 1, at + 16), redis.sha1hex(string.sub(ids, at + 17, at + 80)), last_seq(job)
   redis.call('ZADD', 'mj:leases', until_ms, job)
@@ -72,15 +72,15 @@ local function start(queue, job, claim, record, ckey)
   set_claim(job, claim, 'state', 'live', 'claim_id', id, 'token', token, 'epoch', epoch, 'attempt', attempt,
     'deliveries', deliveries, 'runner', runner, 'instance', instance, 'queue', queue, 'lease_ms', lease,
     'until_ms', until_ms, 'began', now, 'kept', claim.kept)
-  if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', dec(log_base)) end
+  if log_base > 0 or claim.log_base then redis.call('HSET', 'mj:claim:' .. job, 'log_base', to_integer_text(log_base)) end
   if ckey then
     redis.call('SADD', 'mj:running:' .. ckey, job)
     redis.call('HSET', 'mj:claim:' .. job, 'ckey', ckey)
   end
   redis.call('HSET', job, 'status', 'started', 'detail', 'claimed', 'attempt', attempt, 'deliveries', deliveries,
     'epoch', epoch, 'runner_id', runner, 'claim_id', id, 'lease_until_ms', until_ms, 'started_ms', now, 'updated_at', now_s)
-  drop(queue, job)
-  leave(job, claim, 'queued')
+  drop_entry(queue, job)
+  remove_from_index(job, claim, 'queued')
   if claim.overdue then
     redis.call('ZREM', 'mj:overdue', job)
     redis.call('HDEL', 'mj:claim:' .. job, 'overdue')
@@ -102,46 +102,46 @@ local function start(queue, job, claim, record, ckey)
   end
   taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
   claim.state = 'live'
-  show_node(job, claim)
+  update_node_state(job, claim)
 end
 
 -- Drops an entry without a valid job and adds a dead letter.
-local function dead(queue, entry, reason)
-  add_dead(entry, queue, reason)
-  drop(queue, entry)
+local function add_dead_letter(queue, entry, reason)
+  add_dead_letter_entry(entry, queue, reason)
+  drop_entry(queue, entry)
   set_aside = set_aside + 1
 end
 -- Drops an entry that should not exist, for example a second entry of the same job, and records an anomaly.
-local function odd(queue, entry, why)
-  add_anomaly(shown(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
-  drop(queue, entry)
+local function drop_invalid_entry(queue, entry, why)
+  add_anomaly(to_printable(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
+  drop_entry(queue, entry)
   set_aside = set_aside + 1
 end
 -- Ends a job that can never run, and adds a dead letter.
-local function fail_for_good(queue, job, claim, reason, text)
-  local id = add_dead(job, queue, reason)
-  finish(job, claim, failure('dead_letter', text), false)
+local function end_as_failed(queue, job, claim, reason, text)
+  local id = add_dead_letter_entry(job, queue, reason)
+  finish(job, claim, failure_fields('dead_letter', text), false)
   if claim then redis.call('HSET', 'mj:claim:' .. job, 'dead', id) end
-  drop(queue, job)
+  drop_entry(queue, job)
   set_aside = set_aside + 1
 end
 
 -- Delays a job because an index that it needs has a wrong type (err), so that the other jobs of its queue can run.
 local function postpone_entry(queue, job, claim, err)
-  park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', postpone(job, claim, err))
-  drop(queue, job)
+  park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', delay_for_wrong_type(job, claim, err))
+  drop_entry(queue, job)
   return true
 end
 
 -- Returns the error for a set of dependents that has a wrong type. Most of these sets do not exist, so one EXISTS
 -- checks many of them.
-local function wrong_dependents(deps)
+local function check_dependents_type(deps)
   for first = 1, #deps, 1000 do
     local keys = {}
     for i = first, math.min(first + 999, #deps) do keys[#keys + 1] = 'mj:dependents:' .. deps[i] end
     local there = redis.call('EXISTS', unpack(keys)) > 0
     for _, key in ipairs(there and keys or {}) do
-      local err = wrong(key, 'set')
+      local err = check_type(key, 'set')
       if err then return err end
     end
   end
@@ -158,65 +158,65 @@ local function quota_exceeded(caller)
   return over[caller]
 end
 local function delay_for_quota(queue, job, claim)
-  local due = dec(now_ms + kQuotaPauseMs)
+  local due = to_integer_text(now_ms + kQuotaPauseMs)
   redis.call('ZADD', 'mj:delayed', due, job)
   park(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
   redis.call('HSET', 'mj:claim:' .. job, 'quota', over[caller_of(job)])
-  drop(queue, job)
+  drop_entry(queue, job)
   return true
 end
 
 -- Parks or ends a job that may not run now, and returns true. Otherwise returns false and its concurrency key, if it
 -- has one.
-local function parked(queue, job, claim, record)
+local function park_if_blocked(queue, job, claim, record)
   -- Dependencies between the jobs of a flow are evaluated by the flow, which may continue after a failure.
   local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
-  seen = seen + cost_of(#deps)
+  seen = seen + dependency_cost(#deps)
   local open = {}
   for _, dep in ipairs(deps) do
     local ended = end_of(dep)
     if ended == 'error' then
-      finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
-      drop(queue, job)
+      finish(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      drop_entry(queue, job)
       return true
     end
     if not ended then open[#open + 1] = dep end
   end
   if #open > 0 then
-    local err = wrong('mj:waits:' .. job, 'set') or wrong_dependents(open)
+    local err = check_type('mj:waits:' .. job, 'set') or check_dependents_type(open)
     if err then return postpone_entry(queue, job, claim, err) end
     for _, dep in ipairs(open) do
       redis.call('SADD', 'mj:waits:' .. job, dep)
       redis.call('SADD', 'mj:dependents:' .. dep, job)
     end
     park(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
-    drop(queue, job)
+    drop_entry(queue, job)
     return true
   end
   if #deps > 0 then redis.call('HSET', 'mj:claim:' .. job, 'deps', 'met') end
   local conditions = record.prerequisites
   if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
-    redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job)
+    redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms), job)
     park(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
-    drop(queue, job)
+    drop_entry(queue, job)
     return true
   end
-  local due = num(record.run_at_ms)
-  if due > now_ms and num(claim.attempt) <= 1 then
-    redis.call('ZADD', 'mj:delayed', dec(due), job)
-    park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', dec(due))
-    drop(queue, job)
+  local due = to_number(record.run_at_ms)
+  if due > now_ms and to_number(claim.attempt) <= 1 then
+    redis.call('ZADD', 'mj:delayed', to_integer_text(due), job)
+    park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', to_integer_text(due))
+    drop_entry(queue, job)
     return true
   end
   if quota_exceeded(caller_of(job)) then return delay_for_quota(queue, job, claim) end
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
-    local err = wrong('mj:running:' .. key, 'set') or wrong('mj:held:' .. key, 'zset')
+    local err = check_type('mj:running:' .. key, 'set') or check_type('mj:held:' .. key, 'zset')
     if err then return postpone_entry(queue, job, claim, err) end
-    if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, num(record.concurrency_limit)) then
-      hold(job, claim, key)
+    if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, to_number(record.concurrency_limit)) then
+      hold_for_slot(job, claim, key)
       park(job, claim, queue, 'held', 'held', 'held')
-      drop(queue, job)
+      drop_entry(queue, job)
       return true
     end
     return false, key
@@ -233,11 +233,11 @@ local function read_record(job)
   if type(script) ~= 'number' then return nil end
   local why
   if script > max_script then
-    why = 'script: ' .. script .. ' bytes are more than the ' .. dec(max_script) .. ' that job.max_script_bytes allows'
+    why = 'script: ' .. script .. ' bytes are more than the ' .. to_integer_text(max_script) .. ' that job.max_script_bytes allows'
   else
-    local field, size = too_long(job, 2 * max_script + kMoreBytes)
+    local field, size = longest_field_over(job, 2 * max_script + kMoreBytes)
     if not field then return redis.call('HGETALL', job), script end
-    why = field .. ': ' .. dec(size) .. ' bytes exceed the limit of a job's record: store them in a file or an object'
+    why = field .. ': ' .. to_integer_text(size) .. ' bytes exceed the limit of a job's record: store them in a file or an object'
   end
   local record = {}
   for _, name in ipairs(kAsked) do
@@ -255,67 +255,67 @@ end
 local function end_bad_key(queue, entry)
   local status = string.match(entry, '^job:%d+:%d+$') and redis.pcall('HMGET', entry, 'status', 'id')
   if status and not status.err and (status[1] or status[2]) and status[1] ~= 'finished' and status[1] ~= 'error' then
-    redis.call('HSET', entry, 'ended_ms', now, 'updated_at', now_s, unpack(failure('dead_letter',
+    redis.call('HSET', entry, 'ended_ms', now, 'updated_at', now_s, unpack(failure_fields('dead_letter',
       'key: ' .. entry .. ' is not valid: caller and id are 1 to 4294967295, without leading zeros')))
   end
-  dead(queue, entry, 'bad_key')
+  add_dead_letter(queue, entry, 'bad_key')
 end
 
 -- Processes the next entry of a queue: claims its job, or parks, ends or drops it.
-local function take(queue, entry)
+local function claim_entry(queue, entry)
   if not is_job_key(entry) then return end_bad_key(queue, entry) end
   local claim = read_claim(entry)
   local state = claim and claim.state
   if state and state ~= 'queued' and claim.leftover then
     redis.call('HDEL', 'mj:claim:' .. entry, 'leftover')
-    return drop(queue, entry)
+    return drop_entry(queue, entry)
   end
-  if state == 'ended' then return odd(queue, entry, 'has ended already') end
-  if state == 'live' then return odd(queue, entry, 'is claimed already') end
-  if state and state ~= 'queued' then return odd(queue, entry, 'is ' .. shown(state) .. ' and not to be taken yet') end
-  if state and claim.queue and claim.queue ~= queue then return odd(queue, entry, 'belongs to ' .. shown(claim.queue or '')) end
+  if state == 'ended' then return drop_invalid_entry(queue, entry, 'has ended already') end
+  if state == 'live' then return drop_invalid_entry(queue, entry, 'is claimed already') end
+  if state and state ~= 'queued' then return drop_invalid_entry(queue, entry, 'is ' .. to_printable(state) .. ' and not to be taken yet') end
+  if state and claim.queue and claim.queue ~= queue then return drop_invalid_entry(queue, entry, 'belongs to ' .. to_printable(claim.queue or '')) end
   local list, script, long = read_record(entry)
   if list and #list == 0 and script == 0 and not long then
-    redis.call('ZADD', 'mj:missing', 'NX', dec(now_ms), entry .. ' ' .. queue)
-    drop(queue, entry)
+    redis.call('ZADD', 'mj:missing', 'NX', to_integer_text(now_ms), entry .. ' ' .. queue)
+    drop_entry(queue, entry)
     set_aside = set_aside + 1
     return
   end
-  if not list then return dead(queue, entry, 'wrong_type') end
+  if not list then return add_dead_letter(queue, entry, 'wrong_type') end
   if not claim then
-    return fail_for_good(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
+    return end_as_failed(queue, entry, nil, 'wrong_type', 'mj:claim:' .. entry .. ' is not a hash: another client wrote it')
   end
   local record = to_table(list)
   if not state and (record.status == 'finished' or record.status == 'error') then
-    return odd(queue, entry, 'has a record that says ' .. record.status)
+    return drop_invalid_entry(queue, entry, 'has a record that says ' .. record.status)
   end
-  if is_only_created(entry, claim, record.detail) then return odd(queue, entry, 'was created, and nobody has started it') end
+  if is_only_created(entry, claim, record.detail) then return drop_invalid_entry(queue, entry, 'was created, and nobody has started it') end
   claim.queue = queue
   if claim.cancel then
-    finish(entry, claim, failure('cancelled', 'cancelled'), false)
-    return drop(queue, entry)
+    finish(entry, claim, failure_fields('cancelled', 'cancelled'), false)
+    return drop_entry(queue, entry)
   end
-  if long then return fail_for_good(queue, entry, claim, 'too_large', long) end
-  local deliveries = num(claim.deliveries)
+  if long then return end_as_failed(queue, entry, claim, 'too_large', long) end
+  local deliveries = to_number(claim.deliveries)
   if deliveries >= max_deliveries then
-    return fail_for_good(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
+    return end_as_failed(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
       .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
   end
-  local wait, until_ms = num(record.queue_timeout_ms), nil
-  if wait > 0 and never_ran(claim) then
+  local wait, until_ms = to_number(record.queue_timeout_ms), nil
+  if wait > 0 and has_not_run(claim) then
     -- For a job of a plain client without queued_ms, the entry in mj:overdue shows since when the job waits.
-    local noted = num(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
+    local noted = to_number(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
     if noted then claim.overdue = '1' end
-    until_ms = noted and num(noted) or wait_limit(wait, num(record.queued_ms), num(record.run_at_ms))
+    until_ms = noted and to_number(noted) or queue_deadline(wait, to_number(record.queued_ms), to_number(record.run_at_ms))
   end
   if until_ms and now_ms > until_ms then
-    finish(entry, claim, failure('timeout', 'it waited longer than its queue_timeout_ms of ' .. dec(wait) .. ' allows'), false)
-    return drop(queue, entry)
+    finish(entry, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms of ' .. to_integer_text(wait) .. ' allows'), false)
+    return drop_entry(queue, entry)
   end
   if not claim.priority then claim.priority = valid_priority(record.priority) end
-  local stays, ckey = parked(queue, entry, claim, record)
+  local stays, ckey = park_if_blocked(queue, entry, claim, record)
   if stays and until_ms and claim.state ~= 'ended' then
-    redis.call('ZADD', 'mj:overdue', dec(until_ms), entry)
+    redis.call('ZADD', 'mj:overdue', to_integer_text(until_ms), entry)
     redis.call('HSET', 'mj:claim:' .. entry, 'overdue', 1)
   end
   if stays then return end
@@ -327,24 +327,24 @@ local function take(queue, entry)
   end
   bytes = bytes + size
   if not claim.kept then
-    local noted = claim.state and created_charge(entry)
-    local caller, kept = caller_of(entry), noted or math.max(kLeastKept, size)
+    local noted = claim.state and pop_created_charge(entry)
+    local caller, kept = caller_of(entry), noted or math.max(kMinChargedBytes, size)
     if not noted then
       charges[caller] = (charges[caller] or 0) + kept
       over[caller] = nil
     end
-    claim.kept = dec(kept)
+    claim.kept = to_integer_text(kept)
   end
-  start(queue, entry, claim, list, ckey)
+  start_job(queue, entry, claim, list, ckey)
 end
 
 -- Returns the next entry of a queue: first the priorities above 0, then the list, then the priorities below 0. Returns
 -- the error (a table) if the queue is not a list.
-local function next_of(queue, has)
+local function next_entry(queue, has)
   local low
   if has then
     local first = redis.call('ZRANGE', 'mj:priority:' .. queue, 0, 0, 'WITHSCORES')
-    if first[1] and num(first[2]) < 100 * kPriority then
+    if first[1] and to_number(first[2]) < 100 * kPriority then
       prioritised = true
       return first[1]
     end
@@ -355,8 +355,8 @@ local function next_of(queue, has)
   return entry or low
 end
 
-local function odd_queue(queue)
-  add_anomaly(shown(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
+local function reject_queue(queue)
+  add_anomaly(to_printable(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
 end
 
 -- Few queues have priorities or are paused, so one EXISTS checks all of them.
@@ -367,35 +367,35 @@ local any_paused = redis.call('EXISTS', 'mj:paused') == 1
 for i, queue in ipairs(queues) do
   local beside = any_priority and type_of(by_priority[i]) or 'none'
   local has = beside == 'zset'
-  if not has and beside ~= 'none' then is_foreign(by_priority[i], 'zset') end
-  if has and wrong(queue, 'list') then
-    odd_queue(queue)
+  if not has and beside ~= 'none' then reports_wrong_type(by_priority[i], 'zset') end
+  if has and check_type(queue, 'list') then
+    reject_queue(queue)
   elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
     paused[#paused + 1] = queue
   else
     -- The number of entries in one call is limited, so that other clients of Redis do not wait long.
     while #taken < max_jobs and seen < 256 and not full do
-      local entry = next_of(queue, has)
+      local entry = next_entry(queue, has)
       if not entry then break end
       if type(entry) == 'table' then
-        odd_queue(queue)
+        reject_queue(queue)
         break
       end
       seen = seen + 1
-      take(queue, entry)
+      claim_entry(queue, entry)
     end
   end
 end
 for caller, kept in pairs(charges) do charge(caller, kept) end
-return {set_aside, taken, paused, seen >= 256 and 1 or 0, heads_now()}
+return {set_aside, taken, paused, seen >= 256 and 1 or 0, written_heads()}
 
 --# renew: journal places messages worlds kept ends
 -- Renews the leases of a runner.
 -- ARGV: lease_ms, count, then for each claim: job (key), claim_id, token.
 -- Reply: for each claim 0 (stale), 1 (renewed), or 2 (renewed, and cancellation of the job was requested).
 -- Repeat: safe; a repeat extends the leases again.
-local lease_ms, count = num(arg()), num(arg())
-local err = wrong_shared()
+local lease_ms, count = to_number(arg()), to_number(arg())
+local err = check_shared_types()
 if err then return err end
 local answers = {}
 for i = 1, count do
@@ -404,19 +404,19 @@ for i = 1, count do
   if is_live(claim, claim_id, token) then
     -- The end of a lease always grows, even if the clock was set back, so that observers of the lease detect the
     -- renewal.
-    local until_ms = dec(math.max(num(claim.until_ms) + 1, now_ms + lease_ms))
+    local until_ms = to_integer_text(math.max(to_number(claim.until_ms) + 1, now_ms + lease_ms))
     -- Some renewals become facts: the first after one minute, then one each time the run time has doubled.
-    local next_fact = claim.beat and num(claim.beat) or num(claim.began) + 60000
+    local next_fact = claim.beat and to_number(claim.beat) or to_number(claim.began) + 60000
     if now_ms >= next_fact then
       add_fact(claim.queue, job, claim, 'heartbeat', 'c', claim_id)
-      set_claim(job, claim, 'beat', dec(now_ms + now_ms - num(claim.began)))
+      set_claim(job, claim, 'beat', to_integer_text(now_ms + now_ms - to_number(claim.began)))
     end
-    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))
+    redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
     redis.call('ZADD', 'mj:leases', until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
     answers[i] = claim.cancel and 2 or 1
-  elseif not owns(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
-    add_anomaly(job .. ': a renewal by claim ' .. shown(claim_id) .. ' was too late')
+  elseif not is_claim_owner(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
+    add_anomaly(job .. ': a renewal by claim ' .. to_printable(claim_id) .. ' was too late')
     answers[i] = 0
   else
     answers[i] = 0  -- the claim's own end or release was stored before
@@ -432,14 +432,14 @@ return answers
 -- another end) or invalid; then {queue, revision, ...} of the journals that were written.
 -- Errors: an unexpected error of Redis ends the call; the reports before it are stored.
 -- Repeat: safe. Log lines with a stored number are skipped, and the same end or release of the same claim is ok.
-local count = num(arg())
+local count = to_number(arg())
 read_quota()
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 
 -- Records an anomaly for a report of a claim that is not live, and returns the answer.
-local function stale(job, what, claim_id)
-  add_anomaly(job .. ': ' .. what .. ' by claim ' .. shown(claim_id) .. ' was too late')
+local function stale_claim_error(job, what, claim_id)
+  add_anomaly(job .. ': ' .. what .. ' by claim ' .. to_printable(claim_id) .. ' was too late')
   return {'stale', ''}
 end
 
@@ -447,39 +447,39 @@ end
 -- because a quota is exceeded; then also a line for the log when this begins, and again after stored lines. Otherwise
 -- returns a positive number.
 local function charge_output(job, claim, lines, base, last)
-  local bytes, before = 0, num(claim.log_bytes)
+  local bytes, before = 0, to_number(claim.log_bytes)
   for i = 1, #lines, 4 do
-    if base + num(lines[i]) > last then bytes = bytes + #lines[i + 3] + kLineBytes end
+    if base + to_number(lines[i]) > last then bytes = bytes + #lines[i + 3] + kLineBytes end
   end
   if bytes == 0 then return 1 end
   local caller, step = caller_of(job), log_charge(before + bytes) - log_charge(before)
   local is_full, setting, limit = claim.log_full == '1', nil, nil
   if step > 0 then setting, limit = charge(caller, step, kAtQuota) elseif is_full then setting, limit = exceeded_now(caller, kLogStep) end
   if not setting then
-    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(before + bytes))
+    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(before + bytes))
     if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0) end
     return bytes
   end
   if is_full then return 0 end
   redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
-    .. dec(limit) .. ' bytes'
+    .. to_integer_text(limit) .. ' bytes'
 end
 -- Report `log`: appends lines of output. words: number, time in ms, stream and text of each line.
 local function append_log(job, claim_id, token, lines)
   local claim = read_claim(job)
-  if not is_live(claim, claim_id, token) then return stale(job, 'output', claim_id) end
+  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'output', claim_id) end
   local key = 'mj:log:' .. job
-  local base, last = num(claim.log_base), last_seq(job)
+  local base, last = to_number(claim.log_base), last_seq(job)
   local bytes, gap = charge_output(job, claim, lines, base, last)
   for i = 1, #lines, 4 do
-    local seq = base + num(lines[i])
+    local seq = base + to_number(lines[i])
     if seq > last then
       if bytes == 0 then
         if not gap then break end
         lines[i + 2], lines[i + 3] = 'system', gap
       end
-      local added = redis.pcall('XADD', key, dec(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
+      local added = redis.pcall('XADD', key, to_integer_text(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
         'text', lines[i + 3])
       if type(added) == 'table' and added.err then
         if string.find(added.err, 'WRONGTYPE', 1, true) or string.find(added.err, 'equal or smaller', 1, true) then
@@ -495,13 +495,13 @@ end
 
 -- Delays a failed attempt until the next attempt. The record shows the failure in the meantime.
 local function retry(job, claim, fields, sum, after_ms)
-  local due, detail = dec(now_ms + after_ms), detail_of(fields)
+  local due, detail = to_integer_text(now_ms + after_ms), detail_of(fields)
   redis.call('ZADD', 'mj:delayed', due, job)
   add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
-  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', num(claim.attempt) + 1, 'deliveries', 0,
-    'end', sum, 'waiting_since', dec(now_ms), unpack(charge_end(job, claim, fields)))
+  set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
+    'end', sum, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
-  leave(job, claim, 'live')
+  remove_from_index(job, claim, 'live')
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts', 'artifacts_dropped', 'ran_as',
       'lease_until_ms', 'claim_id', 'runner_id')
@@ -509,7 +509,7 @@ local function retry(job, claim, fields, sum, after_ms)
     redis.call('HSET', job, 'status', 'dispatched', 'detail', 'retry_wait', 'updated_at', now_s)
   end
   claim.state = 'delayed'
-  show_node(job, claim)
+  update_node_state(job, claim)
 end
 
 -- Stores an end, or delays the job for its next attempt. again: pause in ms before that attempt, or -1. sum: digest of
@@ -517,17 +517,17 @@ end
 local function store_end(job, claim_id, token, again, sum, fields, short)
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' has another type, written by another client: delete it'} end
-  if claim.state ~= 'live' and owns(claim, claim_id, token) and claim['end'] then
+  if claim.state ~= 'live' and is_claim_owner(claim, claim_id, token) and claim['end'] then
     if claim['end'] == sum or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
-  if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end
+  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'an end', claim_id) end
   if short and is_end_refused(job, claim, fields) then sum, fields = short.sum, short.fields end
   if again >= 0 and fields[2] == 'error' and not claim.cancel then
     retry(job, claim, fields, sum, again)
     return {'ok', ''}
   end
-  local dead = detail_of(fields) == 'dead_letter' and add_dead(job, claim.queue or '', 'bad_record')
+  local dead = detail_of(fields) == 'dead_letter' and add_dead_letter_entry(job, claim.queue or '', 'bad_record')
   finish(job, claim, fields, sum)
   if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
   return {'ok', ''}
@@ -545,25 +545,25 @@ local function end_long_job(job, claim_id, token, words)
   return store_end(job, claim_id, token, again, sum, {unpack(words, 5 + count)}, short)
 end
 
--- Report `release`. words: reason, '0' if the run had not begun.
-local function give_up(job, claim_id, token, words)
+-- Report `release_claimed_job`. words: reason, '0' if the run had not begun.
+local function release_claim(job, claim_id, token, words)
   local claim = read_claim(job)
-  if owns(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
-  if not is_live(claim, claim_id, token) then return stale(job, 'a release', claim_id) end
-  local failed = release(job, claim, words[1], words[2] ~= '0')
+  if is_claim_owner(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
+  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'a release', claim_id) end
+  local failed = release_claimed_job(job, claim, words[1], words[2] ~= '0')
   return failed and {'invalid', failed.err} or {'ok', ''}
 end
 
 -- Report `mark`. words: the new `detail` of the record.
-local function mark(job, claim_id, token, words)
+local function set_detail(job, claim_id, token, words)
   local claim = read_claim(job)
-  if not is_live(claim, claim_id, token) then return stale(job, 'a mark', claim_id) end
+  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'a mark', claim_id) end
   if has_type(job, 'hash') then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
-  happened(job)
+  touch_job(job)
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, long_end = end_long_job, release = give_up, mark = mark}
+local doing = {log = append_log, ['end'] = end_job, long_end = end_long_job, release = release_claim, mark = set_detail}
 local answers = {}
 for i = 1, count do
   local kind, job, claim_id, token = arg(), arg(), arg(), arg()
@@ -571,7 +571,7 @@ for i = 1, count do
   if answer.err then return answer end
   answers[i] = answer
 end
-answers[count + 1] = heads_now()
+answers[count + 1] = written_heads()
 return answers
 
 --# unclaim: journal places messages worlds kept ends leases
@@ -582,7 +582,7 @@ return answers
 -- Repeat: safe; released claims are not live any more.
 local after, wanted = arg(), {}
 for _, id in ipairs(list_arg()) do wanted[id] = true end
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 local back, page, next_page = 0, page_of_leases(after)
 for i = 1, #page, 2 do
@@ -591,7 +591,7 @@ for i = 1, #page, 2 do
   local id = has_type(key, 'hash') and redis.call('HGET', key, 'claim_id')
   if id and wanted[id] then
     local claim = read_claim(job)
-    if claim and claim.state == 'live' and not release(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
+    if claim and claim.state == 'live' and not release_claimed_job(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
   end
 end
 return {next_page, back}
@@ -602,7 +602,7 @@ return {next_page, back}
 -- Reply: {position for the next call, or empty after the last page, {job, until_ms, lease_ms}...}.
 -- Repeat: safe; read-only.
 local after = arg()
-local err = wrong('mj:leases', 'zset')
+local err = check_type('mj:leases', 'zset')
 if err then return err end
 local listed, next_page = page_of_leases(after)
 local found = {next_page}
@@ -620,8 +620,8 @@ return found
 -- was renewed, is not over, or does not exist.
 -- Errors: MJTYPE if the queue of the job has a wrong type.
 -- Repeat: safe; the reply is 0.
-local job, until_ms = arg(), num(arg())
-local err = wrong_shared()
+local job, until_ms = arg(), to_number(arg())
+local err = check_shared_types()
 if err then return err end
 local claim = find_claim(job)
 if not claim then return 0 end
@@ -631,10 +631,10 @@ if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'statu
   -- later.
   if now_ms <= until_ms then return 0 end
   local queue = queue_of(job)
-  err = wrong(queue, 'list')
+  err = check_type(queue, 'list')
   if err then return err end
   redis.call('RPUSH', queue, job)
-  add_anomaly(job .. ' had a lease without a claim: returned to ' .. shown(queue))
+  add_anomaly(job .. ' had a lease without a claim: returned to ' .. to_printable(queue))
   redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'updated_at', now_s)
   redis.call('ZREM', 'mj:leases', job)
   return 1
@@ -643,12 +643,12 @@ if claim.state ~= 'live' then
   redis.call('ZREM', 'mj:leases', job)  -- the entry belongs to no live claim
   return 0
 end
-if num(claim.until_ms) ~= until_ms then return 0 end
+if to_number(claim.until_ms) ~= until_ms then return 0 end
 -- The caller has observed the lease without renewal for a whole lease. If the end of the lease is further away than its
 -- length, the clock was set back, and only the observation counts.
 local left_ms = until_ms - now_ms
-if left_ms >= 0 and left_ms <= num(claim.lease_ms) then return 0 end
-return give_back(job, claim, 'expired', 'its lease ran out') or 1
+if left_ms >= 0 and left_ms <= to_number(claim.lease_ms) then return 0 end
+return return_to_queue(job, claim, 'expired', 'its lease ran out') or 1
 
 --# expire_instance: journal places messages worlds kept ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
@@ -657,7 +657,7 @@ return give_back(job, claim, 'expired', 'its lease ran out') or 1
 -- Reply: {position for the next call, or empty after the last page, job...}.
 -- Repeat: safe; jobs that were returned have no live claim.
 local runner, instance, after = arg(), arg(), arg()
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 local page, next_page = page_of_leases(after)
 local jobs = {next_page}
@@ -665,7 +665,7 @@ for i = 1, #page, 2 do
   local job = page[i]
   local claim = find_claim(job)
   if claim and claim.state == 'live' and claim.runner == runner and claim.instance == instance and instance ~= '' then
-    if not give_back(job, claim, 'expired', 'its agent has ended') then jobs[#jobs + 1] = job end
+    if not return_to_queue(job, claim, 'expired', 'its agent has ended') then jobs[#jobs + 1] = job end
   end
 end
 return jobs
@@ -678,7 +678,7 @@ return jobs
 -- the start, ...}}. If this start was recorded already: {0, 0, the same list}.
 -- Repeat: safe; a call for the same start changes nothing.
 local run_id = arg()
-local err = wrong('mj:server', 'string') or wrong('mj:leases', 'zset') or wrong('mj:heads', 'hash') or wrong('mj:queues', 'set')
+local err = check_type('mj:server', 'string') or check_type('mj:leases', 'zset') or check_type('mj:heads', 'hash') or check_type('mj:queues', 'set')
 if err then return err end
 local before = redis.call('GET', 'mj:server')
 if before == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
@@ -697,7 +697,7 @@ for i = 1, #heads, 2 do redis.call('HSET', 'mj:heads', heads[i], heads[i + 1]) e
 for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
   local claim = find_claim(job)
   if claim and claim.state == 'live' then
-    local until_ms = dec(math.max(num(claim.until_ms), now_ms + num(claim.lease_ms)))
+    local until_ms = to_integer_text(math.max(to_number(claim.until_ms), now_ms + to_number(claim.lease_ms)))
     redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
     redis.call('ZADD', 'mj:leases', until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end

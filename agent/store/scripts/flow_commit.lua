@@ -14,31 +14,31 @@
 -- ends as a dead letter, and the commit continues.
 -- Repeat: safe; a repeat at the old revision is a conflict, and a commit without facts that consumes events is refused
 -- by taken_before.
-local context, flow, expected, taken, taken_before = arg(), arg(), num(arg()), num(arg()), arg()
+local context, flow, expected, taken, taken_before = arg(), arg(), to_number(arg()), to_number(arg()), arg()
 local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
 local me, events = context .. ' ' .. flow, 'mj:events:' .. flow
 local facts, record = {}, nil
-for i = 1, num(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, data
+for i = 1, to_number(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, data
 record = list_arg()
 read_quota()
 
-local err = wrong_shared() or wrong_flow(flow)
+local err = check_shared_types() or check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark then return {'missing'} end
 local revision = revision_of(flow)
-if not revision then return strange_head('mj:run:' .. flow) end
-if revision ~= expected then return {'conflict', dec(revision)} end
-if taken_before ~= '' and num(taken_before) ~= num(mark.taken) then return {'taken'} end
+if not revision then return check_journal_head('mj:run:' .. flow) end
+if revision ~= expected then return {'conflict', to_integer_text(revision)} end
+if taken_before ~= '' and to_number(taken_before) ~= to_number(mark.taken) then return {'taken'} end
 
 -- Reads one group of jobs from ARGV: {{job, fields, queue, record}...}.
 local function jobs_arg(with_fields, with_record)
   local list = {}
-  for i = 1, num(arg()) do
+  for i = 1, to_number(arg()) do
     local job = arg()
     list[i] = {job = job, fields = with_fields and list_arg() or nil}
     if with_record then list[i].queue, list[i].record = arg(), list_arg() end
-    if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. shown(job) .. ' is not a job key') end
+    if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. to_printable(job) .. ' is not a job key') end
   end
   return list
 end
@@ -50,12 +50,12 @@ local function claim_of(job)
   local claim = read_claim(job)
   if not claim then
     add_anomaly('mj:claim:' .. job .. ' is not a hash, so flow ' .. flow .. ' cannot go on with it: delete that key')
-    finish(job, nil, failure('dead_letter', 'its claim was overwritten by another client'), false)
+    finish(job, nil, failure_fields('dead_letter', 'its claim was overwritten by another client'), false)
     raise_event(me, 'job ' .. job)
     return
   end
   if claim.flow and claim.flow ~= me then
-    return add_anomaly(job .. ' belongs to flow ' .. shown(claim.flow) .. ', and flow ' .. me .. ' has it as well')
+    return add_anomaly(job .. ' belongs to flow ' .. to_printable(claim.flow) .. ', and flow ' .. me .. ' has it as well')
   end
   if not claim.state and not has_type(job, 'hash') then
     claim.flow = me
@@ -69,12 +69,12 @@ local function claim_of(job)
   end
   return claim
 end
-local function is_over(claim) return claim.over or claim.state == 'ended' end
+local function has_ended(claim) return claim.over or claim.state == 'ended' end
 
 -- Writes the record of a node that was added during the run (an element of `each`), with its first dispatch. If the
 -- record cannot be written, the node fails, and the field `unplanted` of the claim has the reason: foreign (another
--- client wrote a record under this id) or quota. plan_again() and reopen() never run a record of another client.
-local function plant(each)
+-- client wrote a record under this id) or quota. plan_job_again() and requeue_ended_job() never run a record of another client.
+local function create_node_record(each)
   local job, claim = each.job, read_claim(each.job)
   if #each.record == 0 or not claim then return end
   local again = claim.state == 'planned' and claim.unplanted == 'quota'
@@ -87,50 +87,50 @@ local function plant(each)
   if not again and redis.call('EXISTS', job) == 1 then
     add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: that node has failed')
     plan(job, claim, each.queue, me, 'unplanted', 'foreign')
-    return finish(job, claim, failure('dead_letter', 'another client wrote a record under its id'), false)
+    return finish(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
   end
   local caller, kept = caller_of(job), record_charge(each.record)
   local setting, limit = charge(caller, kept, kAtQuotaOfEnds)
   if setting then
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
     if not again then plan(job, claim, each.queue, me, 'unplanted', 'quota') end
-    return finish(job, claim, failure('quota', text_of_excess(caller, setting, limit)), false)
+    return finish(job, claim, failure_fields('quota', text_of_excess(caller, setting, limit)), false)
   end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
     'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
-  if not again then return plan(job, claim, each.queue, me, 'kept', dec(kept)) end
-  redis.call('HSET', 'mj:claim:' .. job, 'kept', dec(kept))
+  if not again then return plan(job, claim, each.queue, me, 'kept', to_integer_text(kept)) end
+  redis.call('HSET', 'mj:claim:' .. job, 'kept', to_integer_text(kept))
   redis.call('HDEL', 'mj:claim:' .. job, 'unplanted')
 end
 
 -- Queues a planned job. An event reports a job that has ended already, so that the flow processes its end.
 local function queue_job(job, claim, fields)
-  if is_over(claim) then return raise_event(me, 'job ' .. job) end
+  if has_ended(claim) then return raise_event(me, 'job ' .. job) end
   if claim.state and claim.state ~= 'planned' then return end
   if not has_type(job, 'hash') then
-    return finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
+    return finish(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
   end
-  redis.call('HSET', job, 'queued_ms', dec(now_ms), unpack(fields))
+  redis.call('HSET', job, 'queued_ms', to_integer_text(now_ms), unpack(fields))
   local values = redis.call('HMGET', job, 'priority', 'queue_timeout_ms', 'run_at_ms')
   local priority = valid_priority(values[1] or '')
   if claim.priority ~= priority then redis.call('HSET', 'mj:claim:' .. job, 'priority', priority) end
   claim.priority = priority
   enqueue(job, claim, 'flow', false)
-  if never_ran(claim) then limit_wait(job, num(values[2] or nil), now_ms, num(values[3] or nil)) end
+  if has_not_run(claim) then set_queue_deadline(job, to_number(values[2] or nil), now_ms, to_number(values[3] or nil)) end
 end
 
 -- Cancels a job. An event reports a job that had ended or is missing.
-local function cancel_one(job, claim)
+local function cancel_flow_job(job, claim)
   local how = claim.over and 'over' or cancel_job(job, claim)
   if how == 'over' or how == 'missing' then raise_event(me, 'job ' .. job) end
 end
 
 -- Sets a failed job back to `planned` for its next attempt. Returns false if the job has not failed or has no record.
-local function plan_again(job, claim)
+local function plan_job_again(job, claim)
   if claim.state ~= 'ended' or claim.status == 'finished' or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
   local queue = queue_of(job, claim)
-  local attempt = dec(math.max(1, num(claim.attempt) + (num(claim.epoch) > 0 and 1 or 0)))
-  drop_leftover(job, claim, queue)
+  local attempt = to_integer_text(math.max(1, to_number(claim.attempt) + (to_number(claim.epoch) > 0 and 1 or 0)))
+  drop_stale_entry(job, claim, queue)
   add_fact(queue, job, claim, 'replanned', 'a', attempt)
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', me)
   claim.state = 'planned'
@@ -147,8 +147,8 @@ local replans = {}
 for _, each in ipairs(replan) do replans[each.job] = (replans[each.job] or 0) + 1 end
 -- Ends a job with the fields that the flow has decided. A running job is cancelled instead.
 local function end_job(job, claim, fields)
-  if is_over(claim) then
-    if not replans[job] or replans[job] == 0 or not plan_again(job, claim) then return end
+  if has_ended(claim) then
+    if not replans[job] or replans[job] == 0 or not plan_job_again(job, claim) then return end
     replans[job] = replans[job] - 1
     claim = read_claim(job)
   end
@@ -161,49 +161,49 @@ end
 local function replan_job(job, claim)
   if replans[job] == 0 then return end
   replans[job] = replans[job] - 1
-  plan_again(job, claim)
+  plan_job_again(job, claim)
 end
--- Queues a failed job again: through reopen() or, if reopen() refuses or the job was cancelled, with a new plan. An
+-- Queues a failed job again: through requeue_ended_job() or, if requeue_ended_job() refuses or the job was cancelled, with a new plan. An
 -- event reports a job that has ended and cannot be queued again.
 local function requeue_job(job, claim)
-  if claim.state == 'ended' and claim.detail ~= 'cancelled' and not reopen(job, claim) then return end
-  if plan_again(job, claim) then
+  if claim.state == 'ended' and claim.detail ~= 'cancelled' and not requeue_ended_job(job, claim) then return end
+  if plan_job_again(job, claim) then
     if claim.unplanted then return end  -- the dispatch in this commit writes the record
     if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
-  elseif is_over(claim) then
+  elseif has_ended(claim) then
     raise_event(me, 'job ' .. job)
   end
 end
 
 for i, fact in ipairs(facts) do
-  local words = {'f', fact[1], 'at', dec(now_ms)}
+  local words = {'f', fact[1], 'at', to_integer_text(now_ms)}
   if fact[2] ~= '' then words[5], words[6] = 'n', fact[2] end
   if fact[3] ~= '' then words[#words + 1] = 'm'; words[#words + 1] = fact[3] end
-  redis.call('XADD', 'mj:run:' .. flow, dec(revision + i) .. '-0', unpack(words))
+  redis.call('XADD', 'mj:run:' .. flow, to_integer_text(revision + i) .. '-0', unpack(words))
 end
 revision = revision + #facts
-if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', dec(revision), 'text', checkpoint) end
+if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', to_integer_text(revision), 'text', checkpoint) end
 if taken > 0 then
   if has_type(events, 'list') then redis.call('LPOP', events, taken) end
-  redis.call('HSET', 'mj:flow:' .. flow, 'taken', dec(num(mark.taken) + taken))
+  redis.call('HSET', 'mj:flow:' .. flow, 'taken', to_integer_text(to_number(mark.taken) + taken))
 end
 
-local function each_of(list, deed)
+local function for_each(list, deed)
   for _, each in ipairs(list) do
     local claim = claim_of(each.job)
     if claim then deed(each.job, claim, each.fields) end
   end
 end
-each_of(ends, end_job)
-each_of(replan, replan_job)
-each_of(requeue, requeue_job)
-for _, each in ipairs(dispatch) do plant(each) end
-each_of(dispatch, queue_job)
-each_of(cancel, cancel_one)
+for_each(ends, end_job)
+for_each(replan, replan_job)
+for_each(requeue, requeue_job)
+for _, each in ipairs(dispatch) do create_node_record(each) end
+for_each(dispatch, queue_job)
+for_each(cancel, cancel_flow_job)
 
 -- Returns the list of nodes with the present state of dispatched jobs: running, ready (it waits for an attempt or a
 -- slot) or pending (it waits for a condition).
-local function with_job_states(nodes)
+local function add_job_states(nodes)
   if #nodes > kNodesBytes or not has_live_nodes(mark.ids) then return nodes end
   local all = nodes
   for id in string.gmatch(nodes, '"id":(%d+),"name":"[^"]*","node_status":"dispatched"') do
@@ -214,25 +214,25 @@ local function with_job_states(nodes)
   return all
 end
 for i = 1, #record, 2 do
-  if record[i] == 'nodes' then record[i + 1] = with_job_states(record[i + 1]) end
+  if record[i] == 'nodes' then record[i + 1] = add_job_states(record[i + 1]) end
 end
 
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted the record
-  redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', dec(math.floor(num(mark.created_ms) / 1000)),
+  redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', to_integer_text(math.floor(to_number(mark.created_ms) / 1000)),
     unpack(identity_of(flow, mark)))
 end
 if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
 
 if ended then
-  redis.call('HSET', 'mj:flow:' .. flow, 'state', 'ended', 'ended_ms', dec(now_ms))
+  redis.call('HSET', 'mj:flow:' .. flow, 'state', 'ended', 'ended_ms', to_integer_text(now_ms))
   redis.call('HDEL', 'mj:flow:' .. flow, 'raised')
-  redis.call('ZADD', kEnded, dec(now_ms), flow)
+  redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
   redis.call('ZREM', kDue, flow)
   redis.call('ZREM', kActive, flow)
   if mark.state ~= 'ended' then
     local written = to_table(record)
-    note_end('flow:' .. flow, written.status or 'error', num(written.ended_ms))
-    if mark.message then settle_flow(mark.message, written.status or 'error') end
+    enqueue_notice('flow:' .. flow, written.status or 'error', to_number(written.ended_ms))
+    if mark.message then end_message_of_flow(mark.message, written.status or 'error') end
   end
   local event = 'flow flow:' .. flow
   for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do raise_event(context .. ' ' .. waiting, event) end
@@ -247,17 +247,17 @@ elseif #facts > 0 or mark.state == 'active' then
   end
   -- The flow was raised at the revision on which this commit is based. The decider may not have seen the reason, so the
   -- flow stays due.
-  local raised = mark.raised == dec(expected)
+  local raised = mark.raised == to_integer_text(expected)
   if mark.raised then redis.call('HDEL', 'mj:flow:' .. flow, 'raised') end
-  local now = raised or type_of(events) == 'list' or (due ~= '' and num(due) <= now_ms)
+  local now = raised or type_of(events) == 'list' or (due ~= '' and to_number(due) <= now_ms)
   if now then
-    redis.call('ZADD', kDue, dec(now_ms), flow)
+    redis.call('ZADD', kDue, to_integer_text(now_ms), flow)
     redis.call('PUBLISH', kDue, me)
   elseif due ~= '' then
-    redis.call('ZADD', kDue, dec(num(due)), flow)
+    redis.call('ZADD', kDue, to_integer_text(to_number(due)), flow)
   else
     redis.call('ZREM', kDue, flow)
   end
 end
-redis.call('PUBLISH', 'mj:flows:moved', me .. ' ' .. dec(revision))
-return {dec(revision)}
+redis.call('PUBLISH', 'mj:flows:moved', me .. ' ' .. to_integer_text(revision))
+return {to_integer_text(revision)}

@@ -12,11 +12,11 @@
 -- in the catalog, its row in the catalog of its name}.
 -- Repeat: safe; read-only.
 local flow = arg()
-local err = wrong_flow(flow) or wrong(kCatalog, 'stream')
+local err = check_flow_types(flow) or check_type(kCatalog, 'stream')
 if err then return err end
 local mark, events = read_mark(flow), 'mj:events:' .. flow
 local function has_row(key, row)
-  local entry = num(row) > 0 and type_of(key) == 'stream' and redis.call('XRANGE', key, dec(num(row)), dec(num(row)), 'COUNT', 1)[1]
+  local entry = to_number(row) > 0 and type_of(key) == 'stream' and redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
   return entry and to_table(entry[2]).flow == flow and 1 or 0
 end
 local is = mark or {}
@@ -26,10 +26,10 @@ local indexed = name == '' and 1 or has_row(kCatalog .. ':' .. name, is.index_ro
 local used = (hash == '' or type_of(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
 local keyed = (key == '' or type_of(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
 return {is.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
-  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, is.row), dec(revision_of(flow) or 0),
-  type_of(events) == 'list' and redis.call('LLEN', events) or 0, dec(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
-  wrong(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}, indexed, used, keyed, dec(num(is.row)),
-  dec(num(is.index_row))}
+  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, is.row), to_integer_text(revision_of(flow) or 0),
+  type_of(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
+  check_type(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}, indexed, used, keyed, to_integer_text(to_number(is.row)),
+  to_integer_text(to_number(is.index_row))}
 
 --# flow_waits: flows
 -- Checks whether this flow is registered for the ends of other flows.
@@ -53,38 +53,38 @@ return answers
 -- Reply: empty if the steps were applied; moved if the flow has changed, and nothing was written.
 -- Repeat: safe; a repeated `enter` of a catalog adds a second row, which flow_catalog_drop removes after the next
 -- inspection.
-local flow, expected, state, count = arg(), num(arg()), arg(), num(arg())
+local flow, expected, state, count = arg(), to_number(arg()), arg(), to_number(arg())
 local fixes = {}
 for i = 1, count do fixes[i] = {kind = arg(), place = arg(), words = list_arg()} end
-local err = wrong_flow(flow) or wrong(kCatalog, 'stream') or wrong('mj:anomalies', 'stream')
+local err = check_flow_types(flow) or check_type(kCatalog, 'stream') or check_type('mj:anomalies', 'stream')
 if err then return err end
 local mark = read_mark(flow) or {state = ''}
 if mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
 
 -- The functions that add the flow to each index and remove it.
 local events, checkpoint = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
-local function from(key) return function() redis.call('ZREM', key, flow) end end
+local function remove_from_zset(key) return function() redis.call('ZREM', key, flow) end end
 local function add_row(key, field)
-  local row = not is_foreign(key, 'stream') and head_of(key)
-  if not row then return add_anomaly(shown(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
-  redis.call('XADD', key, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
-  redis.call('HSET', 'mj:flow:' .. flow, field, dec(row + 1))
+  local row = not reports_wrong_type(key, 'stream') and head_of(key)
+  if not row then return add_anomaly(to_printable(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
+  redis.call('XADD', key, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
+  redis.call('HSET', 'mj:flow:' .. flow, field, to_integer_text(row + 1))
 end
 local kPlaces = {
-  active = {function() redis.call('ZADD', kActive, flow, flow) end, from(kActive)},
-  ended = {function() redis.call('ZADD', kEnded, mark.ended_ms or dec(now_ms), flow) end, from(kEnded)},
-  due = {function() redis.call('ZADD', kDue, dec(now_ms), flow) end, from(kDue)},
-  events = {nil, function() if wrong(events, 'list') then redis.call('DEL', events) end end},
+  active = {function() redis.call('ZADD', kActive, flow, flow) end, remove_from_zset(kActive)},
+  ended = {function() redis.call('ZADD', kEnded, mark.ended_ms or to_integer_text(now_ms), flow) end, remove_from_zset(kEnded)},
+  due = {function() redis.call('ZADD', kDue, to_integer_text(now_ms), flow) end, remove_from_zset(kDue)},
+  events = {nil, function() if check_type(events, 'list') then redis.call('DEL', events) end end},
   checkpoint = {nil, function() redis.call('DEL', checkpoint) end},
   catalog = {function() add_row(kCatalog, 'row') end},
   index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
   users = {function()
     local users = 'mj:definition-uses:' .. mark.definition
-    if not is_foreign(users, 'set') then redis.call('SADD', users, 'flow:' .. flow) end
+    if not reports_wrong_type(users, 'set') then redis.call('SADD', users, 'flow:' .. flow) end
   end},
   keys = {function()
     local names = 'mj:flow-keys:' .. (mark.caller or '0')
-    if not is_foreign(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
+    if not reports_wrong_type(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
   end},
 }
 local doing = {
@@ -104,8 +104,8 @@ return ''
 -- ARGV: key (of the catalog), after (entry id; empty: begin), max.
 -- Reply: {{id, {name, value, ...}}...}.
 -- Repeat: safe; read-only.
-local key, after, max = arg(), arg(), num(arg())
-local err = wrong(key, 'stream')
+local key, after, max = arg(), arg(), to_number(arg())
+local err = check_type(key, 'stream')
 if err then return err end
 return redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUNT', max)
 
@@ -115,13 +115,13 @@ return redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUN
 -- Reply: 1 if the entry was removed; 0 if it is the entry of the flow, or does not exist.
 -- Repeat: safe; the reply is 0.
 local key, id, field = arg(), arg(), arg()
-local err = wrong(key, 'stream')
+local err = check_type(key, 'stream')
 if err then return err end
 local flow = string.match(field, '^%d+$')
-err = flow and wrong('mj:flow:' .. flow, 'hash')
+err = flow and check_type('mj:flow:' .. flow, 'hash')
 if err then return err end
 local mark = flow and read_mark(flow)
-if mark and id == dec(num(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
+if mark and id == to_integer_text(to_number(key == kCatalog and mark.row or mark.index_row)) .. '-0' then return 0 end
 return redis.call('XDEL', key, id)
 
 --# flow_schedule_places: flows
@@ -132,7 +132,7 @@ return redis.call('XDEL', key, id)
 -- Repeat: safe; read-only.
 local name = arg()
 local key = 'mj:schedule:' .. name
-local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
+local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash') or ''
 local users = 'mj:definition-uses:' .. hash
@@ -147,11 +147,11 @@ return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name)
 -- Repeat: safe; the result is the same.
 local name = arg()
 local key = 'mj:schedule:' .. name
-local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
+local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash')
 if not hash then return redis.call('SREM', 'mj:schedules', name) end
-err = wrong_definition(hash)
+err = check_definition_type(hash)
 if err then return err end
 redis.call('SADD', 'mj:schedules', name)
 redis.call('SADD', 'mj:definition-uses:' .. hash, 'schedule:' .. name)

@@ -10,31 +10,31 @@
 -- Reply: {flow, first job, 1 if the flow existed}; {} if the caller must reserve the job ids first.
 -- Errors: MJCONFLICT if the idempotency key was used for another request; MJFULL if no flow id is free.
 -- Repeat: safe with an idempotency key. Without a key an abandoned creation is retired after the retention.
-local context, caller, jobs, first_job, key, fingerprint = arg(), arg(), num(arg()), arg(), arg(), redis.sha1hex(arg())
+local context, caller, jobs, first_job, key, fingerprint = arg(), arg(), to_number(arg()), arg(), arg(), redis.sha1hex(arg())
 local names = 'mj:flow-keys:' .. caller
-local err = wrong('mj:next:flow', 'string') or wrong(names, 'hash') or wrong(kEnded, 'zset')
+local err = check_type('mj:next:flow', 'string') or check_type(names, 'hash') or check_type(kEnded, 'zset')
 if err then return err end
 if key ~= '' then
   local flow, first_print = string.match(redis.call('HGET', names, key) or '', '^(%d+) (%x+)$')
   local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
   if mark and mark.key ~= key then mark = nil end  -- the flow was rebuilt without its key
   if mark and first_print ~= fingerprint and first_print ~= kAnyPrint then
-    return redis.error_reply('MJCONFLICT idempotency_key: ' .. shown(key) .. ' began flow ' .. flow
+    return redis.error_reply('MJCONFLICT idempotency_key: ' .. to_printable(key) .. ' began flow ' .. flow
       .. ', for another flow: use another key')
   end
   if mark then return {flow, mark.first_job or '0', 1} end
 end
 if jobs > 0 and first_job == '0' then return {} end
-local id = free_ids(num(redis.call('GET', 'mj:next:flow')), 1, function(each)
-  return redis.call('EXISTS', 'flow:' .. dec(each), 'mj:flow:' .. dec(each)) > 0
+local id = free_ids(to_number(redis.call('GET', 'mj:next:flow')), 1, function(each)
+  return redis.call('EXISTS', 'flow:' .. to_integer_text(each), 'mj:flow:' .. to_integer_text(each)) > 0
 end)
 if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
-id = dec(id)
-redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', dec(jobs), 'key', key,
-  'print', fingerprint, 'created_ms', dec(now_ms))
+id = to_integer_text(id)
+redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'first_job', first_job, 'jobs', to_integer_text(jobs), 'key', key,
+  'print', fingerprint, 'created_ms', to_integer_text(now_ms))
 redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
-redis.call('ZADD', kEnded, dec(now_ms), id)
+redis.call('ZADD', kEnded, to_integer_text(now_ms), id)
 if key ~= '' then redis.call('HSET', names, key, id .. ' ' .. fingerprint) end
 redis.call('SET', 'mj:next:flow', id)
 return {id, first_job, 0}
@@ -47,14 +47,14 @@ return {id, first_job, 0}
 -- missing.
 -- Repeat: safe; the reply is empty again while the flow is being created.
 local flow, caller = arg(), arg()
-local err = wrong_flow(flow)
+local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if mark then return mark.state == 'creating' and mark.adopted and '' or 'known' end
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then return 'missing' end
 redis.call('HSET', 'mj:flow:' .. flow, 'state', 'creating', 'adopted', '1', 'caller', caller, 'first_job', '0', 'jobs', '0',
-  'key', '', 'created_ms', dec(now_ms))
-redis.call('ZADD', kEnded, dec(now_ms), flow)
+  'key', '', 'created_ms', to_integer_text(now_ms))
+redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)
 return ''
 
 --# flow_reserve:
@@ -63,16 +63,16 @@ return ''
 -- Reply: the first reserved id.
 -- Errors: MJFULL if the caller has not enough ids left.
 -- Repeat: safe; a repeat reserves further ids.
-local caller, jobs, skip = arg(), num(arg()), num(arg())
+local caller, jobs, skip = arg(), to_number(arg()), to_number(arg())
 local counter = 'mj:next:' .. caller
-local err = wrong(counter, 'string')
+local err = check_type(counter, 'string')
 if err then return err end
-local first = num(redis.call('GET', counter)) + 1 + skip
+local first = to_number(redis.call('GET', counter)) + 1 + skip
 if first + jobs - 1 > 4294967295 then
-  return redis.error_reply('MJFULL caller ' .. caller .. ' has no ' .. dec(jobs) .. ' free job ids left')
+  return redis.error_reply('MJFULL caller ' .. caller .. ' has no ' .. to_integer_text(jobs) .. ' free job ids left')
 end
-redis.call('SET', counter, dec(first + jobs - 1))
-return dec(first)
+redis.call('SET', counter, to_integer_text(first + jobs - 1))
+return to_integer_text(first)
 
 --# flow_put_jobs: journal places messages worlds kept ends flows
 -- Adds planned jobs to a flow that has not begun, all of them or none.
@@ -82,9 +82,9 @@ return dec(first)
 -- with the reason of a refusal, or missing. Nothing is written unless the reply is {}.
 -- Errors: MJFULL if a quota is exceeded.
 -- Repeat: safe; jobs that belong to the flow with the same content are left unchanged.
-local context, flow, count = arg(), arg(), num(arg())
+local context, flow, count = arg(), arg(), to_number(arg())
 read_quota()
-local err = wrong_shared() or wrong_flow(flow)
+local err = check_shared_types() or check_flow_types(flow)
 if err then return err end
 local mark, me = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
@@ -93,14 +93,14 @@ local open = mark.state == 'creating' or mark.state == 'new'
 local fresh, exist, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
   local job, queue, accepted, fields = arg(), arg(), arg() == '1', list_arg()
-  err = wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
+  err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
   if err then return err end
   local claim, content = read_claim(job), digest(fields)
   local there = redis.call('EXISTS', job) == 1
   if claim.flow == me then
     if claim.content and claim.content ~= content then return job .. ' is a job of this flow already, with other content' end
   elseif claim.flow then
-    return job .. ' belongs to flow ' .. shown(claim.flow) .. ' (context, id)'
+    return job .. ' belongs to flow ' .. to_printable(claim.flow) .. ' (context, id)'
   elseif claim.state then
     return job .. ' is ' .. claim.state .. ' on its own: a flow accepts only jobs that were never submitted'
   elseif not open then
@@ -110,10 +110,10 @@ for i = 1, count do
       local record = redis.call('HMGET', job, 'status', 'detail')
       local status = record[1] or ''
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
-        return job .. ' has run before: its record has the status ' .. shown(status)
+        return job .. ' has run before: its record has the status ' .. to_printable(status)
       end
-      if not is_only_created(job, claim, record[2]) and was_pushed(queue, job) then
-        return job .. ' is in ' .. shown(queue) .. ' already: a flow accepts only jobs that were never queued'
+      if not is_only_created(job, claim, record[2]) and is_in_recent_entries(queue, job) then
+        return job .. ' is in ' .. to_printable(queue) .. ' already: a flow accepts only jobs that were never queued'
       end
       if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
     end
@@ -127,8 +127,8 @@ local charged = {}
 for caller, kept in pairs(charges) do
   local setting, limit = charge(caller, kept, kAtQuota)
   if setting then
-    for other, bytes in pairs(charged) do credit(other, bytes) end
-    return refusal_of_quota(caller, setting, limit)
+    for other, bytes in pairs(charged) do release_charge(other, bytes) end
+    return quota_error(caller, setting, limit)
   end
   charged[caller] = kept
 end
@@ -146,7 +146,7 @@ for _, each in ipairs(fresh) do
   if each.there then
     plan(job, each.claim, each.queue, me, 'content', each.content)
   else
-    plan(job, each.claim, each.queue, me, 'content', each.content, 'kept', dec(each.kept))
+    plan(job, each.claim, each.queue, me, 'content', each.content, 'kept', to_integer_text(each.kept))
   end
 end
 return {}
@@ -161,7 +161,7 @@ return {}
 local flow, hash, definition, name, fields = arg(), arg(), arg(), arg(), list_arg()
 read_quota()
 local index = kCatalog .. ':' .. name
-local err = wrong_flow(flow) or wrong_definition(hash) or wrong(kCatalog, 'stream') or wrong(index, 'stream')
+local err = check_flow_types(flow) or check_definition_type(hash) or check_type(kCatalog, 'stream') or check_type(index, 'stream')
 if err then return err end
 local mark = read_mark(flow)
 if not mark then return 'missing' end
@@ -170,20 +170,20 @@ if mark.state ~= 'creating' then
   return redis.error_reply('MJCONFLICT flow ' .. flow .. ' has another definition, which it keeps')
 end
 local row, index_row = head_of(kCatalog), name == '' and 0 or head_of(index)
-if not row or not index_row then return strange_head(row and index or kCatalog) end
+if not row or not index_row then return check_journal_head(row and index or kCatalog) end
 local caller = mark.caller or '0'
 err = charge_definition(hash, definition, caller)
 if err then return err end
-use_definition(hash, definition, 'flow:' .. flow, caller)
+add_definition_use(hash, definition, 'flow:' .. flow, caller)
 redis.call('HSET', 'flow:' .. flow, 'status', 'dispatched', 'detail', 'new', 'updated_at', now_s, unpack(fields))
-redis.call('XADD', kCatalog, dec(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or dec(now_ms), 'name', name)
+redis.call('XADD', kCatalog, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 if name ~= '' then
-  redis.call('XADD', index, dec(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or dec(now_ms), 'name', name)
+  redis.call('XADD', index, to_integer_text(index_row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or to_integer_text(now_ms), 'name', name)
 end
 local values = to_table(fields)
 redis.call('HSET', 'mj:flow:' .. flow, 'ids', values.jobs or '', 'parent', values.parent or '')
-redis.call('HSET', 'mj:flow:' .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', dec(row + 1), 'index_row',
-  dec(index_row + 1))
+redis.call('HSET', 'mj:flow:' .. flow, 'state', 'new', 'definition', hash, 'name', name, 'row', to_integer_text(row + 1), 'index_row',
+  to_integer_text(index_row + 1))
 redis.call('ZREM', kEnded, flow)
 return ''
 
@@ -195,16 +195,16 @@ return ''
 -- job_view()} of the first jobs in the events}.
 -- Errors: MJFULL if the record is too large. Other keys with a wrong type are listed in the anomalies.
 -- Repeat: safe; read-only.
-local flow, after, max = arg(), arg(), num(arg())
-local err = wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash')
+local flow, after, max = arg(), arg(), to_number(arg())
+local err = check_type('flow:' .. flow, 'hash') or check_type('mj:flow:' .. flow, 'hash')
 if err then return err end
-local long, size = too_long('flow:' .. flow, 67108864)
+local long, size = longest_field_over('flow:' .. flow, 67108864)
 if long then
-  return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long .. ': ' .. dec(size) .. ' bytes are more than a flow may have: HDEL it')
+  return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long .. ': ' .. to_integer_text(size) .. ' bytes are more than a flow may have: HDEL it')
 end
 local mark, anomalies = read_mark(flow), {}
 -- Returns whether the key has the wanted type. Another type becomes an anomaly in the reply.
-local function readable(key, want)
+local function read_if_type(key, want)
   local is = type_of(key)
   if is ~= want and is ~= 'none' then
     anomalies[#anomalies + 1] = key .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete it, then doctor --rebuild'
@@ -213,34 +213,34 @@ local function readable(key, want)
 end
 
 local text, at = '', 0
-if readable('mj:checkpoint:' .. flow, 'hash') then
+if read_if_type('mj:checkpoint:' .. flow, 'hash') then
   text = redis.call('HGET', 'mj:checkpoint:' .. flow, 'text') or ''
-  at = num(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+  at = to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
 end
 local run, revision = 'mj:run:' .. flow, at
 local entries, bytes, more = {}, 0, 0
-if readable(run, 'stream') then
+if read_if_type(run, 'stream') then
   revision = head_of(run)
-  if not revision then return strange_head(run) end
+  if not revision then return check_journal_head(run) end
   if at > revision then
-    anomalies[#anomalies + 1] = 'mj:checkpoint:' .. flow .. ' is of revision ' .. dec(at) .. ', and the run has ' .. dec(revision)
+    anomalies[#anomalies + 1] = 'mj:checkpoint:' .. flow .. ' is of revision ' .. to_integer_text(at) .. ', and the run has ' .. to_integer_text(revision)
     text, at = '', 0
   end
-  local from = after == '' and at or num(after)
+  local from = after == '' and at or to_number(after)
   while #entries < max and bytes < 4194304 do
-    local page = redis.call('XRANGE', run, dec(from + 1), '+', 'COUNT', math.min(100, max - #entries))
+    local page = redis.call('XRANGE', run, to_integer_text(from + 1), '+', 'COUNT', math.min(100, max - #entries))
     for _, entry in ipairs(page) do
       for _, word in ipairs(entry[2]) do bytes = bytes + #word end
       entries[#entries + 1] = entry
-      from = num(string.match(entry[1], '^%d+'))
+      from = to_number(string.match(entry[1], '^%d+'))
     end
     if #page == 0 then break end
   end
-  if from < revision and #redis.call('XRANGE', run, dec(from + 1), '+', 'COUNT', 1) > 0 then more = 1 end
+  if from < revision and #redis.call('XRANGE', run, to_integer_text(from + 1), '+', 'COUNT', 1) > 0 then more = 1 end
 elseif at > 0 then
-  anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. dec(at)
+  anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. to_integer_text(at)
 end
-local events = readable('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
+local events = read_if_type('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
 -- The reply includes the first jobs of the events, so that a step of a chain needs no further round trip.
 local jobs, job_bytes = {}, 0
 for i = 1, math.min(#events, 8) do
@@ -264,8 +264,8 @@ if after ~= '' and redis.call('HSTRLEN', 'flow:' .. flow, 'nodes') > 65536 then
 else
   record = redis.call('HGETALL', 'flow:' .. flow)
 end
-return {record, dec(revision), after == '' and text or '', dec(after == '' and at or 0), entries, more,
-  events, anomalies, dec(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}, jobs}
+return {record, to_integer_text(revision), after == '' and text or '', to_integer_text(after == '' and at or 0), entries, more,
+  events, anomalies, to_integer_text(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}, jobs}
 
 --# flow_jobs: flows
 -- Reads the states of jobs.
@@ -286,20 +286,20 @@ return answers
 -- the row of `before`), max (number of flows).
 -- Reply: {last row that was examined, {flow, time, name, record}...}; an entry that names no flow is {its id}.
 -- Repeat: safe; read-only.
-local key, before, last, max = arg(), arg(), arg(), num(arg())
-local err = wrong(key, 'stream')
+local key, before, last, max = arg(), arg(), arg(), to_number(arg())
+local err = check_type(key, 'stream')
 if err then return err end
 if last == '' and before ~= '0' and type_of('mj:flow:' .. before) == 'hash' then
   last = redis.call('HGET', 'mj:flow:' .. before, key == kCatalog and 'row' or 'index_row') or ''
 end
-local to = last == '' and '+' or dec(math.max(0, num(last) - 1))
+local to = last == '' and '+' or to_integer_text(math.max(0, to_number(last) - 1))
 local rows, bytes = {''}, 0
 for _, entry in ipairs(redis.call('XREVRANGE', key, to, '-', 'COUNT', 500)) do
   if #rows > max or bytes > 4194304 then return rows end
   local row = to_table(entry[2])
   local flow = row.flow or ''
   rows[1] = string.match(entry[1], '^%d+')
-  if is_id(flow) and (before == '0' or num(flow) < num(before)) then
+  if is_id(flow) and (before == '0' or to_number(flow) < to_number(before)) then
     local record = {}
     if type_of('flow:' .. flow) == 'hash' then
       for _, name in ipairs(redis.call('HKEYS', 'flow:' .. flow)) do
@@ -323,21 +323,21 @@ return rows
 -- ARGV: max.
 -- Reply: {ms until the next due flow or 0, flow...}.
 -- Repeat: safe; the flows remain due until a commit changes this.
-local max = num(arg())
-local err = wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream')
+local max = to_number(arg())
+local err = check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream')
 if err then return err end
 local answer = {'0'}
-for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local mark = is_id(flow) and has_type('mj:flow:' .. flow, 'hash') and read_mark(flow)
   if mark and mark.state == 'active' then
     answer[#answer + 1] = flow
   else
-    add_anomaly('mj:flows:due names ' .. shown(flow) .. ', which is not a running flow; the entry was dropped')
+    add_anomaly('mj:flows:due names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
     redis.call('ZREM', kDue, flow)
   end
 end
-local next_due = redis.call('ZRANGEBYSCORE', kDue, '(' .. dec(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-if next_due then answer[1] = dec(math.max(1, math.min(num(next_due) - now_ms, 4000000000))) end
+local next_due = redis.call('ZRANGEBYSCORE', kDue, '(' .. to_integer_text(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+if next_due then answer[1] = to_integer_text(math.max(1, math.min(to_number(next_due) - now_ms, 4000000000))) end
 return answer
 
 --# flow_raise: flows
@@ -346,14 +346,14 @@ return answer
 -- Reply: 1, or 0 if the flow is not active.
 -- Repeat: safe; the flow is due only once.
 local context, flow = arg(), arg()
-local err = wrong_flow(flow)
+local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark or mark.state ~= 'active' then return 0 end
 local revision = revision_of(flow)
-if not revision then return strange_head('mj:run:' .. flow) end
-redis.call('HSET', 'mj:flow:' .. flow, 'raised', dec(revision))
-redis.call('ZADD', kDue, 'LT', dec(now_ms), flow)
+if not revision then return check_journal_head('mj:run:' .. flow) end
+redis.call('HSET', 'mj:flow:' .. flow, 'raised', to_integer_text(revision))
+redis.call('ZADD', kDue, 'LT', to_integer_text(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
@@ -366,21 +366,21 @@ return 1
 -- Repeat: safe; an event may occur twice.
 local context, flow, other = arg(), arg(), arg()
 local waits, record = 'mj:flow-waits:' .. other, 'context:' .. context
-local err = wrong(waits, 'set') or wrong(kDue, 'zset') or wrong('mj:anomalies', 'stream') or wrong('mj:flow:' .. other, 'hash')
-  or wrong('mj:flow:' .. flow, 'hash') or wrong('flow:' .. other, 'hash') or wrong(record, 'hash')
+local err = check_type(waits, 'set') or check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream') or check_type('mj:flow:' .. other, 'hash')
+  or check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. other, 'hash') or check_type(record, 'hash')
 if err then return err end
 local mark = read_mark(other)
 
 -- Returns whether the caller of the flow may read the other flow: the row `read` of the table of rights
 -- (domain/rights.h).
-local function may_read()
+local function check_read_permission()
   local reader, maker = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. other, 'caller_id')
   if not reader or reader == maker or redis.call('EXISTS', record) == 0 then return true end
   local lists = redis.call('HMGET', record, 'admins', 'readers')
   local who = '%f[%d]' .. reader .. '%f[%D]'
   return string.find(lists[1] or '', who) or string.find(lists[2] or '', who)
 end
-if not may_read() then
+if not check_read_permission() then
   raise_event(context .. ' ' .. flow, 'absent flow:' .. other)
   return 0
 end
@@ -399,21 +399,21 @@ return 0
 -- Reply: 1 if this instance leads, otherwise 0. If the stored end is further away than its own ttl, the clock was set
 -- back and the entry counts as expired.
 -- Repeat: safe; the leading instance renews its leadership.
-local instance, where, ttl = arg(), arg(), num(arg())
+local instance, where, ttl = arg(), arg(), to_number(arg())
 local key = 'mj:coordinator'
-local err = wrong(key, 'hash')
+local err = check_type(key, 'hash')
 if err then return err end
 local held = to_table(redis.call('HGETALL', key))
-local left = num(held.until_ms) - now_ms
-if held.instance and held.instance ~= instance and left >= 0 and left <= num(held.ttl_ms) then return 0 end
-redis.call('HSET', key, 'instance', instance, 'where', where, 'until_ms', dec(now_ms + ttl), 'ttl_ms', dec(ttl))
+local left = to_number(held.until_ms) - now_ms
+if held.instance and held.instance ~= instance and left >= 0 and left <= to_number(held.ttl_ms) then return 0 end
+redis.call('HSET', key, 'instance', instance, 'where', where, 'until_ms', to_integer_text(now_ms + ttl), 'ttl_ms', to_integer_text(ttl))
 return 1
 
 --# flow_stop_leading:
 -- Gives up the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe; the leadership of another
 -- instance is not changed.
 local instance, key = arg(), 'mj:coordinator'
-local err = wrong(key, 'hash')
+local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
@@ -425,35 +425,35 @@ return 0
 -- Reply: empty; {conflict, present revision}; missing if the definition is not stored and was not given.
 -- Errors: MJFULL if a quota is exceeded.
 -- Repeat: safe; a repeat with the same content at the same expected revision succeeds.
-local name, expected, hash, definition, fields = arg(), num(arg()), arg(), arg(), list_arg()
+local name, expected, hash, definition, fields = arg(), to_number(arg()), arg(), arg(), list_arg()
 read_quota()
 local key = 'mj:schedule:' .. name
-local err = wrong(key, 'hash') or wrong('mj:schedules', 'set') or wrong_definition(hash)
+local err = check_type(key, 'hash') or check_type('mj:schedules', 'set') or check_definition_type(hash)
 if err then return err end
 local there, content = to_table(redis.call('HGETALL', key)), {}
 for _, word in ipairs(fields) do content[#content + 1] = #word .. ':' .. word end
 content = redis.sha1hex(table.concat(content))
-local revision = num(there.revision)
+local revision = to_number(there.revision)
 if revision ~= expected then
   if revision == expected + 1 and there.content == content then return '' end  -- a repeat after a lost reply
-  return {'conflict', dec(revision)}
+  return {'conflict', to_integer_text(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
-local caller, kept, before = to_table(fields).caller or '0', record_charge(fields), num(there.kept)
+local caller, kept, before = to_table(fields).caller or '0', record_charge(fields), to_number(there.kept)
 local charged = there.kept_of or caller
 local setting, limit = charge(charged, math.max(0, kept - before), kAtQuota)
-if setting then return refusal_of_quota(charged, setting, limit) end
+if setting then return quota_error(charged, setting, limit) end
 err = charge_definition(hash, definition, caller)
 if err then
-  credit(charged, math.max(0, kept - before))
+  release_charge(charged, math.max(0, kept - before))
   return err
 end
-credit(charged, math.max(0, before - kept))
-redis.call('HSET', key, 'name', name, 'revision', dec(revision + 1), 'content', content, 'kept', dec(kept), 'kept_of', charged,
+release_charge(charged, math.max(0, before - kept))
+redis.call('HSET', key, 'name', name, 'revision', to_integer_text(revision + 1), 'content', content, 'kept', to_integer_text(kept), 'kept_of', charged,
   unpack(fields))
 redis.call('SADD', 'mj:schedules', name)
-use_definition(hash, definition, 'schedule:' .. name, caller)
-if there.definition_hash and there.definition_hash ~= hash then drop_definition(there.definition_hash, 'schedule:' .. name) end
+add_definition_use(hash, definition, 'schedule:' .. name, caller)
+if there.definition_hash and there.definition_hash ~= hash then remove_definition_use(there.definition_hash, 'schedule:' .. name) end
 return ''
 
 --# flow_schedule_remove: journal kept flows
@@ -461,14 +461,14 @@ return ''
 -- missing.
 local name = arg()
 local key = 'mj:schedule:' .. name
-local err = wrong(key, 'hash') or wrong('mj:schedules', 'set')
+local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end
 local there = redis.call('HMGET', key, 'definition_hash', 'kept', 'kept_of')
 local hash = there[1]
 redis.call('SREM', 'mj:schedules', name)
 if redis.call('DEL', key) == 0 then return 'missing' end
-if there[2] and there[3] then credit(there[3], num(there[2])) end
-drop_definition(hash, 'schedule:' .. name)
+if there[2] and there[3] then release_charge(there[3], to_number(there[2])) end
+remove_definition_use(hash, 'schedule:' .. name)
 return ''
 
 --# flow_retire: journal places kept flows
@@ -479,8 +479,8 @@ return ''
 -- not_ended; missing.
 -- Repeat: safe; the reply is missing.
 local flow, asked = arg(), arg() == '1'
-local before_ms = num(arg())
-local err = wrong_shared() or wrong_flow(flow)
+local before_ms = to_number(arg())
+local err = check_shared_types() or check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark then
@@ -488,17 +488,17 @@ if not mark then
   return 'missing'
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
-if not asked and num(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
+if not asked and to_number(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
 if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
-  redis.call('ZADD', kEnded, dec(now_ms), flow)  -- try again later: the notice was not delivered yet
+  redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
 
 if mark.state == 'creating' then
-  local first, swept = num(mark.first_job), num(mark.swept)
-  local last = math.min(num(mark.jobs), swept + 200)
+  local first, swept = to_number(mark.first_job), to_number(mark.swept)
+  local last = math.min(to_number(mark.jobs), swept + 200)
   for i = swept, last - 1 do
-    local job = 'job:' .. (mark.caller or '0') .. ':' .. dec(first + i)
+    local job = 'job:' .. (mark.caller or '0') .. ':' .. to_integer_text(first + i)
     local claim = find_claim(job)
     if claim and claim.state == 'planned' and string.match(claim.flow or '', ' (%d+)$') == flow then
       local revisions = {}
@@ -506,19 +506,19 @@ if mark.state == 'creating' then
       local journal = 'mj:journal:' .. queue_of(job, claim)
       if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
       forget_idempotency_keys(job, claim)
-      credit_job(job, claim)
+      release_job_charge(job, claim)
       redis.call('UNLINK', job, 'mj:claim:' .. job)
       call_index('ZREM', 'mj:jobs', job)
     end
   end
-  if last < num(mark.jobs) then
-    redis.call('HSET', 'mj:flow:' .. flow, 'swept', dec(last))
+  if last < to_number(mark.jobs) then
+    redis.call('HSET', 'mj:flow:' .. flow, 'swept', to_integer_text(last))
     return 0
   end
 end
 local function drop_row(key, row)
-  if not row or num(row) == 0 or not has_type(key, 'stream') then return end
-  local entry = redis.call('XRANGE', key, dec(num(row)), dec(num(row)), 'COUNT', 1)[1]
+  if not row or to_number(row) == 0 or not has_type(key, 'stream') then return end
+  local entry = redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
   if entry and to_table(entry[2]).flow == flow then redis.call('XDEL', key, entry[1]) end
 end
 drop_row(kCatalog, mark.row)
@@ -527,7 +527,7 @@ if mark.name and mark.name ~= '' then
   drop_row(index, mark.index_row)
   if has_type(index, 'stream') and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
 end
-drop_definition(mark.definition, 'flow:' .. flow)
+remove_definition_use(mark.definition, 'flow:' .. flow)
 local names = 'mj:flow-keys:' .. (mark.caller or '0')
 if mark.key and mark.key ~= '' and has_type(names, 'hash')
   and string.match(redis.call('HGET', names, mark.key) or '', '^(%d+) ') == flow then

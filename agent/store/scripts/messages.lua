@@ -12,7 +12,7 @@
 -- Repeat: safe; a message that is in the list, or was taken from it, is not added again.
 local topic, message, fields = arg(), arg(), list_arg()
 local list, mark = 'mj:topic:' .. topic, 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong(message, 'hash') or wrong(mark, 'hash')
+local err = check_type(list, 'list') or check_type(message, 'hash') or check_type(mark, 'hash')
 if err then return err end
 local there = redis.call('EXISTS', message) == 1
 if there and #fields > 0 then
@@ -34,7 +34,7 @@ return 'sent'
 -- Reply: posted; missing; or the status of a message that was sent before.
 -- Repeat: safe; the reply is the status.
 local message, signature = arg(), list_arg()
-local err = wrong(message, 'hash') or wrong('msg_out', 'list')
+local err = check_type(message, 'hash') or check_type('msg_out', 'list')
 if err then return err end
 local record = redis.call('HMGET', message, 'status', 'transport_status')
 if redis.call('EXISTS', message) == 0 then return 'missing' end
@@ -54,8 +54,8 @@ return 'posted'
 -- Reply: keys of messages. They remain in the list until take_message, close_message, route_message or arrive_message
 -- removes them.
 -- Repeat: safe; the messages are still in the list.
-local from, list, missing, max, wait_ms = arg(), arg(), arg(), num(arg()), num(arg())
-local err = wrong(list, 'list') or wrong(missing, 'zset') or (from ~= '' and wrong(from, 'list'))
+local from, list, missing, max, wait_ms = arg(), arg(), arg(), to_number(arg()), to_number(arg())
+local err = check_type(list, 'list') or check_type(missing, 'zset') or (from ~= '' and check_type(from, 'list'))
 if err then return err end
 for _ = 1, from ~= '' and max or 0 do
   if not redis.call('LMOVE', from, list, 'RIGHT', 'LEFT') then break end
@@ -63,7 +63,7 @@ end
 if redis.call('EXISTS', missing) == 1 then
   local waiting = redis.call('ZRANGE', missing, 0, max - 1, 'WITHSCORES')
   for i = 1, #waiting, 2 do
-    local key, since = waiting[i], num(waiting[i + 1])
+    local key, since = waiting[i], to_number(waiting[i + 1])
     local there = redis.call('EXISTS', key) == 1
     if there then redis.call('RPUSH', list, key) end
     if there or now_ms - since >= wait_ms or since > now_ms + wait_ms then redis.call('ZREM', missing, key) end
@@ -75,18 +75,18 @@ for i = #entries, 1, -1 do
   local key = entries[i]
   if not is_message_key(key) then
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. shown(key) .. ', which is not a message key')
-  elseif wrong(key, 'hash') or wrong('mj:message:' .. key, 'hash') then
+    add_anomaly(to_printable(list) .. ' held ' .. to_printable(key) .. ', which is not a message key')
+  elseif check_type(key, 'hash') or check_type('mj:message:' .. key, 'hash') then
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. key .. ', and that key or its state key is not a hash: another client wrote it')
+    add_anomaly(to_printable(list) .. ' held ' .. key .. ', and that key or its state key is not a hash: another client wrote it')
   elseif redis.call('EXISTS', key) == 0 then
-    redis.call('ZADD', missing, 'NX', dec(now_ms), key)
+    redis.call('ZADD', missing, 'NX', to_integer_text(now_ms), key)
     redis.call('LREM', list, -1, key)
   elseif redis.call('HGET', key, 'detail') == 'created' then
     -- Only topic_send and post_message may send such a message. Otherwise any client that may push to msg_out could
     -- send it.
     redis.call('LREM', list, -1, key)
-    add_anomaly(shown(list) .. ' held ' .. key .. ', which was created but not sent; the entry was dropped')
+    add_anomaly(to_printable(list) .. ' held ' .. key .. ', which was created but not sent; the entry was dropped')
   else
     found[#found + 1] = key
   end
@@ -103,15 +103,15 @@ return found
 -- index, record} if a record exists that was not accepted. Nothing is queued in the last two cases.
 -- Errors: MJCONFLICT if a key occurs twice or a job belongs to another message.
 -- Repeat: safe; the reply is repeated.
-local list, message, flow, origins, count = arg(), arg(), arg(), arg(), num(arg())
+local list, message, flow, origins, count = arg(), arg(), arg(), arg(), to_number(arg())
 local mark = 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong_message(message) or wrong_shared() or (flow ~= '' and (wrong('mj:flow:' .. flow, 'hash') or wrong('flow:' .. flow, 'hash')))
+local err = check_type(list, 'list') or check_message_types(message) or check_shared_types() or (flow ~= '' and (check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. flow, 'hash')))
 if err then return err end
 
 local jobs, keys, twice = message_jobs(count)
 if twice then return twice end
 for _, job in ipairs(jobs) do
-  err = wrong(job.queue, 'list')
+  err = check_type(job.queue, 'list')
   if err then return err end
 end
 if redis.call('EXISTS', message) == 0 then return {'missing'} end
@@ -125,20 +125,20 @@ if state and state ~= 'arrived' or not state and (status == 'acknowledged' or st
 end
 local left, failed = 0, 0
 for i, job in ipairs(jobs) do
-  local answer = meet_job(i, job)
+  local answer = check_existing_job(i, job)
   if answer then return answer end
   if job.claim.message then
-    return redis.error_reply('MJCONFLICT ' .. job.key .. ' belongs to ' .. shown(job.claim.message) .. ' already')
+    return redis.error_reply('MJCONFLICT ' .. job.key .. ' belongs to ' .. to_printable(job.claim.message) .. ' already')
   end
   local word = job.there and not job.claim.state and redis.call('HGET', job.key, 'status')
   job.priority = valid_priority(job.there and redis.call('HGET', job.key, 'priority') or to_table(job.fields).priority)
-  err = wrong_queue(job.queue, job.priority)
+  err = check_queue_types(job.queue, job.priority)
   if err then return err end
   job.over = job.claim.state == 'ended' and (job.claim.status or 'error') or (word == 'finished' or word == 'error') and word
   if not job.over then left = left + 1 elseif job.over ~= 'finished' then failed = failed + 1 end
 end
 
-redis.call('HSET', mark, 'state', 'taken', 'left', left, 'failed', failed, 'taken_ms', dec(now_ms))
+redis.call('HSET', mark, 'state', 'taken', 'left', left, 'failed', failed, 'taken_ms', to_integer_text(now_ms))
 redis.call('HSET', mark, 'jobs', table.concat(keys, ' '), 'flow', flow)
 if state == 'arrived' then redis.call('HSET', mark, 'origins', origins) end
 for _, job in ipairs(jobs) do
@@ -146,7 +146,7 @@ for _, job in ipairs(jobs) do
     local claim = job.claim
     if not job.there then
       redis.call('HSET', job.key, 'status', 'dispatched', 'detail', 'queued', 'created_at', now_s, 'updated_at', now_s,
-        'queued_ms', dec(now_ms), unpack(job.fields))
+        'queued_ms', to_integer_text(now_ms), unpack(job.fields))
     end
     if not claim.state then
       claim.priority = job.priority
@@ -161,12 +161,12 @@ redis.call('LREM', list, -1, message)
 redis.call('ZREM', 'mj:inbox', message)
 redis.call('HSET', message, 'status', 'acknowledged', 'updated_at', now_s)
 if state == 'arrived' and redis.call('HGET', mark, 'stream') then
-  redis.call('ZADD', 'mj:outbox', dec(now_ms + 500), 'logs ' .. message)
+  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + 500), 'logs ' .. message)
 end
 if flow ~= '' then
   local is = to_table(redis.call('HGETALL', 'mj:flow:' .. flow))
   redis.call('HSET', 'mj:flow:' .. flow, 'message', message)
-  if is.state == 'ended' then settle_flow(message, redis.call('HGET', 'flow:' .. flow, 'status') or 'error') end
+  if is.state == 'ended' then end_message_of_flow(message, redis.call('HGET', 'flow:' .. flow, 'status') or 'error') end
 elseif left == 0 then
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
@@ -181,7 +181,7 @@ return keys
 -- Repeat: safe; the reply is over.
 local list, message, reason = arg(), arg(), arg()
 local mark = 'mj:message:' .. message
-local err = wrong(list, 'list') or wrong(mark, 'hash') or wrong_mail()
+local err = check_type(list, 'list') or check_type(mark, 'hash') or check_mailbox_types()
 if err then return err end
 local state = redis.call('HGET', mark, 'state')
 local answer = 'refused'
@@ -205,14 +205,14 @@ return answer
 -- Reply: stored; known if it was received before, under this key or another; other if the same sender has used this key
 -- for other content; taken if another sender or a client has used this key; full; sender_full.
 -- Repeat: safe; the reply is known.
-local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', num(arg()), num(arg())
+local message, content, written, max, max_of_one = arg(), arg(), arg() == '1', to_number(arg()), to_number(arg())
 local fields, origin = list_arg(), list_arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong('mj:came', 'hash')
-  or wrong('mj:inbox-turns', 'hash')
+local err = check_message_types(message) or check_type('msg_out_coordinator', 'list') or check_type('mj:came', 'hash')
+  or check_type('mj:inbox-turns', 'hash')
 if err then return err end
 local came = not written and redis.call('HGET', 'mj:came', content)
-err = came and wrong('mj:message:' .. came, 'hash')
+err = came and check_type('mj:message:' .. came, 'hash')
 if err then return err end
 if came and redis.call('HGET', 'mj:message:' .. came, 'content') == content then
   return 'known'
@@ -231,17 +231,17 @@ local waiting = redis.call('ZCARD', 'mj:inbox')
 -- the messages of its own caller, and not behind the many messages of another caller. A large message takes several
 -- turns, so that turns also limit the memory that a caller uses. A next turn beyond all turns that may wait was set
 -- before the clock was set back, and is ignored.
-local kTurnMs, kTurnBytes, kMostTurns = 1 / 1024, 16384, 128
+local kTurnMs, kTurnBytes, kMaxTurns = 1 / 1024, 16384, 128
 local caller, bytes = string.match(message, '^message:(%d+):'), 0
 for _, each in ipairs(fields) do bytes = bytes + #each end
-local turns = math.max(1, math.min(kMostTurns, math.ceil(bytes / kTurnBytes)))
+local turns = math.max(1, math.min(kMaxTurns, math.ceil(bytes / kTurnBytes)))
 local first = tonumber(redis.call('ZRANGE', 'mj:inbox', 0, 0, 'WITHSCORES')[2] or '') or now_ms
 first = math.max(0, math.min(first, now_ms))
 local at = tonumber(redis.call('HGET', 'mj:inbox-turns', caller) or '') or 0
-if not (at >= first and at <= now_ms + (max_of_one + kMostTurns) * kTurnMs) then at = first end
+if not (at >= first and at <= now_ms + (max_of_one + kMaxTurns) * kTurnMs) then at = first end
 if waiting >= max then return 'full' end
 if at - first >= max_of_one * kTurnMs then return 'sender_full' end
-redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', dec(now_ms), unpack(origin))
+redis.call('HSET', mark, 'state', 'arrived', 'content', content, 'left', 0, 'came_ms', to_integer_text(now_ms), unpack(origin))
 if not written then
   redis.call('HSET', message, 'status', 'dispatched', 'updated_at', now_s, unpack(fields))
   redis.call('HSET', 'mj:came', content, message)
@@ -249,9 +249,9 @@ end
 redis.call('ZADD', 'mj:inbox', string.format('%.17g', at), message)
 if waiting == 0 then redis.call('DEL', 'mj:inbox-turns') end
 redis.call('HSET', 'mj:inbox-turns', caller, string.format('%.17g', at + turns * kTurnMs))
-put_in(message)
+enqueue_inbox(message)
 redis.call('LREM', 'msg_out_coordinator', 0, message)
-mail_moves()
+publish_mailbox_change()
 return 'stored'
 
 --# route_message: journal places messages
@@ -263,10 +263,10 @@ return 'stored'
 -- if a record exists that was not accepted.
 -- Errors: MJCONFLICT if a key occurs twice, or a job is or was in a queue here.
 -- Repeat: safe; the reply is repeated.
-local message, content, deliver_ms, result_ms = arg(), arg(), num(arg()), num(arg())
-local target, count = list_arg(), num(arg())
+local message, content, deliver_ms, result_ms = arg(), arg(), to_number(arg()), to_number(arg())
+local target, count = list_arg(), to_number(arg())
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong('msg_out_coordinator', 'list') or wrong_shared()
+local err = check_message_types(message) or check_type('msg_out_coordinator', 'list') or check_shared_types()
 if err then return err end
 local jobs, keys, twice = message_jobs(count)
 if twice then return twice end
@@ -277,17 +277,17 @@ if redis.call('EXISTS', mark) == 1 then
   return keys
 end
 for i, job in ipairs(jobs) do
-  local answer = meet_job(i, job)
+  local answer = check_existing_job(i, job)
   if answer then return answer end
   local detail = job.there and redis.call('HGET', job.key, 'detail')
-  if job.claim.state or end_of(job.key) or not is_only_created(job.key, job.claim, detail) and was_pushed(job.queue, job.key) then
+  if job.claim.state or end_of(job.key) or not is_only_created(job.key, job.claim, detail) and is_in_recent_entries(job.queue, job.key) then
     return redis.error_reply('MJCONFLICT ' .. job.key .. ' is or was in a queue of this context: it cannot be sent')
   end
 end
-redis.call('HSET', mark, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', dec(now_ms),
+redis.call('HSET', mark, 'state', 'away', 'content', content, 'left', #jobs, 'failed', 0, 'taken_ms', to_integer_text(now_ms),
   'jobs', table.concat(keys, ' '), unpack(target))
-if deliver_ms > 0 then redis.call('HSET', mark, 'deliver_until', dec(now_ms + deliver_ms)) end
-if result_ms > 0 then redis.call('HSET', mark, 'result_ms', dec(result_ms)) end
+if deliver_ms > 0 then redis.call('HSET', mark, 'deliver_until', to_integer_text(now_ms + deliver_ms)) end
+if result_ms > 0 then redis.call('HSET', mark, 'result_ms', to_integer_text(result_ms)) end
 for _, job in ipairs(jobs) do
   if not job.there then
     redis.call('HSET', job.key, 'created_at', now_s, unpack(job.fields))
@@ -298,7 +298,7 @@ for _, job in ipairs(jobs) do
 end
 redis.call('HSET', message, 'status', 'dispatched', 'transport_status', 'queued', 'updated_at', now_s)
 redis.call('LREM', 'msg_out_coordinator', -1, message)
-put_out('send ' .. message)
+enqueue_outbox('send ' .. message)
 table.insert(keys, 1, 'routed')
 return keys
 
@@ -310,28 +310,28 @@ return keys
 -- Reply: {{{entry of the outbox, mark}...}, {keys of received messages...}, ms until the next entry or 0, time in ms}.
 -- The received messages include the latest keys in msg_in that another client has pushed.
 -- Repeat: safe; postponed entries become due again.
-local max, hold_ms, clock_went_back = num(arg()), num(arg()), arg() == '1'
-local err = wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('msg_in', 'list')
+local max, hold_ms, clock_went_back = to_number(arg()), to_number(arg()), arg() == '1'
+local err = check_type('mj:outbox', 'zset') or check_type('mj:inbox', 'zset') or check_type('msg_in', 'list')
 if err then return err end
 local out, arrived = {}, {}
 for _, index in ipairs(clock_went_back and {'mj:outbox', 'mj:inbox'} or {}) do
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. dec(now_ms + hold_ms), '+inf', 'LIMIT', 0, 10000)) do
-    if not string.find(entry, '^expire ') then redis.call('ZADD', index, dec(now_ms), entry) end
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', index, '(' .. to_integer_text(now_ms + hold_ms), '+inf', 'LIMIT', 0, 10000)) do
+    if not string.find(entry, '^expire ') then redis.call('ZADD', index, to_integer_text(now_ms), entry) end
   end
 end
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', 'mj:outbox', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local message = string.match(entry, '^%l+ (message:%d+:%d+)$')
   if message and has_type('mj:message:' .. message, 'hash') then
-    redis.call('ZADD', 'mj:outbox', dec(now_ms + hold_ms), entry)
+    redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + hold_ms), entry)
     out[#out + 1] = {entry, redis.call('HGETALL', 'mj:message:' .. message)}
   else
     redis.call('ZREM', 'mj:outbox', entry)
   end
 end
 -- Turns are fractions of a millisecond; 10 ms later includes all turns of the present moment.
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', dec(now_ms + 10), 'LIMIT', 0, max)) do
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:inbox', '-inf', to_integer_text(now_ms + 10), 'LIMIT', 0, max)) do
   if has_type('mj:message:' .. message, 'hash') then
-    redis.call('ZADD', 'mj:inbox', dec(now_ms + hold_ms), message)
+    redis.call('ZADD', 'mj:inbox', to_integer_text(now_ms + hold_ms), message)
     arrived[#arrived + 1] = message
   else
     redis.call('ZREM', 'mj:inbox', message)
@@ -344,13 +344,13 @@ for _, message in ipairs(redis.call('LRANGE', 'msg_in', 0, 31)) do
 end
 local next_due = 0
 for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
-  local due = num(redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2])
+  local due = to_number(redis.call('ZRANGE', index, 0, 0, 'WITHSCORES')[2])
   if due > 0 then
     due = math.max(1, due - now_ms)
     next_due = next_due == 0 and due or math.min(next_due, due)
   end
 end
-return {out, arrived, dec(next_due), dec(now_ms)}
+return {out, arrived, to_integer_text(next_due), to_integer_text(now_ms)}
 
 --# settle_mail: journal places messages worlds kept ends
 -- Stores the result of processing an entry of the outbox.
@@ -359,10 +359,10 @@ return {out, arrived, dec(next_due), dec(now_ms)}
 -- mark).
 -- Reply: gone if the entry does not exist, because another coordinator was faster; otherwise the result.
 -- Repeat: safe; the reply is gone, except after later.
-local entry, what, pause_ms, detail, why, more = arg(), arg(), num(arg()), arg(), arg(), list_arg()
+local entry, what, pause_ms, detail, why, more = arg(), arg(), to_number(arg()), arg(), arg(), list_arg()
 local kind, message = string.match(entry, '^(%l+) (message:%d+:%d+)$')
 local mark = 'mj:message:' .. (message or '')
-local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
+local err = check_type(mark, 'hash') or check_mailbox_types() or check_shared_types()
 if err then return err end
 if not message or not redis.call('ZSCORE', 'mj:outbox', entry) then return 'gone' end
 local is = to_table(redis.call('HGETALL', mark))
@@ -372,9 +372,9 @@ if not is.state then
 end
 if #more > 0 then redis.call('HSET', mark, unpack(more)) end
 if what == 'later' then
-  redis.call('ZADD', 'mj:outbox', dec(now_ms + pause_ms), entry)
+  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + pause_ms), entry)
   if why ~= '' then
-    redis.call('HSET', mark, 'why', why, 'tries', dec(num(is.tries) + 1))
+    redis.call('HSET', mark, 'why', why, 'tries', to_integer_text(to_number(is.tries) + 1))
     if kind == 'send' and has_type(message, 'hash') then
       redis.call('HSET', message, 'transport_status', 'queued', 'updated_at', now_s)
     end
@@ -389,25 +389,25 @@ if is.state ~= 'away' then
   if kind == 'logs' and what == 'failed' then redis.call('HSET', mark, 'stream', '') end  -- the receiver does not want log lines
   if kind == 'answer' then
     redis.call('ZREM', 'mj:outbox', 'logs ' .. message)
-    redis.call('ZADD', 'mj:messages', 'NX', dec(now_ms), message)
+    redis.call('ZADD', 'mj:messages', 'NX', to_integer_text(now_ms), message)
     redis.call('HSET', mark, 'answer', what == 'failed' and 'lost' or 'given')
-    if what == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. shown(why)) end
+    if what == 'failed' then add_anomaly('the answer to ' .. message .. ' is given up: ' .. to_printable(why)) end
   end
   return what
 end
 if kind ~= 'send' and kind ~= 'expire' then return what end  -- other kinds do not decide about the message
 if what == 'delivered' then
-  redis.call('HSET', mark, 'delivered_ms', dec(now_ms))
+  redis.call('HSET', mark, 'delivered_ms', to_integer_text(now_ms))
   if has_type(message, 'hash') then
     redis.call('HSET', message, 'status', 'acknowledged', 'transport_status', 'delivered', 'updated_at', now_s)
   end
-  if is.result_ms then redis.call('ZADD', 'mj:outbox', dec(now_ms + num(is.result_ms)), 'expire ' .. message) end
+  if is.result_ms then redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms + to_number(is.result_ms)), 'expire ' .. message) end
 elseif what == 'failed' then
   -- The receiver may have refused this request after it accepted an earlier one, if the reply to that one was lost. So
   -- the message is cancelled there.
-  put_out('cancel ' .. message)
+  enqueue_outbox('cancel ' .. message)
   if not is.delivered_ms and has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'failed') end
-  end_away(message, is, detail, why)
+  end_remote_jobs(message, is, detail, why)
 end
 return what
 
@@ -421,10 +421,10 @@ return what
 -- Reply: done; known if the message is over; other if no such message was sent.
 -- Repeat: safe; jobs that have ended are skipped.
 local message, content, reason, fields, carried = arg(), arg(), arg(), list_arg(), arg()
-local is_last, count = arg() == '1', num(arg())
+local is_last, count = arg() == '1', to_number(arg())
 read_quota()
 local mark = 'mj:message:' .. message
-local err = wrong(mark, 'hash') or wrong_mail() or wrong_shared()
+local err = check_type(mark, 'hash') or check_mailbox_types() or check_shared_types()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if is.content ~= content or (is.state ~= 'away' and is.state ~= 'over') then return 'other' end
@@ -440,7 +440,7 @@ end
 if not is_last then return 'done' end
 -- The answer may be received before the confirmation of the delivery.
 if has_type(message, 'hash') then redis.call('HSET', message, 'transport_status', 'read') end
-end_away(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
+end_remote_jobs(message, is, 'lost', reason ~= '' and reason or 'the answer does not name it', reason == '')
 if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, unpack(fields)) end
 if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
@@ -452,7 +452,7 @@ return 'done'
 -- Repeat: safe; jobs that have ended are skipped, and a pending cancellation is requested again.
 local message = arg()
 local mark = 'mj:message:' .. message
-local err = wrong_message(message) or wrong_mail() or wrong_shared()
+local err = check_message_types(message) or check_mailbox_types() or check_shared_types()
 if err then return err end
 local is = to_table(redis.call('HGETALL', mark))
 if not is.state then
@@ -468,7 +468,7 @@ if not is.state or is.state == 'arrived' then
   return 'ended'
 end
 if is.state ~= 'away' and is.state ~= 'taken' then return 'over' end
-redis.call('HSET', mark, 'cancelled', dec(now_ms))  -- before the jobs end, since end_message() reads this field
+redis.call('HSET', mark, 'cancelled', to_integer_text(now_ms))  -- before the jobs end, since end_message() reads this field
 local asked = is.state == 'away'
 for job in string.gmatch(is.jobs or '', '%S+') do
   local claim = find_claim(job)
@@ -480,48 +480,48 @@ if is.state == 'taken' then
   if (is.flow or '') == '' or is.flow_ended then return asked and 'asked' or 'over' end
 elseif not is.delivered_ms then
   -- A delivery that is under way may succeed. Its coordinator stores the result.
-  redis.call('HSET', mark, 'deliver_until', dec(now_ms), 'limit', 'cancelled')
+  redis.call('HSET', mark, 'deliver_until', to_integer_text(now_ms), 'limit', 'cancelled')
 end
-put_out('cancel ' .. message)
+enqueue_outbox('cancel ' .. message)
 return 'asked'
 
 --# follow_log: journal messages kept
--- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMostFollowed bytes of all jobs of the
+-- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMaxFollowed bytes of all jobs of the
 -- message, or beyond the quotas of the job's caller, are not stored.
 -- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text and time in ms of
 -- each line), the quotas in bytes of a caller and of the context.
 -- Reply: the number of the last stored line; 0 if the message is not away or the job is not one of its planned jobs.
 -- Repeat: safe; lines up to the last stored number are skipped.
-local kMostFollowed, kMostSeq = 64 * 1024 * 1024, 4294967295
+local kMaxFollowed, kMaxSeq = 64 * 1024 * 1024, 4294967295
 local message, content, job, lines = arg(), arg(), arg(), list_arg()
 read_quota()
 local log = 'mj:log:' .. job
-local err = wrong_message(message) or wrong(log, 'stream') or wrong('mj:claim:' .. job, 'hash')
+local err = check_message_types(message) or check_type(log, 'stream') or check_type('mj:claim:' .. job, 'hash')
 if err then return err end
 local is, claim = to_table(redis.call('HGETALL', 'mj:message:' .. message)), read_claim(job)
-if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return dec(0) end
-local last, bytes, of_job = last_seq(job), num(is.log_bytes), num(claim.log_bytes)
+if is.content ~= content or is.state ~= 'away' or claim.message ~= message or claim.state ~= 'planned' then return to_integer_text(0) end
+local last, bytes, of_job = last_seq(job), to_number(is.log_bytes), to_number(claim.log_bytes)
 local is_full
 for i = 1, #lines, 4 do
-  local seq = num(lines[i])
-  if seq > last and seq <= kMostSeq then
+  local seq = to_number(lines[i])
+  if seq > last and seq <= kMaxSeq then
     local more = #lines[i + 2] + 64
-    if bytes + more > kMostFollowed then break end
+    if bytes + more > kMaxFollowed then break end
     is_full = charge(caller_of(job), log_charge(of_job + more) - log_charge(of_job), kAtQuota)
     if is_full then break end
     bytes, of_job = bytes + more, of_job + more
-    redis.call('XADD', log, dec(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
+    redis.call('XADD', log, to_integer_text(seq) .. '-0', 'ts', lines[i + 3], 'stream', lines[i + 1], 'text', lines[i + 2])
     last = seq
   end
 end
-redis.call('HSET', 'mj:message:' .. message, 'log_bytes', dec(bytes))
-redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', dec(of_job))
+redis.call('HSET', 'mj:message:' .. message, 'log_bytes', to_integer_text(bytes))
+redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(of_job))
 if is_full then
   redis.call('HSET', 'mj:claim:' .. job, 'log_full', 1)
 elseif claim.log_full == '1' then
   redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0)
 end
-return dec(last)
+return to_integer_text(last)
 
 --# reserve_jobs: ids
 -- Allocates consecutive free job ids of a caller.
@@ -529,16 +529,16 @@ return dec(last)
 -- Reply: the first id.
 -- Errors: MJFULL if no such ids are free.
 -- Repeat: safe; a repeat allocates further ids.
-local caller, count = arg(), num(arg())
+local caller, count = arg(), to_number(arg())
 local counter = 'mj:next:' .. caller
-local err = wrong(counter, 'string')
+local err = check_type(counter, 'string')
 if err then return err end
-local first = free_ids(num(redis.call('GET', counter)), count, function(id)
-  return is_used('job:' .. caller .. ':' .. dec(id))
+local first = free_ids(to_number(redis.call('GET', counter)), count, function(id)
+  return is_used('job:' .. caller .. ':' .. to_integer_text(id))
 end)
 if not first then return redis.error_reply('MJFULL caller ' .. caller .. ' has no free job id left') end
-redis.call('SET', counter, dec(first + count - 1))
-return dec(first)
+redis.call('SET', counter, to_integer_text(first + count - 1))
+return to_integer_text(first)
 
 --# retire_messages: journal messages kept
 -- Deletes messages that ended more than keep_ms ago, with their marks. The mark of a received message remains until the
@@ -546,22 +546,22 @@ return dec(first)
 -- ARGV: keep_ms, max.
 -- Reply: number of deleted messages.
 -- Repeat: safe; a repeat deletes further messages.
-local keep_ms, max = num(arg()), num(arg())
-local err = wrong('mj:messages', 'zset')
+local keep_ms, max = to_number(arg()), to_number(arg())
+local err = check_type('mj:messages', 'zset')
 if err then return err end
 local gone = 0
-for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
+for _, message in ipairs(redis.call('ZRANGEBYSCORE', 'mj:messages', '-inf', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max)) do
   local mark = 'mj:message:' .. message
   local is = has_type(mark, 'hash') and to_table(redis.call('HGETALL', mark)) or {}
-  local again = num(is.fresh_until)
-  if is.answer == 'due' or num(is.left) > 0 then
-    redis.call('ZADD', 'mj:messages', dec(now_ms), message)
+  local again = to_number(is.fresh_until)
+  if is.answer == 'due' or to_number(is.left) > 0 then
+    redis.call('ZADD', 'mj:messages', to_integer_text(now_ms), message)
   elseif again > now_ms then
-    credit_message(message)
+    release_message_charge(message)
     redis.call('UNLINK', message)
-    redis.call('ZADD', 'mj:messages', dec(again), message)
+    redis.call('ZADD', 'mj:messages', to_integer_text(again), message)
   else
-    credit_message(message)
+    release_message_charge(message)
     redis.call('UNLINK', message, mark)
     redis.call('ZREM', 'mj:messages', message)
     if is.content and call_index('HGET', 'mj:came', is.content) == message then redis.call('HDEL', 'mj:came', is.content) end

@@ -6,13 +6,13 @@
 -- ARGV: max, hold_ms.
 -- Reply: {{entries...}, ms until the next entry, or 0}.
 -- Repeat: safe; postponed notices become due again.
-local max, hold_ms = num(arg()), num(arg())
-local err = wrong('mj:notices', 'zset')
+local max, hold_ms = to_number(arg()), to_number(arg())
+local err = check_type('mj:notices', 'zset')
 if err then return err end
-local due = redis.call('ZRANGEBYSCORE', 'mj:notices', '-inf', dec(now_ms), 'LIMIT', 0, max)
-for _, entry in ipairs(due) do redis.call('ZADD', 'mj:notices', dec(now_ms + hold_ms), entry) end
+local due = redis.call('ZRANGEBYSCORE', 'mj:notices', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)
+for _, entry in ipairs(due) do redis.call('ZADD', 'mj:notices', to_integer_text(now_ms + hold_ms), entry) end
 local next_due = redis.call('ZRANGE', 'mj:notices', 0, 0, 'WITHSCORES')[2]
-return {due, next_due and dec(math.max(1, num(next_due) - now_ms)) or '0'}
+return {due, next_due and to_integer_text(math.max(1, to_number(next_due) - now_ms)) or '0'}
 
 --# settle_notice: journal
 -- Stores the result of a delivery: the notice is tried again, is delivered, or has failed for good.
@@ -20,12 +20,12 @@ return {due, next_due and dec(math.max(1, num(next_due) - now_ms)) or '0'}
 -- anomaly for a permanent failure, or empty), of (key of the job or flow).
 -- Reply: 1 if the same entry remains or the entry was removed; otherwise 0.
 -- Repeat: safe; the reply is 0 if the entry was removed before.
-local entry, again, after_ms, given_up, of = arg(), arg(), num(arg()), arg(), arg()
-local err = wrong('mj:notices', 'zset')
+local entry, again, after_ms, given_up, of = arg(), arg(), to_number(arg()), arg(), arg()
+local err = check_type('mj:notices', 'zset')
 if err then return err end
 if not redis.call('ZSCORE', 'mj:notices', entry) then return 0 end  -- another coordinator has stored a result in the meantime
-if again ~= '' then redis.call('ZADD', 'mj:notices', dec(now_ms + after_ms), again) end
+if again ~= '' then redis.call('ZADD', 'mj:notices', to_integer_text(now_ms + after_ms), again) end
 if given_up ~= '' then add_anomaly(given_up) end
-if again == '' then call_index('HDEL', mark_of(of), 'noticed') end
+if again == '' then call_index('HDEL', state_key(of), 'noticed') end
 if again == entry and entry ~= '' then return 1 end
 return redis.call('ZREM', 'mj:notices', entry)

@@ -13,8 +13,8 @@
 -- {busy, job}; {conflict, index, version}; {missing, index}; {schema, index} if rev is outdated; {full} if there are
 -- too many kinds.
 -- Repeat: safe; while the job is the writer, a repeat of its last call gets the stored reply.
-local job, claim_id, token, call, count = arg(), arg(), arg(), arg(), num(arg())
-local refused = refuse_writer(job, claim_id, token)
+local job, claim_id, token, call, count = arg(), arg(), arg(), arg(), to_number(arg())
+local refused = writer_error(job, claim_id, token)
 if refused then return refused end
 if writer.job == job and writer.claim_id == claim_id and writer.call == call then return {'ok', writer.answer or ''} end
 
@@ -22,23 +22,23 @@ local ops, stamps, puts, new_kinds, kinds_seen = {}, {}, false, 0, {}
 for i = 1, count do
   local op = {verb = arg(), of = arg(), id = arg(), version = arg(), rev = arg(), json = arg(), entries = arg()}
   local key = object_key(op.of, op.id)
-  local err = wrong(key, 'hash') or wrong_kind(op.of)
+  local err = check_type(key, 'hash') or check_kind_type(op.of)
   if err then return err end
   local is = redis.call('HMGET', key, 'version', 'created_ms', 'updated_ms', 'entries')
-  local version = num(is[1])
+  local version = to_number(is[1])
   op.old, op.had = is[4] or '', version > 0
-  if op.version ~= '' and num(op.version) ~= version then return {'conflict', i, version} end
+  if op.version ~= '' and to_number(op.version) ~= version then return {'conflict', i, version} end
   if op.verb == 'remove' and not op.had then return {'missing', i} end
-  err = wrong_entries(op.of, op.old) or wrong_entries(op.of, op.entries)
+  err = check_entry_types(op.of, op.old) or check_entry_types(op.of, op.entries)
   if err then return err end
   if op.verb == 'put' then
     puts = true
     if (redis.call('HGET', kind_key(op.of), 'rev') or '0') ~= op.rev then return {'schema', i} end
     if not kinds_seen[op.of] and not redis.call('ZSCORE', 'mj:osis:kinds', op.of) then new_kinds = new_kinds + 1 end
     kinds_seen[op.of] = true
-    op.stamp = {dec(version + 1), op.had and is[2] or dec(now_ms), dec(now_ms)}
+    op.stamp = {to_integer_text(version + 1), op.had and is[2] or to_integer_text(now_ms), to_integer_text(now_ms)}
   else
-    op.stamp = {dec(version), is[2] or '0', is[3] or '0'}
+    op.stamp = {to_integer_text(version), is[2] or '0', is[3] or '0'}
   end
   ops[i], stamps[i] = op, table.concat(op.stamp, ',')
 end
@@ -48,7 +48,7 @@ local answer = table.concat(stamps, ';')
 -- The answer is stored for a repeat. If there is no memory left, a call that only removes objects continues without
 -- this.
 if puts or writer.job ~= job or writer.claim_id ~= claim_id then
-  become_writer(job, claim_id, call, answer)
+  acquire_writer(job, claim_id, call, answer)
 else
   redis.pcall('HSET', kWriter, 'call', call, 'answer', answer)
 end
@@ -82,9 +82,9 @@ return {'ok', answer}
 -- Reply: {ok, 1 if objects must be indexed}; {stale}; {busy, job}; {fields, present number} if there would be too many
 -- fields; {full} if there are too many kinds.
 -- Repeat: safe; declared fields are left unchanged.
-local job, claim_id, token, of, most = arg(), arg(), arg(), arg(), num(arg())
+local job, claim_id, token, of, most = arg(), arg(), arg(), arg(), to_number(arg())
 local names = list_arg()
-local refused = refuse_writer(job, claim_id, token) or wrong_kind(of)
+local refused = writer_error(job, claim_id, token) or check_kind_type(of)
 if refused then return refused end
 local key = kind_key(of)
 local new, have = {}, 0
@@ -102,10 +102,10 @@ if #new == 0 then return {'ok', indexing} end
 if have + #new / 2 > most then return {'fields', have} end
 if not redis.call('ZSCORE', 'mj:osis:kinds', of) and redis.call('ZCARD', 'mj:osis:kinds') >= 1000 then return {'full'} end
 
-become_writer(job, claim_id, '', '')
-local rev = math.max(num(redis.call('HGET', key, 'rev')) + 1, now_us)
+acquire_writer(job, claim_id, '', '')
+local rev = math.max(to_number(redis.call('HGET', key, 'rev')) + 1, now_us)
 redis.call('ZADD', 'mj:osis:kinds', '0', of)
-redis.call('HSET', key, 'rev', dec(rev), unpack(new))
+redis.call('HSET', key, 'rev', to_integer_text(rev), unpack(new))
 if redis.call('ZCARD', ids_key(of)) > 0 then
   redis.call('HSET', key, 'backfill', '')
   indexing = 1
@@ -121,13 +121,13 @@ return {'ok', indexing}
 -- Repeat: safe; the entries of an object are replaced as a whole.
 local of, rev, after = arg(), arg(), arg()
 local items = list_arg()
-local err = wrong_kind(of)
+local err = check_kind_type(of)
 if err then return err end
 local key = kind_key(of)
 if redis.call('HGET', key, 'rev') ~= rev then return 0 end
 for i = 1, #items, 3 do
-  err = wrong(object_key(of, items[i]), 'hash')
-    or wrong_entries(of, redis.call('HGET', object_key(of, items[i]), 'entries') or '') or wrong_entries(of, items[i + 2])
+  err = check_type(object_key(of, items[i]), 'hash')
+    or check_entry_types(of, redis.call('HGET', object_key(of, items[i]), 'entries') or '') or check_entry_types(of, items[i + 2])
   if err then return err end
 end
 for i = 1, #items, 3 do
@@ -151,10 +151,10 @@ return 1
 -- Repeat: safe; indexing begins again.
 local of = arg()
 local fields = list_arg()
-local err = wrong_kind(of)
+local err = check_kind_type(of)
 if err then return err end
 local key = kind_key(of)
-redis.call('HSET', key, 'rev', dec(math.max(num(redis.call('HGET', key, 'rev')) + 1, now_us)), 'backfill', '')
+redis.call('HSET', key, 'rev', to_integer_text(math.max(to_number(redis.call('HGET', key, 'rev')) + 1, now_us)), 'backfill', '')
 for _, field in ipairs(fields) do redis.call('UNLINK', entry_key(of, field)) end
 return 1
 
@@ -164,7 +164,7 @@ return 1
 -- Reply: 1 if the claim was the writer, otherwise 0.
 -- Repeat: safe; the reply is 0.
 local job, claim_id = arg(), arg()
-local err = wrong(kWriter, 'hash') or wrong(kWaiting, 'zset')
+local err = check_type(kWriter, 'hash') or check_type(kWaiting, 'zset')
 if err then return err end
 redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
 local is = redis.call('HMGET', kWriter, 'job', 'claim_id')
@@ -178,10 +178,10 @@ return redis.call('DEL', kWriter)
 -- Reply: {ok, page} (page_of); {indexing} while objects are indexed again; {undeclared} if no field is indexed by
 -- words.
 -- Repeat: safe; read-only.
-local of, after, limit, max_bytes, most = arg(), arg(), num(arg()), num(arg()), num(arg())
+local of, after, limit, max_bytes, most = arg(), arg(), to_number(arg()), to_number(arg()), to_number(arg())
 local words = list_arg()
 local key = entry_key(of, '')
-local err = wrong_kind(of) or wrong(key, 'zset')
+local err = check_kind_type(of) or check_type(key, 'zset')
 if err then return err end
 local declared = false
 for _, name in ipairs(redis.call('HKEYS', kind_key(of))) do declared = declared or string.sub(name, 1, 2) == 't ' end
@@ -221,8 +221,8 @@ return {'ok', page}
 -- max_bytes.
 -- Reply: {ok, page} (page_of); {indexing} while objects are indexed again; {undeclared} if the field is not declared.
 -- Repeat: safe; read-only.
-local of, field, key, low, high, limit, max_bytes = arg(), arg(), arg(), arg(), arg(), num(arg()), num(arg())
-local err = wrong_kind(of) or wrong(key, 'zset')
+local of, field, key, low, high, limit, max_bytes = arg(), arg(), arg(), arg(), arg(), to_number(arg()), to_number(arg())
+local err = check_kind_type(of) or check_type(key, 'zset')
 if err then return err end
 if field ~= '' then
   if redis.call('HEXISTS', kind_key(of), field) == 0 then return {'undeclared'} end
@@ -238,7 +238,7 @@ return {'ok', page_of(of, members, limit, max_bytes)}
 -- Repeat: safe; the result depends only on the objects that exist.
 local of = arg()
 local ids = list_arg()
-local err = wrong_kind(of)
+local err = check_kind_type(of)
 if err then return err end
 for _, id in ipairs(ids) do
   if type_of(object_key(of, id)) == 'hash' then
@@ -255,11 +255,11 @@ return 1
 -- ARGV: none.
 -- Reply: {{of, number of objects, {fields of the hash of the kind}}...}.
 -- Repeat: safe; read-only.
-local err = wrong('mj:osis:kinds', 'zset')
+local err = check_type('mj:osis:kinds', 'zset')
 if err then return err end
 local all = {}
 for i, of in ipairs(redis.call('ZRANGE', 'mj:osis:kinds', 0, 999)) do
-  err = wrong_kind(of)
+  err = check_kind_type(of)
   if err then return err end
   all[i] = {of, redis.call('ZCARD', ids_key(of)), redis.call('HKEYS', kind_key(of))}
 end

@@ -8,27 +8,27 @@
 -- Reply: {{job, its prerequisites, ms for which it has waited, 1 if it belongs to a flow, {names of given approvals}, 1
 -- if a coordinator has checked before}...}. The reply to an agent is empty if a coordinator has checked within 5 s.
 -- Repeat: safe; the jobs become due again after again_ms.
-local max, again_ms, looker = num(arg()), num(arg()), arg()
-local err = wrong('mj:prerequisites', 'zset')
+local max, again_ms, looker = to_number(arg()), to_number(arg()), arg()
+local err = check_type('mj:prerequisites', 'zset')
 if err then return err end
 local looked = redis.pcall('HGET', 'mj:looking', 'at')  -- time of the last check by a coordinator
-looked = type(looked) == 'string' and num(looked) or 0
+looked = type(looked) == 'string' and to_number(looked) or 0
 -- Agents leave the checks to coordinators while a coordinator is active.
 if looker == 'coordinator' then
-  if math.abs(now_ms - looked) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', dec(now_ms)) end
+  if math.abs(now_ms - looked) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', to_integer_text(now_ms)) end
 elseif math.abs(now_ms - looked) < 5000 then
   return {}
 end
 local found = {}
-for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', dec(now_ms), 'LIMIT', 0, max)) do
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local claim = find_claim(job)
   if claim and claim.state == 'prerequisites' and has_type(job, 'hash') then
-    redis.call('ZADD', 'mj:prerequisites', dec(now_ms + again_ms), job)
+    redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms + again_ms), job)
     local given = {}
     for name in pairs(claim) do
       if string.sub(name, 1, 9) == 'approved:' then given[#given + 1] = string.sub(name, 10) end
     end
-    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', dec(math.max(0, now_ms - num(claim.waiting_since))),
+    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', to_integer_text(math.max(0, now_ms - to_number(claim.waiting_since))),
       claim.flow and '1' or '', given, looked > 0 and '1' or ''}
   else
     redis.call('ZREM', 'mj:prerequisites', job)
@@ -43,12 +43,12 @@ return found
 -- Reply: 1; or 0 if the job does not wait for prerequisites.
 -- Repeat: safe; the reply is 0.
 local job, impossible = arg(), arg()
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 local claim = find_claim(job)
 if not claim or claim.state ~= 'prerequisites' then return 0 end
 if impossible ~= '' then
-  finish(job, claim, failure('prerequisite', impossible), false)
+  finish(job, claim, failure_fields('prerequisite', impossible), false)
 else
   set_claim(job, claim, 'prerequisites', 'met')
   enqueue(job, claim, 'prerequisite', false)
@@ -64,7 +64,7 @@ return 1
 -- or the id of the flow to which the job belongs.
 -- Repeat: safe; the reply is again or over.
 local job, name, line, reason = arg(), arg(), arg(), arg()
-local err = wrong_shared() or wrong(job, 'hash') or wrong('mj:claim:' .. job, 'hash')
+local err = check_shared_types() or check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 local claim, values = read_claim(job), redis.call('HMGET', job, 'prerequisites', 'status')
@@ -77,14 +77,14 @@ if not claim.state then return 'early' end
 
 if reason ~= '' then
   local listed = claim.state == 'queued' and not has_priority(claim)
-  finish(job, claim, failure('prerequisite', reason), false)
+  finish(job, claim, failure_fields('prerequisite', reason), false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ok'
 end
 if claim['approved:' .. name] then return 'again' end
 redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, line)
 -- Another client may have written a log of its own. Then the line is not added, and the answer is valid without it.
-local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(last_seq(job) + 1) .. '-0', 'ts', dec(now_ms), 'stream', 'system', 'text', line .. '\n')
-if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
-if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', dec(now_ms), job) end
+local logged = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(last_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', line .. '\n')
+if type(logged) == 'table' and logged.err then reports_wrong_type('mj:log:' .. job, 'stream') end
+if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms), job) end
 return 'ok'

@@ -8,7 +8,7 @@
 -- Reply: the entries with these revisions; deleted entries are left out.
 -- Repeat: safe; read-only.
 local journal = 'mj:journal:' .. arg()
-local err = wrong(journal, 'stream')
+local err = check_type(journal, 'stream')
 if err then return err end
 local there = {}
 for _, revision in ipairs(list_arg()) do
@@ -21,11 +21,11 @@ return there
 -- ARGV: queue, max (number of entries).
 -- Reply: number of removed entries.
 -- Repeat: safe; a repeat continues with the remaining entries.
-local queue, max = arg(), num(arg())
-local err = wrong_shared() or wrong(queue, 'list') or wrong('mj:priority:' .. queue, 'zset')
+local queue, max = arg(), to_number(arg())
+local err = check_shared_types() or check_type(queue, 'list') or check_type('mj:priority:' .. queue, 'zset')
 if err then return err end
 -- Cancels the job of an entry, unless the entry does not belong to a queued job of this queue.
-local function settle(entry)
+local function resolve(entry)
   local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
   if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
@@ -34,19 +34,19 @@ local function settle(entry)
   local record = redis.call('HMGET', entry, 'status', 'detail')
   if not claim.state and (record[1] == 'finished' or record[1] == 'error') or is_only_created(entry, claim, record[2]) then return end
   claim.queue = queue
-  finish(entry, claim, failure('cancelled', 'cancelled: its queue was purged'), false)
+  finish(entry, claim, failure_fields('cancelled', 'cancelled: its queue was purged'), false)
 end
 local gone = 0
 while gone < max do
   local entry = redis.call('LINDEX', queue, -1)
   if not entry then break end
-  settle(entry)
+  resolve(entry)
   redis.call('RPOP', queue)
   gone = gone + 1
 end
 for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - gone - 1)) do
   if gone >= max then break end
-  settle(entry)
+  resolve(entry)
   redis.call('ZREM', 'mj:priority:' .. queue, entry)
   gone = gone + 1
 end
@@ -58,7 +58,7 @@ return gone
 -- Reply: empty; missing; or the reason why it cannot be queued again.
 -- Repeat: safe; the reply is missing.
 local id, requeue = arg(), arg() == '1'
-local err = wrong_shared()
+local err = check_shared_types()
 if err then return err end
 local letter = redis.call('XRANGE', 'mj:dead', id, id)[1]
 if not letter then return 'missing' end
@@ -67,12 +67,12 @@ local job, queue = fields.key or '', fields.queue or ''
 if requeue then
   local claim = is_job_key(job) and read_claim(job)
   if claim and claim.state then
-    local why = reopen(job, claim)
+    local why = requeue_ended_job(job, claim)
     if why then return job .. ' ' .. why end
   elseif not claim or type_of(job) == 'string' or queue == '' then
-    return shown(job) .. ' can never run: drop it'
+    return to_printable(job) .. ' can never run: drop it'
   else
-    err = wrong(queue, 'list')
+    err = check_type(queue, 'list')
     if err then return err end
     redis.call('LPUSH', queue, job)
   end

@@ -5,13 +5,13 @@
 -- ARGV: max_queues, max_runners.
 -- Reply: {{queues with a journal, at most max_queues...}, {field `executors` of local runners, of the first
 -- max_runners...}}.
-local max_queues, max_runners = num(arg()), num(arg())
+local max_queues, max_runners = to_number(arg()), to_number(arg())
 local queues, served = {}, {}
 if type_of('mj:queues') == 'set' then
   if redis.call('SCARD', 'mj:queues') <= max_queues then
     queues = redis.call('SMEMBERS', 'mj:queues')
   else
-    queues = redis.call('SRANDMEMBER', 'mj:queues', dec(max_queues))
+    queues = redis.call('SRANDMEMBER', 'mj:queues', to_integer_text(max_queues))
   end
 end
 if type_of('mj:runners') == 'zset' then
@@ -36,11 +36,11 @@ local function count(call, key, want)
   return type_of(key) == want and redis.call(call, key) or 0
 end
 -- Returns for how many ms the job has waited, or nil if its record does not contain a time.
-local function waited(job)
+local function waiting_time(job)
   if not job or not is_job_key(job) or type_of(job) ~= 'hash' then return nil end
   local moments = redis.call('HMGET', job, 'queued_ms', 'run_at_ms', 'created_at')
-  local since = math.max(num(moments[1]), num(moments[2]))
-  if since == 0 then since = 1000 * num(moments[3]) end
+  local since = math.max(to_number(moments[1]), to_number(moments[2]))
+  if since == 0 then since = 1000 * to_number(moments[3]) end
   return since > 0 and math.max(0, now_ms - since) or nil
 end
 
@@ -50,13 +50,13 @@ for i, queue in ipairs(queues) do
   local beside = 'mj:priority:' .. queue
   local entries, prioritised = count('LLEN', queue, 'list'), count('ZCARD', beside, 'zset')
   local oldest = entries + prioritised == 0 and 0 or nil
-  if entries > 0 then oldest = waited(redis.call('LINDEX', queue, -1)) end
+  if entries > 0 then oldest = waiting_time(redis.call('LINDEX', queue, -1)) end
   if prioritised > 0 then
-    local urgent = waited(redis.call('ZRANGE', beside, 0, 0)[1])
+    local urgent = waiting_time(redis.call('ZRANGE', beside, 0, 0)[1])
     oldest = urgent and math.max(oldest or 0, urgent) or oldest
   end
   local paused = paused_ones and redis.call('SISMEMBER', 'mj:paused', queue) or 0
-  rows[i] = {queue, entries, prioritised, paused, oldest and dec(oldest) or ''}
+  rows[i] = {queue, entries, prioritised, paused, oldest and to_integer_text(oldest) or ''}
 end
 return {rows, count('ZCARD', 'mj:leases', 'zset'), count('ZCARD', 'mj:delayed', 'zset'),
   count('ZCARD', 'mj:prerequisites', 'zset'), count('ZCARD', 'mj:ended', 'zset'), count('XLEN', 'mj:dead', 'stream'),

@@ -8,9 +8,9 @@
 -- caller should call again; ms until the next delayed job, or 0}.
 -- Errors: MJTYPE, before the first write, if an index of all jobs has a wrong type. Other wrong types become anomalies.
 -- Repeat: safe; any number of clients may call it at any time.
-local missing_wait, keep_ms, keep_count, max = num(arg()), num(arg()), num(arg()), num(arg())
+local missing_wait, keep_ms, keep_count, max = to_number(arg()), to_number(arg()), to_number(arg()), to_number(arg())
 read_quota()
-local err = wrong_shared() or wrong('mj:horizon', 'hash')
+local err = check_shared_types() or check_type('mj:horizon', 'hash')
 if err then return err end
 local more = 0
 local function bounded(list, step)
@@ -19,9 +19,9 @@ local function bounded(list, step)
 end
 
 -- Returns whether a due job, delayed by delay_for_quota() in claims.lua, must wait longer because its caller still
--- exceeds a quota; then the job is delayed again. In one call only kQueuedAtOnce jobs of each caller are queued, since
+-- exceeds a quota; then the job is delayed again. In one call only kMaxQueuedBatch jobs of each caller are queued, since
 -- the end of the first job may exceed the quota again.
-local kQueuedAtOnce = 50
+local kMaxQueuedBatch = 50
 local over, queued_again = {}, {}  -- by caller
 local function waits_for_quota(job, claim)
   if not claim.quota then return false end
@@ -31,14 +31,14 @@ local function waits_for_quota(job, claim)
     if over[caller] then ask_for_relief(caller) end
   end
   queued_again[caller] = (queued_again[caller] or 0) + 1
-  if not over[caller] and queued_again[caller] <= kQueuedAtOnce then return false end
-  local waited = math.max(0, now_ms - num(claim.waiting_since))
-  redis.call('ZADD', 'mj:delayed', dec(now_ms + math.max(kQuotaPauseMs, math.min(waited / 2, kMaxQuotaPauseMs))), job)
+  if not over[caller] and queued_again[caller] <= kMaxQueuedBatch then return false end
+  local waited = math.max(0, now_ms - to_number(claim.waiting_since))
+  redis.call('ZADD', 'mj:delayed', to_integer_text(now_ms + math.max(kQuotaPauseMs, math.min(waited / 2, kMaxQuotaPauseMs))), job)
   return true
 end
 
 local due = 0
-for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
+for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if not claim or claim.state ~= 'delayed' then
     redis.call('ZREM', 'mj:delayed', job)
@@ -53,7 +53,7 @@ end
 while settle_left > 0 do
   local dep = redis.call('LPOP', 'mj:settling')
   if not dep then break end
-  settle_dependents(dep, end_of(dep) or 'error')
+  queue_dependents(dep, end_of(dep) or 'error')
 end
 if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
 
@@ -79,12 +79,12 @@ local function release_held_list(held)
   end
 end
 
--- Queues the next held job of a concurrency key if the key has a free slot. Usually leave_slot() does this, but the job
+-- Queues the next held job of a concurrency key if the key has a free slot. Usually release_slot() does this, but the job
 -- that it has queued may be in a queue without agents.
 local function let_go(key)
   local held = 'mj:held:' .. key
   if type_of(held) == 'list' and release_held_list(held) then return end
-  local job = not is_foreign(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
+  local job = not reports_wrong_type(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
   local claim = job and find_claim(job)
   if not job then
     redis.call('SREM', 'mj:holding', key)
@@ -92,7 +92,7 @@ local function let_go(key)
     redis.call('ZREM', held, job)
   else
     -- If the record is not a hash, the limit is 1.
-    local limit = has_type(job, 'hash') and num(redis.call('HGET', job, 'concurrency_limit')) or 0
+    local limit = has_type(job, 'hash') and to_number(redis.call('HGET', job, 'concurrency_limit')) or 0
     local running = call_index('SCARD', 'mj:running:' .. key)
     if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
   end
@@ -109,17 +109,17 @@ for i = 1, #waiting, 2 do
   local job, queue = string.match(member, '^(%S+) (.*)$')
   local is = job and type_of(job)
   local over = true
-  if is == 'hash' and is_foreign(queue, 'list') then
+  if is == 'hash' and reports_wrong_type(queue, 'list') then
     over = false
   elseif is == 'hash' then
     redis.call('RPUSH', queue, job)
-  elseif is == 'none' and now_ms <= num(waiting[i + 1]) + missing_wait then
+  elseif is == 'none' and now_ms <= to_number(waiting[i + 1]) + missing_wait then
     over = false
   else
-    local id = add_dead(job or member, queue or '', is == 'none' and 'no_record' or 'wrong_type')
+    local id = add_dead_letter_entry(job or member, queue or '', is == 'none' and 'no_record' or 'wrong_type')
     local claim = job and find_claim(job)
     if claim and claim.state == 'queued' then
-      finish(job, claim, failure('dead_letter', 'another client deleted its record'), false)
+      finish(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
       redis.call('HSET', 'mj:claim:' .. job, 'dead', id)
     end
   end
@@ -132,75 +132,75 @@ end
 -- Jobs that plain clients have pushed are in no index. At most twice a second, a part of some lists is searched for
 -- jobs with a queue_timeout_ms: lists of queues with a journal, and lists found by one step of SCAN.
 local kSearched = 50  -- number of entries of a list in one search
-local function limit_pushed(queue)
+local function find_pushed_timeouts(queue)
   if type_of(queue) ~= 'list' then return end
   local length = redis.call('LLEN', queue)
   local from = length > kSearched and now_us % length or 0  -- another part in each search
   for _, job in ipairs(redis.call('LRANGE', queue, from, from + kSearched - 1)) do
     if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
       local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
-      if asked.err then is_foreign(job, 'hash') end
-      local until_ms = not asked.err and not is_only_created(job, {}, asked[4]) and wait_limit(num(asked[1] or nil), num(asked[2] or nil), num(asked[3] or nil))
-      if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', dec(until_ms), job) end
+      if asked.err then reports_wrong_type(job, 'hash') end
+      local until_ms = not asked.err and not is_only_created(job, {}, asked[4]) and queue_deadline(to_number(asked[1] or nil), to_number(asked[2] or nil), to_number(asked[3] or nil))
+      if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', to_integer_text(until_ms), job) end
     end
   end
 end
 local search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
-if search and math.abs(now_ms - num(search[1] or nil)) >= 500 then
+if search and math.abs(now_ms - to_number(search[1] or nil)) >= 500 then
   local known = redis.call('SRANDMEMBER', 'mj:queues', 20)
-  for _, queue in ipairs(known) do limit_pushed(queue) end
-  local page = redis.call('SCAN', dec(num(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
-  for _, queue in ipairs(page[2]) do limit_pushed(queue) end
+  for _, queue in ipairs(known) do find_pushed_timeouts(queue) end
+  local page = redis.call('SCAN', to_integer_text(to_number(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
+  for _, queue in ipairs(page[2]) do find_pushed_timeouts(queue) end
   -- Nothing is written to a context without queues, which may have been deleted.
-  if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', dec(now_ms), 'cursor', page[1]) end
+  if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', to_integer_text(now_ms), 'cursor', page[1]) end
 end
 -- Returns whether the job waits for a run. A job without a state in its claim waits if its record has a
 -- queue_timeout_ms and no end.
 local function is_waiting(job, claim)
   if claim.state then return claim.state ~= 'live' and claim.state ~= 'ended' end
   local record = redis.pcall('HMGET', job, 'status', 'queue_timeout_ms')
-  return not record.err and num(record[2] or nil) > 0 and record[1] ~= 'finished' and record[1] ~= 'error'
+  return not record.err and to_number(record[2] or nil) > 0 and record[1] ~= 'finished' and record[1] ~= 'error'
 end
 
 -- End jobs that have waited longer than their queue_timeout_ms allows.
 local overdue = 0
-for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', dec(now_ms), 'LIMIT', 0, max), 1)) do
+for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if claim and is_waiting(job, claim) then
     local listed = not claim.state or claim.state == 'queued' and not has_priority(claim)
-    finish(job, claim, failure('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
+    finish(job, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
     if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
     overdue = overdue + 1
   end
   redis.call('ZREM', 'mj:overdue', job)
 end
 
--- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (is_kept) gets the negated
+-- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (retention_obstacle) gets the negated
 -- time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
 local retired = 0
-local kept_until = dec(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
-local function retire(job)
+local kept_until = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
+local function delete_if_expired(job)
   local claim = find_claim(job)
   if not claim or claim.state ~= 'ended' then return redis.call('ZREM', 'mj:ended', job) end
-  if is_kept(job, claim) then return redis.call('ZADD', 'mj:ended', kept_until, job) end
-  retire_job(job, claim)
+  if retention_obstacle(job, claim) then return redis.call('ZADD', 'mj:ended', kept_until, job) end
+  delete_ended_job(job, claim)
   retired = retired + 1
 end
-for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', dec(-now_ms), '(0', 'LIMIT', 0, max)) do
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(-now_ms), '(0', 'LIMIT', 0, max)) do
   local claim = find_claim(job)
-  local is_still_kept = claim and claim.state == 'ended' and is_kept(job, claim)
-  redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or dec(num(claim and claim.ended_ms)), job)
+  local is_still_kept = claim and claim.state == 'ended' and retention_obstacle(job, claim)
+  redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or to_integer_text(to_number(claim and claim.ended_ms)), job)
 end
 if keep_ms > 0 then
-  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
-    retire(job)
+  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
+    delete_if_expired(job)
   end
 end
 local excess = keep_count > 0 and redis.call('ZCARD', 'mj:ended') - keep_count or 0
 if excess > 0 then
   local before = retired
   for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
-    retire(job)
+    delete_if_expired(job)
   end
   if excess >= max and retired > before then more = 1 end
 end
@@ -216,8 +216,8 @@ local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searche
 -- none, or if it is older than kSearchPauseMs.
 local function parse_search(text)
   local began, to = string.match(text or '', '^(%d+) (%d+)$')
-  if not began or num(began) > now_ms or num(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
-  return num(began), num(to)
+  if not began or to_number(began) > now_ms or to_number(began) + kSearchPauseMs <= now_ms then return now_ms, 0 end
+  return to_number(began), to_number(to)
 end
 -- Returns the caller that stores most, among those above the share that is always allowed. Callers without a recent
 -- search come first; after them the caller with the oldest search. With too many callers to compare, returns `asking`.
@@ -226,7 +226,7 @@ local function largest_keeper(asking)
   local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
   local all, oldest = redis.call('HGETALL', kKept), now_ms - kNewEndsPauseMs
   for i = 1, #all, 2 do
-    local bytes = string.find(all[i], '^%d+$') and num(all[i + 1]) or 0
+    local bytes = string.find(all[i], '^%d+$') and to_number(all[i + 1]) or 0
     if bytes > small_share() then
       local _, to = parse_search(searches[all[i]])
       if to == 0 and bytes > most then most, caller = bytes, all[i] end
@@ -238,7 +238,7 @@ end
 
 local relief = {}
 -- Returns whether enough jobs were retired.
-local function is_relieved(own, all)
+local function is_below_quota(own, all)
   if relief.full then return all <= quota.context * 3 / 4 or own <= small_share() end
   return quota.caller == 0 or own <= quota.caller * 3 / 4
 end
@@ -246,15 +246,15 @@ local function end_search() redis.call('HDEL', kKept, 'over', 'at', 'began', 'fu
 -- Reads the state of the search into `relief`: {caller, at, began, full}; empty if no job has to be retired.
 local function read_relief()
   local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
-  if now and now[2] and (num(now[3] or nil) ~= quota.caller or num(now[4] or nil) ~= quota.context) then
-    redis.call('HSET', kKept, 'caller_max', dec(quota.caller), 'context_max', dec(quota.context))
+  if now and now[2] and (to_number(now[3] or nil) ~= quota.caller or to_number(now[4] or nil) ~= quota.context) then
+    redis.call('HSET', kKept, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
   end
   if not now or not now[1] then return end
   if now[5] and now[6] then
-    relief = {caller = now[1], at = num(now[5]), began = num(now[6]), full = now[7] and quota.context > 0}
+    relief = {caller = now[1], at = to_number(now[5]), began = to_number(now[6]), full = now[7] and quota.context > 0}
     return
   end
-  local full = is_almost(num(now[2] or nil), quota.context) or now[7] and quota.context > 0
+  local full = is_nearly_full(to_number(now[2] or nil), quota.context) or now[7] and quota.context > 0
   local caller = now[1]
   if full then caller = largest_keeper(caller) end
   if not caller then return end_search() end
@@ -263,39 +263,39 @@ local function read_relief()
 end
 
 -- Examines one page of mj:ended. Returns true at the end of the index.
-local function relieve()
+local function delete_until_below_quota()
   local now = redis.call('HMGET', kKept, relief.caller, 'all')
-  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', dec(relief.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(relief.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
   local first, left = page[2], max
   for i = 1, #page, 2 do
-    if left == 0 or is_relieved(num(now[1] or nil), num(now[2] or nil)) then return false end
+    if left == 0 or is_below_quota(to_number(now[1] or nil), to_number(now[2] or nil)) then return false end
     if caller_of(page[i]) == relief.caller then
       local before = retired
-      retire(page[i])
+      delete_if_expired(page[i])
       left = left - (retired - before)
       now = redis.call('HMGET', kKept, relief.caller, 'all')
     end
-    relief.at = num(page[i + 1])
+    relief.at = to_number(page[i + 1])
   end
   if #page < 8 * max then return true end
   -- All jobs of the page ended in the same millisecond, so the next page begins after that millisecond.
-  if page[#page] == first then relief.at = num(first) + 1 end
+  if page[#page] == first then relief.at = to_number(first) + 1 end
   return false
 end
 
 read_relief()
 if relief.caller then
   local before = retired
-  local is_vain = relieve()
+  local is_vain = delete_until_below_quota()
   local now = redis.call('HMGET', kKept, relief.caller, 'all')
-  local own, all = num(now[1] or nil), num(now[2] or nil)
-  if is_relieved(own, all) then is_vain = false end
+  local own, all = to_number(now[1] or nil), to_number(now[2] or nil)
+  if is_below_quota(own, all) then is_vain = false end
   if is_vain then
     if (call_index('HLEN', kSearched) or 0) > kMaxKeepers then redis.call('DEL', kSearched) end
-    call_index('HSET', kSearched, relief.caller, dec(relief.began) .. ' ' .. dec(now_ms))
+    call_index('HSET', kSearched, relief.caller, to_integer_text(relief.began) .. ' ' .. to_integer_text(now_ms))
   end
-  if not is_vain and not is_relieved(own, all) then
-    redis.call('HSET', kKept, 'over', relief.caller, 'at', dec(relief.at), 'began', dec(relief.began))
+  if not is_vain and not is_below_quota(own, all) then
+    redis.call('HSET', kKept, 'over', relief.caller, 'at', to_integer_text(relief.at), 'began', to_integer_text(relief.began))
     if relief.full then redis.call('HSET', kKept, 'full', 1) end
   elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMaxKeepers then
     -- Continue with the caller that stores most after this one.
@@ -318,4 +318,4 @@ if has_type('mj:jobs', 'zset') then
 end
 
 local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]
-return {due, settled, missing, overdue, retired, more, next_due and math.max(1, num(next_due) - now_ms) or 0}
+return {due, settled, missing, overdue, retired, more, next_due and math.max(1, to_number(next_due) - now_ms) or 0}

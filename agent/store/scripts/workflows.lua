@@ -11,7 +11,7 @@
 -- Repeat: safe; the same text is stored again.
 local world, hash, text = arg(), arg(), arg()
 local key = 'mj:world-manifests:' .. world
-local err = wrong(key, 'hash') or wrong('mj:worlds', 'set')
+local err = check_type(key, 'hash') or check_type('mj:worlds', 'set')
 if err then return err end
 local there = redis.call('HGET', key, hash)
 if there and there ~= text then return 'other' end
@@ -25,25 +25,25 @@ return 'put'
 -- Reply: {height, height of the latest snapshot, its hash, {facts after the given height}, hash of the manifest in
 -- force}.
 -- Repeat: safe; read-only.
-local kMostBytes, kAtOnce = 8388608, 16  -- a single fact may have several MiB
-local world, after, most = arg(), num(arg()), num(arg())
+local kMaxBytes, kAtOnce = 8388608, 16  -- a single fact may have several MiB
+local world, after, most = arg(), to_number(arg()), to_number(arg())
 local journal, heads = 'mj:world:' .. world, 'mj:world-head:' .. world
-local err = wrong(journal, 'stream') or wrong(heads, 'hash')
+local err = check_type(journal, 'stream') or check_type(heads, 'hash')
 if err then return err end
 local head = head_of(journal)
-if not head then return strange_head(journal) end
+if not head then return check_journal_head(journal) end
 local taken = redis.call('HMGET', heads, 'height', 'hash', 'manifest')
 local facts, bytes = {}, 0
-while after + #facts < head and #facts < most and bytes < kMostBytes do
-  local page = redis.call('XRANGE', journal, dec(after + #facts + 1) .. '-0', '+', 'COUNT', dec(math.min(kAtOnce, most - #facts)))
+while after + #facts < head and #facts < most and bytes < kMaxBytes do
+  local page = redis.call('XRANGE', journal, to_integer_text(after + #facts + 1) .. '-0', '+', 'COUNT', to_integer_text(math.min(kAtOnce, most - #facts)))
   if #page == 0 then break end
   for _, entry in ipairs(page) do
-    if bytes >= kMostBytes then break end
+    if bytes >= kMaxBytes then break end
     local fact = to_table(entry[2]).f or ''
     facts[#facts + 1], bytes = fact, bytes + #fact
   end
 end
-return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
+return {to_integer_text(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 
 --# world_commit: journal flows
 -- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
@@ -54,39 +54,39 @@ return {dec(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 -- Reply: {done}; {conflict, height}; {busy, number of inbox entries}; {applied} if another manifest of the context has
 -- come into force since the check.
 -- Repeat: safe for a commit with facts; the reply is a conflict.
-local context, world, base, due = arg(), arg(), num(arg()), num(arg())
+local context, world, base, due = arg(), arg(), to_number(arg()), to_number(arg())
 local facts, blobs, done, snapshot, manifest, alone = list_arg(), list_arg(), list_arg(), arg(), arg(), arg() == '1'
 local full = arg() == '1' and list_arg()
 local applies, counter = arg(), 'mj:world-applies'
 local journal, inbox, store, closed = 'mj:world:' .. world, 'mj:world-in:' .. world, 'mj:world-blobs:' .. world, 'mj:world-full:' .. world
-local err = wrong(journal, 'stream') or wrong(inbox, 'stream') or wrong(store, 'hash') or wrong('mj:worlds:due', 'zset')
-  or wrong('mj:world-head:' .. world, 'hash') or wrong(closed, 'set') or (manifest ~= '' and wrong(counter, 'hash'))
+local err = check_type(journal, 'stream') or check_type(inbox, 'stream') or check_type(store, 'hash') or check_type('mj:worlds:due', 'zset')
+  or check_type('mj:world-head:' .. world, 'hash') or check_type(closed, 'set') or (manifest ~= '' and check_type(counter, 'hash'))
 if err then return err end
 local head = head_of(journal)
-if not head then return strange_head(journal) end
-if head ~= base then return {'conflict', dec(head)} end
+if not head then return check_journal_head(journal) end
+if head ~= base then return {'conflict', to_integer_text(head)} end
 local applied = manifest ~= '' and redis.call('HGET', counter, 'count') or ''
 if manifest ~= '' and applies ~= applied and applies ~= '*' then return {'applied'} end
 local waiting = redis.call('XLEN', inbox)
-if alone and waiting > 0 then return {'busy', dec(waiting)} end
+if alone and waiting > 0 then return {'busy', to_integer_text(waiting)} end
 for i = 1, #blobs, 2 do redis.call('HSET', store, blobs[i], blobs[i + 1]) end
-for i, fact in ipairs(facts) do redis.call('XADD', journal, dec(base + i) .. '-0', 'f', fact) end
+for i, fact in ipairs(facts) do redis.call('XADD', journal, to_integer_text(base + i) .. '-0', 'f', fact) end
 for i = 1, #done, 100 do redis.call('XDEL', inbox, unpack(done, i, math.min(i + 99, #done))) end
 if snapshot ~= '' then
-  redis.call('HSET', 'mj:world-head:' .. world, 'height', dec(base + #facts), 'hash', snapshot)
+  redis.call('HSET', 'mj:world-head:' .. world, 'height', to_integer_text(base + #facts), 'hash', snapshot)
 end
 if manifest ~= '' then
   redis.call('HSET', 'mj:world-head:' .. world, 'manifest', manifest)
-  redis.call('HSET', counter, 'count', dec(num(applied) + 1))
+  redis.call('HSET', counter, 'count', to_integer_text(to_number(applied) + 1))
 end
 if full then
   redis.call('DEL', closed)
   for i = 1, #full, 100 do redis.call('SADD', closed, unpack(full, i, math.min(i + 99, #full))) end
 end
 if redis.call('XLEN', inbox) > 0 then
-  redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
+  redis.call('ZADD', 'mj:worlds:due', to_integer_text(now_ms), world)
 elseif due > 0 then
-  redis.call('ZADD', 'mj:worlds:due', dec(due), world)
+  redis.call('ZADD', 'mj:worlds:due', to_integer_text(due), world)
 else
   redis.call('ZREM', 'mj:worlds:due', world)
 end
@@ -102,19 +102,19 @@ return {'done'}
 -- {none} if the deployment does not exist; {other} if another manifest is in force; {full} if the inbox is full; {busy,
 -- index} with the index, from 0, of a target with a full mailbox.
 -- Repeat: safe with an idempotency key, which is stored in the same step as the event.
-local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), num(arg()), arg(), arg(), arg(), num(arg()), num(arg())
+local context, world, max, manifest, key, content, keep_ms, most_keys = arg(), arg(), to_number(arg()), arg(), arg(), arg(), to_number(arg()), to_number(arg())
 local targets, fields = list_arg(), list_arg()
 local closed, keys, ages = 'mj:world-full:' .. world, 'mj:world-keys:' .. world, 'mj:world-key-ages:' .. world
-local kForgottenAtOnce, kMostInboxBytes, kMeasureMs, kEntryBytes = 20, 268435456, 1000, 100
+local kMaxForgottenBatch, kMaxInboxBytes, kMeasureMs, kEntryBytes = 20, 268435456, 1000, 100
 local heads, inbox = 'mj:world-head:' .. world, 'mj:world-in:' .. world
-local function forget(some)
+local function drop_event_key(some)
   for _, each in ipairs(some) do
     redis.call('HDEL', keys, each)
     redis.call('ZREM', ages, each)
   end
 end
-local err = wrong('mj:world-head:' .. world, 'hash') or wrong('mj:worlds', 'set') or wrong('mj:world-in:' .. world, 'stream') or wrong('mj:worlds:due', 'zset')
-  or wrong(closed, 'set') or wrong(keys, 'hash') or wrong(ages, 'zset')
+local err = check_type('mj:world-head:' .. world, 'hash') or check_type('mj:worlds', 'set') or check_type('mj:world-in:' .. world, 'stream') or check_type('mj:worlds:due', 'zset')
+  or check_type(closed, 'set') or check_type(keys, 'hash') or check_type(ages, 'zset')
 if err then return err end
 if redis.call('SISMEMBER', 'mj:worlds', world) == 0 then return {'none'} end
 if key ~= '' then
@@ -130,24 +130,24 @@ if waiting >= max then return {'full'} end
 -- for the end of an effect) are not counted. A measurement reads all entries, so there is at most one per second.
 local bytes = kEntryBytes
 for _, text in ipairs(fields) do bytes = bytes + #text end
-local inbox_bytes = waiting == 0 and 0 or head[2] and num(head[2]) or kMostInboxBytes
-if inbox_bytes + bytes > kMostInboxBytes then
-  if math.abs(now_ms - num(head[3] or nil)) < kMeasureMs then return {'full'} end
+local inbox_bytes = waiting == 0 and 0 or head[2] and to_number(head[2]) or kMaxInboxBytes
+if inbox_bytes + bytes > kMaxInboxBytes then
+  if math.abs(now_ms - to_number(head[3] or nil)) < kMeasureMs then return {'full'} end
   inbox_bytes = redis.call('MEMORY', 'USAGE', inbox, 'SAMPLES', '0') or 0
-  redis.call('HSET', heads, 'in_bytes', dec(inbox_bytes), 'measured_ms', dec(now_ms))
-  if inbox_bytes + bytes > kMostInboxBytes then return {'full'} end
+  redis.call('HSET', heads, 'in_bytes', to_integer_text(inbox_bytes), 'measured_ms', to_integer_text(now_ms))
+  if inbox_bytes + bytes > kMaxInboxBytes then return {'full'} end
 end
 for i, target in ipairs(targets) do
-  if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', dec(i - 1)} end
+  if redis.call('SISMEMBER', closed, target) == 1 then return {'busy', to_integer_text(i - 1)} end
 end
-local id = post_to_world(context, world, fields)
-redis.call('HSET', heads, 'in_bytes', dec(inbox_bytes + bytes))
+local id = post_to_inbox(context, world, fields)
+redis.call('HSET', heads, 'in_bytes', to_integer_text(inbox_bytes + bytes))
 if key ~= '' then
   redis.call('HSET', keys, key, id .. ' ' .. content)
-  redis.call('ZADD', ages, dec(now_ms), key)
-  forget(redis.call('ZRANGEBYSCORE', ages, '-inf', dec(math.max(0, now_ms - keep_ms)), 'LIMIT', '0', dec(kForgottenAtOnce)))
+  redis.call('ZADD', ages, to_integer_text(now_ms), key)
+  drop_event_key(redis.call('ZRANGEBYSCORE', ages, '-inf', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', '0', to_integer_text(kMaxForgottenBatch)))
   local more = redis.call('ZCARD', ages) - most_keys
-  if more > 0 then forget(redis.call('ZRANGE', ages, 0, math.min(more, kForgottenAtOnce) - 1)) end
+  if more > 0 then drop_event_key(redis.call('ZRANGE', ages, 0, math.min(more, kMaxForgottenBatch) - 1)) end
 end
 return {'posted', id}
 
@@ -156,8 +156,8 @@ return {'posted', id}
 -- ARGV: world, most (number of entries), most_bytes, after (id; empty: begin).
 -- Reply: entries in the form of XRANGE, until they have most_bytes bytes.
 -- Repeat: safe; read-only.
-local inbox, most, most_bytes, after = 'mj:world-in:' .. arg(), num(arg()), num(arg()), arg()
-local err = wrong(inbox, 'stream')
+local inbox, most, most_bytes, after = 'mj:world-in:' .. arg(), to_number(arg()), to_number(arg()), arg()
+local err = check_type(inbox, 'stream')
 if err then return err end
 local entries, bytes, from = {}, 0, after == '' and '-' or '(' .. after
 while #entries < most and bytes < most_bytes do
@@ -177,11 +177,11 @@ return entries
 -- Reply: {{worlds...}, ms until the next one, or 0 if some are due or none is registered}.
 -- Repeat: safe; read-only.
 local most = arg()
-local err = wrong('mj:worlds:due', 'zset')
+local err = check_type('mj:worlds:due', 'zset')
 if err then return err end
-local due = redis.call('ZRANGEBYSCORE', 'mj:worlds:due', '-inf', dec(now_ms), 'LIMIT', 0, most)
+local due = redis.call('ZRANGEBYSCORE', 'mj:worlds:due', '-inf', to_integer_text(now_ms), 'LIMIT', 0, most)
 local later = redis.call('ZRANGE', 'mj:worlds:due', 0, 0, 'WITHSCORES')[2]
-return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0'}
+return {due, later and #due == 0 and to_integer_text(math.max(1, to_number(later) - now_ms)) or '0'}
 
 --# world_glance:
 -- Checks deployments for lost notifications.
@@ -190,30 +190,30 @@ return {due, later and #due == 0 and dec(math.max(1, num(later) - now_ms)) or '0
 -- that have ended or do not exist}}...}}.
 -- Repeat: safe; read-only.
 local rows = {}
-local err = wrong('mj:worlds:due', 'zset')
+local err = check_type('mj:worlds:due', 'zset')
 if err then return err end
-for _ = 1, num(arg()) do
+for _ = 1, to_number(arg()) do
   local world, ended = arg(), {}
   for place, carrier in ipairs(list_arg()) do
     -- Any client may write to the record, so the record counts only if there is no claim or mark with a state.
-    local mark, is = mark_of(carrier), type_of(carrier)
+    local mark, is = state_key(carrier), type_of(carrier)
     local state = type_of(mark) == 'hash' and redis.call('HGET', mark, 'state')
     local status = not state and is == 'hash' and redis.call('HGET', carrier, 'status')
     if is == 'none' or state == 'ended' or status == 'finished' or status == 'error' then ended[#ended + 1] = place - 1 end
   end
   local inbox, due = 'mj:world-in:' .. world, redis.call('ZSCORE', 'mj:worlds:due', world)
-  rows[#rows + 1] = {type_of(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and dec(math.max(1, num(due))) or '0', ended}
+  rows[#rows + 1] = {type_of(inbox) == 'stream' and redis.call('XLEN', inbox) or 0, due and to_integer_text(math.max(1, to_number(due))) or '0', ended}
 end
-return {dec(now_ms), rows}
+return {to_integer_text(now_ms), rows}
 
 --# world_collect: journal flows
 -- Deletes blobs to which no fact refers.
 -- ARGV: world, base (height), hashes (list).
 -- Reply: gone; or conflict if the height has changed, since the new facts may refer to one of the blobs.
 -- Repeat: safe; deleted blobs are ignored.
-local world, base, hashes = arg(), num(arg()), list_arg()
+local world, base, hashes = arg(), to_number(arg()), list_arg()
 local journal, store = 'mj:world:' .. world, 'mj:world-blobs:' .. world
-local err = wrong(journal, 'stream') or wrong(store, 'hash')
+local err = check_type(journal, 'stream') or check_type(store, 'hash')
 if err then return err end
 if head_of(journal) ~= base then return 'conflict' end
 for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(i + 99, #hashes))) end
@@ -227,15 +227,15 @@ return 'gone'
 -- Repeat: safe; read-only.
 local world = arg()
 local journal, heads, inbox, closed = 'mj:world:' .. world, 'mj:world-head:' .. world, 'mj:world-in:' .. world, 'mj:world-full:' .. world
-local err = wrong(journal, 'stream') or wrong(heads, 'hash') or wrong(inbox, 'stream') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
-  or wrong('mj:worlds:due', 'zset')
+local err = check_type(journal, 'stream') or check_type(heads, 'hash') or check_type(inbox, 'stream') or check_type(closed, 'set') or check_type('mj:worlds', 'set')
+  or check_type('mj:worlds:due', 'zset')
 if err then return err end
 local head = head_of(journal)
-if not head then return strange_head(journal) end
+if not head then return check_journal_head(journal) end
 local taken = redis.call('HMGET', heads, 'height', 'hash', 'manifest')
 local due = redis.call('ZSCORE', 'mj:worlds:due', world)
-return {dec(head), dec(num(taken[1])), taken[2] or '', taken[3] or '', redis.call('SISMEMBER', 'mj:worlds', world),
-  due and dec(math.max(1, num(due))) or '0', redis.call('XLEN', inbox), dec(now_ms), redis.call('SMEMBERS', closed)}
+return {to_integer_text(head), to_integer_text(to_number(taken[1])), taken[2] or '', taken[3] or '', redis.call('SISMEMBER', 'mj:worlds', world),
+  due and to_integer_text(math.max(1, to_number(due))) or '0', redis.call('XLEN', inbox), to_integer_text(now_ms), redis.call('SMEMBERS', closed)}
 
 --# world_repair: journal flows worlds
 -- Applies repair steps to a deployment if its height is the one that the inspection has found. The steps are chosen in
@@ -243,22 +243,22 @@ return {dec(head), dec(num(taken[1])), taken[2] or '', taken[3] or '', redis.cal
 -- ARGV: context (id), world, height, count, then three texts for each step: its name in `mend` and the two arguments.
 -- Reply: done; or moved if the height has changed, and nothing was written.
 -- Repeat: safe; a repeated `notice` adds a second entry to the inbox, and an effect is settled only once.
-local context, world, height, count = arg(), arg(), num(arg()), num(arg())
+local context, world, height, count = arg(), arg(), to_number(arg()), to_number(arg())
 local heads, closed = 'mj:world-head:' .. world, 'mj:world-full:' .. world
-local err = wrong('mj:world:' .. world, 'stream') or wrong(heads, 'hash') or wrong(closed, 'set') or wrong('mj:worlds', 'set')
-  or wrong('mj:worlds:due', 'zset') or wrong('mj:world-in:' .. world, 'stream')
+local err = check_type('mj:world:' .. world, 'stream') or check_type(heads, 'hash') or check_type(closed, 'set') or check_type('mj:worlds', 'set')
+  or check_type('mj:worlds:due', 'zset') or check_type('mj:world-in:' .. world, 'stream')
 if err then return err end
 if head_of('mj:world:' .. world) ~= height then return 'moved' end
 local mend = {
   list = function() redis.call('SADD', 'mj:worlds', world) end,
   due = function()
-    redis.call('ZADD', 'mj:worlds:due', dec(now_ms), world)
+    redis.call('ZADD', 'mj:worlds:due', to_integer_text(now_ms), world)
     redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world)
   end,
   head = function(what) redis.call('HSET', heads, 'manifest', what) end,
   snapshot = function() redis.call('HDEL', heads, 'height', 'hash') end,
   open = function(what) redis.call('SREM', closed, what) end,
-  notice = function(what, of) post_to_world(context, world, {'kind', what, 'key', of}) end,
+  notice = function(what, of) post_to_inbox(context, world, {'kind', what, 'key', of}) end,
   mark = function(_, of)
     if has_type(of, 'hash') then redis.call('HSET', of, 'effect_of', context .. ' ' .. world) end
   end,

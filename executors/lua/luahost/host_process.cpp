@@ -27,7 +27,7 @@ struct Program {
   bool echo = false;  // output is also copied to the host's stdout and stderr
 };
 
-struct Running {
+struct ApiServerImpl {
   pid_t pid = -1;
   Fd input, out, err;
 };
@@ -69,7 +69,7 @@ Program program_at_1(lua_State* state) {
 }
 
 // Starts the program with default signal handling. Returns 0 or an errno.
-int start(const Program& program, Running& running) {
+int start(const Program& program, ApiServerImpl& running) {
   Pipe input, out, err;
   if (!input.open() || !out.open() || !err.open()) return errno;
   posix_spawn_file_actions_t actions;
@@ -111,7 +111,7 @@ void take(Fd& from, std::string& kept, int echo) {
 }
 
 // Writes the program's input and reads its output until it has closed stdout and stderr.
-void serve(Running& running, const Program& program, std::string& out, std::string& err) {
+void serve(ApiServerImpl& running, const Program& program, std::string& out, std::string& err) {
   std::string_view left = program.input;
   if (left.empty()) running.input.reset();
   while (running.out || running.err) {
@@ -134,7 +134,7 @@ int lua_run(lua_State* state) {
   const Program program = program_at_1(state);
   if (program.arguments.empty()) return push_errno(state, EINVAL);
   std::fflush(stdout);  // earlier output of the script must precede the program's output
-  Running running;
+  ApiServerImpl running;
   if (const int error = start(program, running); error != 0) return push_errno(state, error);
   std::string out, err;
   serve(running, program, out, err);

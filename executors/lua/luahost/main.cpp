@@ -25,5 +25,5 @@ int main(int argc, char** argv) try {
                           .folder = mycojobs::kArtifactsName,
                           .stays = mycojobs::lua_job_stays});
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-luahost");
+  mycojobs::exit_with_report("mycojobs-luahost");
 }

@@ -314,7 +314,7 @@ int run_script(lua_State* state, const HostRequest& request) {
 }
 
 // Flushes the output and sends the last frames of a run.
-void say_last(int& exit_code, const std::string& result) {
+void last_message(int& exit_code, const std::string& result) {
   const bool flushed = std::fflush(nullptr) == 0;
   if (!flushed && exit_code == 0) {
     exit_code = 120;
@@ -346,7 +346,7 @@ int call_main(lua_State* state) {
   lua_settop(state, 0);
   lua_gc(state, LUA_GCRESTART);
   if (!host_job::is_here()) return end_job(state, exit_code);
-  say_last(exit_code, result);
+  last_message(exit_code, result);
   script.stays = true;
   return exit_code;
 }
@@ -371,7 +371,7 @@ int end_job(lua_State* state, int exit_code) {
   std::string result;
   if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
   close_state();
-  say_last(exit_code, result);
+  last_message(exit_code, result);
   return exit_code;
 }
 
@@ -389,7 +389,7 @@ std::string lua_version() {
 
 int run_lua_job(JobChannel channel, const std::string& folder) {
   auto request = read_request(channel.down, folder);
-  if (!request) return leave_unstarted(channel.up, request.error());
+  if (!request) return exit_before_start(channel.up, request.error());
   if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;

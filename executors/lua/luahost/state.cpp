@@ -25,12 +25,12 @@ lua_State* the_state = nullptr;
 // are not doubled. Since Lua 5.4.6 the block is reallocated; older versions allocate a new block, so the first one is
 // only a candidate.
 bool is_growing_stack(const void* block, std::size_t old_size, std::size_t wanted) {
-  constexpr std::size_t kLeast = 65536, kBeside = 5 * 16, kMost = 16 * 1000000 + kBeside;
+  constexpr std::size_t kMin = 65536, kBeside = 5 * 16, kMaxTableBytes = 16 * 1000000 + kBeside;
   // for a new block, old_size is the kind of the object; a stack has none
   const bool is_new = block == nullptr && old_size == 0;
-  if ((block == nullptr && !is_new) || wanted < kLeast || wanted % 16 != 0) return false;
+  if ((block == nullptr && !is_new) || wanted < kMin || wanted % 16 != 0) return false;
   const std::size_t before = is_new ? std::exchange(memory.candidate_bytes, wanted) : old_size;
-  return wanted - kBeside == 2 * (before - kBeside) || wanted == kMost;
+  return wanted - kBeside == 2 * (before - kBeside) || wanted == kMaxTableBytes;
 }
 
 void* refuse() {
@@ -41,8 +41,8 @@ void* refuse() {
 
 // Returns the memory that a block uses in the C library's heap.
 std::size_t cost(std::size_t size) {
-  constexpr std::size_t kLeast = 32, kHead = 8, kStep = 16;
-  return size == 0 ? 0 : std::max(kLeast, (size + kHead + kStep - 1) / kStep * kStep);
+  constexpr std::size_t kMin = 32, kHead = 8, kStep = 16;
+  return size == 0 ? 0 : std::max(kMin, (size + kHead + kStep - 1) / kStep * kStep);
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {

@@ -22,8 +22,8 @@ void note_work(lua_State* state, std::uint64_t work) {
   if (budget().counting > 1 && budget().spent() > budget().limit) lua_sethook(state, tick, LUA_MASKCOUNT, 1);
 }
 
-void end_step(lua_State* state, Ended why) {
-  if (budget().ended == Ended::no) budget().ended = why;
+void end_step(lua_State* state, EndReason why) {
+  if (budget().ended == EndReason::no) budget().ended = why;
   lua_sethook(state, tick, LUA_MASKCOUNT, 1);  // remaining code (closing of variables) ends at once
   luaL_error(state, "the step has ended");
   __builtin_unreachable();
@@ -47,7 +47,7 @@ void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
   // left, the second request fails too, and the step ends.
   left.charged += heap().blocks() * kCollected;
   left.refuses_memory = left.spent() > left.limit;
-  if (left.refuses_memory && left.ended == Ended::no) left.ended = Ended::by_work;
+  if (left.refuses_memory && left.ended == EndReason::no) left.ended = EndReason::by_work;
   return nullptr;
 }
 

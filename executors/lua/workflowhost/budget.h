@@ -15,7 +15,7 @@
 namespace mycojobs::workflow {
 
 // Reason why a step was ended. A pcall in the script cannot prevent the end.
-enum class Ended : std::uint8_t { no, by_work, by_memory };
+enum class EndReason : std::uint8_t { no, by_work, by_memory };
 
 struct Budget {
   std::uint64_t limit = 0;
@@ -24,7 +24,7 @@ struct Budget {
   std::uint64_t charged = 0;    // executed instructions and charges
   std::uint64_t allocated = 0;  // total bytes, including freed blocks
   std::uint64_t beside = 0;     // bytes currently allocated outside the heap
-  Ended ended = Ended::no;
+  EndReason ended = EndReason::no;
   bool refuses_memory = false;  // a garbage collection has used up the work
   std::uint64_t spent() const { return charged + allocated / 16; }
 };
@@ -43,7 +43,7 @@ inline void charge_more(lua_State*, std::uint64_t work);
 // next instruction.
 void note_work(lua_State*, std::uint64_t work);
 inline void note_work(std::uint64_t work);  // without a state: the step ends at the next check
-[[noreturn]] void end_step(lua_State*, Ended);
+[[noreturn]] void end_step(lua_State*, EndReason);
 // Returns whether a lua_pcall with this status, and its error on top of the stack, failed because memory ran out.
 // Buffers of the Lua library raise a separate error message in this case; std::bad_alloc is a status below 0.
 bool is_no_memory(lua_State*, int status);
@@ -54,7 +54,7 @@ void count_instructions(lua_State*);
 inline void charge(lua_State* state, std::uint64_t work) {
   Budget& left = budget();
   left.charged += work < left.limit ? work : left.limit + 1;
-  if (left.spent() > left.limit) end_step(state, Ended::by_work);
+  if (left.spent() > left.limit) end_step(state, EndReason::by_work);
 }
 
 inline void charge_more(lua_State* state, std::uint64_t work) {

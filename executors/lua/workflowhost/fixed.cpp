@@ -72,8 +72,8 @@ int __real_memcmp(const void*, const void*, std::size_t);
 // Short strings are not charged: the number of comparisons depends on the addresses of C literals, which are the keys
 // of the string cache of lua_pushstring() and lua_getfield(), and therefore on the build and the process.
 int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
-  constexpr std::size_t kLongestShortText = 40;  // LUAI_MAXSHORTLEN
-  if (size > kLongestShortText) {
+  constexpr std::size_t kMaxShortText = 40;  // LUAI_MAXSHORTLEN
+  if (size > kMaxShortText) {
     mycojobs::workflow::budget().charged += size / 64;
     note_work(1);
   }
@@ -134,8 +134,8 @@ int __wrap___snprintf_chk(char* out, std::size_t size, int, std::size_t, const c
   va_list arguments;
   va_start(arguments, format);
   int written = 0;
-  constexpr std::size_t kRoomOfFormat = 100;
-  if (size < kRoomOfFormat && strcmp(format, "%.14g") == 0) {
+  constexpr std::size_t kFormatBytes = 100;
+  if (size < kFormatBytes && strcmp(format, "%.14g") == 0) {
     note_work(kWorkOfText);
     written = mycojobs::workflow::shortest(va_arg(arguments, double), out, size);
   } else if (strcmp(format, "%p") == 0) {

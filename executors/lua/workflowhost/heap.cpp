@@ -14,22 +14,22 @@ namespace {
 
 constexpr std::size_t kStep = 16, kSmall = 1024, kSmallClasses = kSmall / kStep;
 constexpr std::size_t kAlignment = std::size_t{1} << 32;  // Lua hashes the low 32 bits of an address
-constexpr std::size_t kKept = 1U << 20;                   // used memory above this is returned to the kernel
+constexpr std::size_t kReservedBytes = 1U << 20;          // used memory above this is returned to the kernel
 
 }  // namespace
 
 Result<void> Heap::reserve(std::size_t limit) {
   limit_ = limit;
-  room_ = (4 * limit + (std::size_t{16} << 20)) & ~std::size_t{4095};  // blocks never change their size class
-  const std::size_t asked = room_ + kAlignment;
+  reserve_ = (4 * limit + (std::size_t{16} << 20)) & ~std::size_t{4095};  // blocks never change their size class
+  const std::size_t asked = reserve_ + kAlignment;
   void* const found = ::mmap(nullptr, asked, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED) return fail(Code::io, "cannot reserve memory: " + errno_text(errno));
   char* const begin = static_cast<char*>(found);
   const std::size_t skipped = (kAlignment - reinterpret_cast<std::uintptr_t>(begin) % kAlignment) % kAlignment;
   base_ = begin + skipped;
   if (skipped != 0) ::munmap(begin, skipped);
-  if (asked != skipped + room_) ::munmap(base_ + room_, asked - skipped - room_);
-  if (::mprotect(base_, room_, PROT_READ | PROT_WRITE) != 0)
+  if (asked != skipped + reserve_) ::munmap(base_ + reserve_, asked - skipped - reserve_);
+  if (::mprotect(base_, reserve_, PROT_READ | PROT_WRITE) != 0)
     return fail(Code::io, "cannot reserve memory: " + errno_text(errno));
   return {};
 }
@@ -63,7 +63,7 @@ void* Heap::reallocate(void* block, std::size_t old_size, std::size_t new_size, 
     if (free_[size_class] != nullptr) {
       made = free_[size_class];
       std::memcpy(&free_[size_class], made, sizeof(void*));
-    } else if (bytes <= room_ - top_) {
+    } else if (bytes <= reserve_ - top_) {
       made = base_ + top_;
       top_ += bytes;
       dirty_ = std::max(dirty_, top_);
@@ -85,7 +85,8 @@ void* Heap::reallocate(void* block, std::size_t old_size, std::size_t new_size, 
 }
 
 void Heap::clear() {
-  if (dirty_ > kKept) ::madvise(base_ + kKept, (dirty_ - kKept + 4095) & ~std::size_t{4095}, MADV_DONTNEED);
+  if (dirty_ > kReservedBytes)
+    ::madvise(base_ + kReservedBytes, (dirty_ - kReservedBytes + 4095) & ~std::size_t{4095}, MADV_DONTNEED);
   used_ = blocks_ = top_ = dirty_ = 0;
   std::fill(std::begin(free_), std::end(free_), nullptr);
 }

@@ -38,7 +38,7 @@ class Heap {
   static std::size_t bytes_of(std::size_t size_class);
 
   char* base_ = nullptr;
-  std::size_t limit_ = 0, room_ = 0;
+  std::size_t limit_ = 0, reserve_ = 0;
   std::size_t used_ = 0;  // bytes of all blocks
   std::size_t blocks_ = 0;
   std::size_t top_ = 0;  // highest end of all blocks allocated so far

@@ -17,7 +17,7 @@ namespace mycojobs::workflow {
 namespace {
 
 // A removed function and the error for its use. library: "" for the globals.
-struct Refused {
+struct MissingFunction {
   const char* library;
   const char* name;
   const char* why;
@@ -27,10 +27,10 @@ constexpr const char* kNoOutput = "a step has no output: return state, events an
 constexpr const char* kNoMachine = "a step sees no clock, file, environment or process: ask for an effect";
 constexpr const char* kNoChance = "a step has no chance of its own: derive it from ctx.entropy";
 constexpr const char* kNoThreads = "a step is one call: keep what is to go on in its state";
-constexpr const char* kNoLooking = "a step does not look into the interpreter";
+constexpr const char* kNoChecker = "a step does not look into the interpreter";
 constexpr const char* kNoBits = "how a value lies in memory is the machine's affair";
 constexpr const char* kInexact = "its last bits differ between machines";
-constexpr Refused kRefused[] = {
+constexpr MissingFunction kRefused[] = {
     {"", "os", kNoMachine},
     {"", "io", kNoMachine},
     {"", "package", kNoCode},
@@ -39,8 +39,8 @@ constexpr Refused kRefused[] = {
     {"", "loadstring", kNoCode},
     {"", "loadfile", kNoCode},
     {"", "dofile", kNoCode},
-    {"", "debug", kNoLooking},
-    {"", "collectgarbage", kNoLooking},
+    {"", "debug", kNoChecker},
+    {"", "collectgarbage", kNoChecker},
     {"", "coroutine", kNoThreads},
     {"", "print", kNoOutput},
     {"", "warn", kNoOutput},
@@ -62,7 +62,7 @@ constexpr Refused kRefused[] = {
 int refuse_name(lua_State* state) {
   const char* const library = lua_tostring(state, lua_upvalueindex(1));
   const char* const name = lua_type(state, 2) == LUA_TSTRING ? lua_tostring(state, 2) : "";
-  for (const Refused& row : kRefused) {
+  for (const MissingFunction& row : kRefused) {
     if (std::strcmp(row.library, library) == 0 && std::strcmp(row.name, name) == 0)
       return luaL_error(state, "%s%s%s is refused: %s", library, *library != '\0' ? "." : "", name, row.why);
   }
@@ -100,11 +100,11 @@ void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
 }
 // Charges a function that reads, and may write, each value of the range in a table. If the range has more than `most`
 // values, the function fails before it reads any, and the values are not charged.
-void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t most = UINT64_MAX) {
+void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t max = UINT64_MAX) {
   charge_span(state, first, last);
   if (last < first) return;
   const std::uint64_t count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
-  if (count < most) charge_more(state, count + 1);
+  if (count < max) charge_more(state, count + 1);
 }
 
 // Calls the original function (the upvalue). Used by wrappers that charge work that does not depend on string sizes.
@@ -115,7 +115,8 @@ int repeat(lua_State* state) {
   std::size_t size = 0, between = 0;
   luaL_checklstring(state, 1, &size);
   luaL_optlstring(state, 3, "", &between);
-  if (count > 0 && size + between > heap().limit() / static_cast<std::size_t>(count)) end_step(state, Ended::by_memory);
+  if (count > 0 && size + between > heap().limit() / static_cast<std::size_t>(count))
+    end_step(state, EndReason::by_memory);
   if (count > 0) charge_span(state, 1, count);
   return then_own(state);
 }
@@ -125,16 +126,16 @@ int move(lua_State* state) {
   return then_own(state);
 }
 
-int span_of_table(lua_State* state, int first_index, int last_index, std::uint64_t most = UINT64_MAX) {
+int span_of_table(lua_State* state, int first_index, int last_index, std::uint64_t max = UINT64_MAX) {
   luaL_checktype(state, 1, LUA_TTABLE);
   const lua_Integer first = luaL_optinteger(state, first_index, 1);
   const lua_Integer last =
       lua_isnoneornil(state, last_index) ? luaL_len(state, 1) : luaL_checkinteger(state, last_index);
-  charge_values(state, first, last, most);
+  charge_values(state, first, last, max);
   return then_own(state);
 }
-constexpr std::uint64_t kMostResults = 1'000'000;  // maximum size of the Lua stack
-int unpack(lua_State* state) { return span_of_table(state, 2, 3, kMostResults); }
+constexpr std::uint64_t kMaxResults = 1'000'000;  // maximum size of the Lua stack
+int unpack(lua_State* state) { return span_of_table(state, 2, 3, kMaxResults); }
 int concat(lua_State* state) { return span_of_table(state, 3, 4); }
 
 int shift(lua_State* state) {  // insert and remove
@@ -307,7 +308,7 @@ void charge_error(lua_State* state) {
   std::size_t places = 0;
   lua_getfield(state, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   for (const char* library : {LUA_GNAME, LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME, LUA_UTF8LIBNAME}) {
-    if (lua_getfield(state, -1, library) == LUA_TTABLE) places += table_places(state, -1);
+    if (lua_getfield(state, -1, library) == LUA_TTABLE) places += table_states(state, -1);
     lua_pop(state, 1);
   }
   lua_pop(state, 1);
@@ -316,8 +317,8 @@ void charge_error(lua_State* state) {
 
 // Raises the end of the step again, because a script must not catch it.
 void pass_end_on(lua_State* state, int status) {
-  if (budget().ended != Ended::no) end_step(state, budget().ended);
-  if (is_no_memory(state, status)) end_step(state, Ended::by_memory);
+  if (budget().ended != EndReason::no) end_step(state, budget().ended);
+  if (is_no_memory(state, status)) end_step(state, EndReason::by_memory);
 }
 
 int protected_call(lua_State* state) {
@@ -335,7 +336,7 @@ int protected_call(lua_State* state) {
 
 // Message handler for xpcall. Upvalue: the handler of the script.
 int handle_error(lua_State* state) {
-  if (budget().ended != Ended::no) return 1;
+  if (budget().ended != EndReason::no) return 1;
   charge_error(state);  // also charged when the handler fails, since Lua then calls it again
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_insert(state, 1);
@@ -385,14 +386,14 @@ void meter(lua_State* state) {
   }
 }
 
-struct Wrapped {
+struct MeteredFunction {
   const char* name;
   lua_CFunction function;
 };
 
 // Replaces Lua functions by wrappers of the same name, with the original as the upvalue. Must run before meter().
-void put_in_front(lua_State* state, std::initializer_list<Wrapped> rows) {
-  for (const Wrapped& row : rows) {
+void put_in_front(lua_State* state, std::initializer_list<MeteredFunction> rows) {
+  for (const MeteredFunction& row : rows) {
     lua_getfield(state, -1, row.name);
     lua_getupvalue(state, -1, 1);
     lua_pushcclosure(state, row.function, 1);
@@ -401,8 +402,8 @@ void put_in_front(lua_State* state, std::initializer_list<Wrapped> rows) {
   }
 }
 
-void put(lua_State* state, std::initializer_list<Wrapped> rows) {
-  for (const Wrapped& row : rows) {
+void put(lua_State* state, std::initializer_list<MeteredFunction> rows) {
+  for (const MeteredFunction& row : rows) {
     lua_pushnil(state);
     lua_pushcclosure(state, row.function, 1);
     lua_setfield(state, -2, row.name);
@@ -449,8 +450,8 @@ std::uint64_t work_of_call(lua_State* state, const Cost& cost) {
   std::uint64_t work = cost.flat + static_cast<std::uint64_t>(lua_gettop(state)) / kValuesMoved;
   if (cost.bytes != 0) work += bytes_of_arguments(state) / cost.bytes;
   if (cost.level != 0) {
-    constexpr lua_Integer kMostCalls = 1'000'000;
-    work += static_cast<std::uint64_t>(std::clamp<lua_Integer>(lua_tointeger(state, cost.level), 0, kMostCalls)) / 4;
+    constexpr lua_Integer kMaxCalls = 1'000'000;
+    work += static_cast<std::uint64_t>(std::clamp<lua_Integer>(lua_tointeger(state, cost.level), 0, kMaxCalls)) / 4;
   }
   return work;
 }
@@ -492,7 +493,7 @@ void add_costs(lua_State* state, const char* library) {
 
 // Removes the refused functions from the table on top of the stack, installs refuse_name() as its __index, and pops it.
 void close_library(lua_State* state, const char* library) {
-  for (const Refused& row : kRefused) {
+  for (const MissingFunction& row : kRefused) {
     if (std::strcmp(row.library, library) != 0) continue;
     lua_pushnil(state);
     lua_setfield(state, -2, row.name);

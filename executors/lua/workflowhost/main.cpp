@@ -22,7 +22,7 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kSocketGone = 70, kConfused = 71;  // exit codes
+constexpr int kSocketEnded = 70, kConfused = 71;  // exit codes
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // sanitizers need terabytes of address space
 #else
@@ -48,29 +48,29 @@ Result<void> give_up_rights(std::size_t memory) {
   MJ_CHECK(sandbox::limit_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE", 0));
   sandbox::leave_namespaces();
   MJ_CHECK(sandbox::empty_bounding_set());
-  MJ_CHECK(sandbox::leave_root());
+  MJ_CHECK(sandbox::drop_root());
   MJ_CHECK(sandbox::drop_capabilities());
-  MJ_CHECK(sandbox::hide_and_keep_down());
-  MJ_CHECK(sandbox::reach_no_files());
+  MJ_CHECK(sandbox::forbid_ptrace_and_new_privileges());
+  MJ_CHECK(sandbox::forbid_file_access());
   MJ_CHECK(sandbox::limit_resource(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
   MJ_CHECK(sandbox::forbid_core_dumps());
   MJ_CHECK(sandbox::limit_resource(RLIMIT_NOFILE, "RLIMIT_NOFILE", 0));
   return sandbox::allow_only_calls(kAllowed);
 }
 
-void send(WireKind kind, std::uint32_t call, std::string_view payload) {
+void send(StepFrameKind kind, std::uint32_t call, std::string_view payload) {
   std::string frame;
   frame.reserve(kHeaderBytes + payload.size());
   put_header(frame, kind, call, payload.size());
   frame += payload;
-  if (!write_all(kSocketFd, frame)) ::_exit(kSocketGone);
+  if (!write_all(kSocketFd, frame)) ::_exit(kSocketEnded);
 }
 
 void receive(char* to, std::size_t size) {
   while (size > 0) {
     const ssize_t got = ::read(kSocketFd, to, size);
     if (got == 0) ::_exit(0);  // the engine has exited or has released this process
-    if (got < 0 && errno != EINTR) ::_exit(kSocketGone);
+    if (got < 0 && errno != EINTR) ::_exit(kSocketEnded);
     if (got < 0) continue;
     to += got;
     size -= static_cast<std::size_t>(got);
@@ -96,7 +96,7 @@ void step(Programs& programs, std::uint32_t call, std::string_view payload) {
   std::string answer;
   const auto known = programs.step(payload.substr(0, kHashBytes), payload.substr(kHashBytes), answer);
   if (!known) ::_exit(kConfused);  // only a defective peer sends an invalid request
-  send(*known ? WireKind::answer : WireKind::unknown, call, answer);
+  send(*known ? StepFrameKind::answer : StepFrameKind::unknown, call, answer);
 }
 
 [[noreturn]] void serve(Programs& programs) {
@@ -104,14 +104,14 @@ void step(Programs& programs, std::uint32_t call, std::string_view payload) {
   for (;;) {
     char bytes[kHeaderBytes];
     receive(bytes, sizeof bytes);
-    const WireHeader header = get_header(bytes);
+    const StepFrameHeader header = get_header(bytes);
     if (header.size > kMaxFrameBytes) ::_exit(kConfused);
     payload.resize(header.size);
     receive(payload.data(), payload.size());
     ::alarm(kAbandonedSeconds);
-    if (header.kind == static_cast<std::uint8_t>(WireKind::program)) {
+    if (header.kind == static_cast<std::uint8_t>(StepFrameKind::program)) {
       load(programs, payload);
-    } else if (header.kind == static_cast<std::uint8_t>(WireKind::step)) {
+    } else if (header.kind == static_cast<std::uint8_t>(StepFrameKind::step)) {
       step(programs, header.call, payload);
     } else {
       ::_exit(kConfused);
@@ -140,11 +140,11 @@ int main(int argc, char** argv) try {
   auto ready = heap().reserve(memory);
   if (ready) ready = give_up_rights(memory);
   if (!ready) {
-    send(WireKind::refused, 0, ready.error().message);
+    send(StepFrameKind::refused, 0, ready.error().message);
     return 71;
   }
-  send(WireKind::ready, 0, engine_name());
+  send(StepFrameKind::ready, 0, engine_name());
   serve(programs);
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-workflowhost");
+  mycojobs::exit_with_report("mycojobs-workflowhost");
 }

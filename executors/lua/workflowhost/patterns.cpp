@@ -11,7 +11,7 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr int kMostCaptures = 32, kMostDepth = 200;
+constexpr int kMaxCaptures = 32, kMaxDepth = 200;
 
 bool in_class(unsigned char c, unsigned char name) {
   bool found = false;
@@ -53,11 +53,11 @@ bool in_class(unsigned char c, unsigned char name) {
 }
 
 // Matches a pattern at given positions of a subject. Positions are indexes; kNone: no match.
-class Matching {
+class PatternMatcher {
  public:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  Matching(lua_State* state, std::string_view subject, std::string_view pattern)
+  PatternMatcher(lua_State* state, std::string_view subject, std::string_view pattern)
       : state_(state), subject_(subject), pattern_(pattern) {}
 
   // Returns the end of the match that starts at `at`.
@@ -145,7 +145,7 @@ class Matching {
   }
 
   std::size_t match(std::size_t place, std::size_t i) {  // NOLINT(misc-no-recursion): depth is bounded
-    if (++depth_ > kMostDepth) luaL_error(state_, "pattern too complex");
+    if (++depth_ > kMaxDepth) luaL_error(state_, "pattern too complex");
     const std::size_t end = forward(place, i);
     --depth_;
     return end;
@@ -187,11 +187,11 @@ class Matching {
     return place;
   }
 
-  std::size_t most(std::size_t place, std::size_t i, std::size_t end, std::size_t least) {  // NOLINT(misc-no-recursion)
+  std::size_t most(std::size_t place, std::size_t i, std::size_t end, std::size_t min) {  // NOLINT(misc-no-recursion)
     std::size_t count = 0;
     while (one(place + count, i, end)) ++count;
     charge(state_, count / 4);
-    for (++count; count-- > least;) {
+    for (++count; count-- > min;) {
       charge(state_, 1);
       const std::size_t found = match(place + count, end + 1);
       if (found != kNone) return found;
@@ -209,7 +209,7 @@ class Matching {
   }
 
   std::size_t open(std::size_t place, std::size_t i, Capture::Kind kind) {  // NOLINT(misc-no-recursion)
-    if (captures_ >= kMostCaptures) luaL_error(state_, "too many captures");
+    if (captures_ >= kMaxCaptures) luaL_error(state_, "too many captures");
     capture_[captures_++] = {kind, place, 0};
     const std::size_t end = match(place, i);
     if (end == kNone) --captures_;
@@ -265,7 +265,7 @@ class Matching {
   lua_State* state_;
   std::string_view subject_, pattern_;
   int captures_ = 0, depth_ = 0;
-  Capture capture_[kMostCaptures];
+  Capture capture_[kMaxCaptures];
 };
 
 std::string_view argument(lua_State* state, int index) {
@@ -307,11 +307,11 @@ int search(lua_State* state, bool find) {
     return 2;
   }
   const bool anchored = !pattern.empty() && pattern[0] == '^';
-  Matching matching(state, subject, pattern);
+  PatternMatcher matching(state, subject, pattern);
   for (; at <= subject.size(); ++at) {
     charge(state, 1);
     const std::size_t end = matching.attempt(at, anchored ? 1 : 0);
-    if (end != Matching::kNone) {
+    if (end != PatternMatcher::kNone) {
       if (!find) return matching.push_all(at, end, true);
       lua_pushinteger(state, static_cast<lua_Integer>(at) + 1);
       lua_pushinteger(state, static_cast<lua_Integer>(end));
@@ -330,11 +330,11 @@ int next_match(lua_State* state) {
   const std::string_view subject = argument(state, lua_upvalueindex(1)), pattern = argument(state, lua_upvalueindex(2));
   auto at = static_cast<std::size_t>(lua_tointeger(state, lua_upvalueindex(3)));
   const auto last = static_cast<std::size_t>(lua_tointeger(state, lua_upvalueindex(4)));
-  Matching matching(state, subject, pattern);
+  PatternMatcher matching(state, subject, pattern);
   for (; at <= subject.size(); ++at) {
     charge(state, 1);
     const std::size_t end = matching.attempt(at, 0);
-    if (end == Matching::kNone || end == last) continue;
+    if (end == PatternMatcher::kNone || end == last) continue;
     for (int i : {3, 4}) {
       lua_pushinteger(state, static_cast<lua_Integer>(end));
       lua_replace(state, lua_upvalueindex(i));
@@ -357,7 +357,8 @@ int gmatch(lua_State* state) {
 }
 
 // Appends the replacement text, with %0 to %9 replaced by captures.
-void append_text(lua_State* state, const Matching& matching, std::size_t begin, std::size_t end, std::string& out) {
+void append_text(lua_State* state, const PatternMatcher& matching, std::size_t begin, std::size_t end,
+                 std::string& out) {
   const std::string_view text = argument(state, 3);
   charge_more(state, text.size() / 8);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -380,7 +381,7 @@ void append_text(lua_State* state, const Matching& matching, std::size_t begin, 
   }
 }
 
-void append_replacement(lua_State* state, const Matching& matching, std::size_t begin, std::size_t end,
+void append_replacement(lua_State* state, const PatternMatcher& matching, std::size_t begin, std::size_t end,
                         std::string& out) {
   const int type = lua_type(state, 3);
   if (type == LUA_TSTRING || type == LUA_TNUMBER) return append_text(state, matching, begin, end, out);
@@ -403,12 +404,12 @@ void append_replacement(lua_State* state, const Matching& matching, std::size_t 
 
 // A string under construction. It is allocated outside the Lua heap until it is complete, but its bytes are charged to
 // the budget. The limit applies to the sum of all strings that are under construction at the same time.
-class Made {
+class ChargedText {
  public:
-  explicit Made(lua_State* state) : state_(state) {}
-  Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
-  ~Made() { budget().beside -= counted_; }
+  explicit ChargedText(lua_State* state) : state_(state) {}
+  ChargedText(const ChargedText&) = delete;
+  ChargedText& operator=(const ChargedText&) = delete;
+  ~ChargedText() { budget().beside -= counted_; }
 
   std::string text;
   void count() {
@@ -416,7 +417,7 @@ class Made {
     budget().beside += text.capacity() - counted_;
     budget().allocated += text.capacity() - counted_;
     counted_ = text.capacity();
-    if (budget().beside > heap().limit() / 2) end_step(state_, Ended::by_memory);
+    if (budget().beside > heap().limit() / 2) end_step(state_, EndReason::by_memory);
   }
 
  private:
@@ -429,17 +430,17 @@ int gsub(lua_State* state) {
   const int type = lua_type(state, 3);
   luaL_argexpected(state, type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TFUNCTION || type == LUA_TTABLE, 3,
                    "string/function/table");
-  const lua_Integer most = luaL_optinteger(state, 4, static_cast<lua_Integer>(subject.size()) + 1);
+  const lua_Integer max = luaL_optinteger(state, 4, static_cast<lua_Integer>(subject.size()) + 1);
   const bool anchored = !pattern.empty() && pattern[0] == '^';
-  Matching matching(state, subject, pattern);
-  Made made(state);
+  PatternMatcher matching(state, subject, pattern);
+  ChargedText made(state);
   std::string& out = made.text;
-  std::size_t at = 0, last = Matching::kNone;
+  std::size_t at = 0, last = PatternMatcher::kNone;
   lua_Integer count = 0;
-  while (count < most) {
+  while (count < max) {
     charge(state, 1);
     const std::size_t end = matching.attempt(at, anchored ? 1 : 0);
-    if (end != Matching::kNone && end != last) {
+    if (end != PatternMatcher::kNone && end != last) {
       ++count;
       append_replacement(state, matching, at, end, out);
       at = last = end;

@@ -18,7 +18,7 @@
 namespace mycojobs::workflow {
 namespace {
 
-constexpr std::size_t kMostPrograms = 64, kMostImage = 4U << 20, kMostImages = 64U << 20;
+constexpr std::size_t kMaxPrograms = 64, kMaxImage = 4U << 20, kMaxImages = 64U << 20;
 
 struct Request {
   std::optional<std::string_view> state, ctx, key;
@@ -29,19 +29,19 @@ struct Request {
 Result<std::optional<std::string_view>> optional_bytes(CborItems& items) {
   MJ_TRY(item, items.next());
   if (item.kind == CborItem::Kind::null) return std::nullopt;
-  if (item.kind != CborItem::Kind::bytes) return items.wrong("bytes or null are expected");
+  if (item.kind != CborItem::Kind::bytes) return items.set_error("bytes or null are expected");
   return std::optional(item.text);
 }
 
 Result<std::string_view> text_of(CborItems& items, CborItem::Kind kind) {
   MJ_TRY(item, items.next());
-  if (item.kind != kind) return items.wrong("another kind of value is expected");
+  if (item.kind != kind) return items.set_error("another kind of value is expected");
   return item.text;
 }
 
 Result<std::uint64_t> map_of(CborItems& items) {
   MJ_TRY(item, items.next());
-  if (item.kind != CborItem::Kind::map) return items.wrong("a map is expected");
+  if (item.kind != CborItem::Kind::map) return items.set_error("a map is expected");
   return item.argument;
 }
 
@@ -50,7 +50,7 @@ Result<void> read_event(CborItems& items, Request& out) {
   std::string_view last;
   for (std::uint64_t i = 0; i < fields; ++i) {
     MJ_TRY(name, items.key(last));
-    if (name != "value" && name != "schema" && name != "key") return items.wrong("an unknown field of an event");
+    if (name != "value" && name != "schema" && name != "key") return items.set_error("an unknown field of an event");
     MJ_TRY(text, text_of(items, name == "schema" ? CborItem::Kind::text : CborItem::Kind::bytes));
     if (name == "key") {
       out.key = text;
@@ -58,7 +58,7 @@ Result<void> read_event(CborItems& items, Request& out) {
       (name == "value" ? out.value : out.schema) = text;
     }
   }
-  if (out.schema.empty() || out.value.empty()) return items.wrong("an event has a schema and a value");
+  if (out.schema.empty() || out.value.empty()) return items.set_error("an event has a schema and a value");
   return {};
 }
 
@@ -79,10 +79,10 @@ Result<Request> read_request(std::string_view bytes) {
       MJ_TRY(number, items.next());
       version = number.kind == CborItem::Kind::natural && number.argument == 1;
     } else {
-      return items.wrong("an unknown field of a request");
+      return items.set_error("an unknown field of a request");
     }
   }
-  if (!version || out.schema.empty()) return items.wrong("a request has version 1 and an event");
+  if (!version || out.schema.empty()) return items.set_error("a request has version 1 and an event");
   MJ_CHECK(items.end());
   return out;
 }
@@ -107,7 +107,7 @@ std::string failure(std::string_view kind, std::string_view message, int line) {
 }
 
 // Current request and its results, for the functions that Lua calls in protected mode.
-struct Doing {
+struct StepExecution {
   const Request* request = nullptr;
   const std::string* entrypoint = nullptr;
   std::string_view source;
@@ -116,7 +116,7 @@ struct Doing {
   int line = 0;                 // line of the error
   std::size_t state_bytes = 0;  // bytes of the state in the answer
 };
-Doing* doing = nullptr;  // a process runs one step at a time
+StepExecution* doing = nullptr;  // a process runs one step at a time
 
 // Converts the error to a text and records the line of the innermost function of the program.
 int describe_error(lua_State* state) {
@@ -125,7 +125,7 @@ int describe_error(lua_State* state) {
     lua_getinfo(state, "Sl", &frame);
     if (frame.currentline > 0) doing->line = frame.currentline;
   }
-  if (budget().ended != Ended::no || lua_type(state, 1) == LUA_TSTRING) return 1;
+  if (budget().ended != EndReason::no || lua_type(state, 1) == LUA_TSTRING) return 1;
   if (lua_istable(state, 1)) {
     lua_pushliteral(state, "message");
     if (lua_rawget(state, 1) == LUA_TSTRING) return 1;
@@ -141,7 +141,7 @@ void push_field(lua_State* state, int table, const char* name) {
 }
 
 [[noreturn]] void refuse_shape(lua_State* state, const std::string& message) {
-  refusal() = Refusal::value;
+  refusal() = ErrorKind::value;
   lua_pushlstring(state, message.data(), message.size());
   lua_error(state);
   __builtin_unreachable();
@@ -154,7 +154,7 @@ constexpr const char* kOutputOver =
 // Returns the size of the answer without the state.
 std::size_t output_of(const std::string& out) { return out.size() - doing->state_bytes; }
 
-void append_bytes(lua_State* state, int index, std::string path, std::string& out, Room room) {
+void append_bytes(lua_State* state, int index, std::string path, std::string& out, ValueLimits room) {
   std::string value;
   append_cbor(state, index, std::move(path), value, room);
   put_cbor_bytes(out, value);
@@ -168,7 +168,7 @@ struct RowShape {
   const char* list;   // name in messages
   const char* kind;   // field that contains the name
   const char* value;  // field that is encoded
-  std::size_t most;
+  std::size_t max;
   const char* note;  // optional text field; rows of this shape also get their index. nullptr: none
 };
 constexpr RowShape kEvents{"events", "schema", "value", kMaxEvents, nullptr};
@@ -186,7 +186,7 @@ void check_fields(lua_State* state, int row, const RowShape& shape, const std::s
         keys.rows[i].text == nullptr ? "" : std::string_view(keys.rows[i].text, keys.rows[i].size);
     if (!has_field(shape, name))
       refuse_shape(state, path + ": has " + shape.kind + " and " + shape.value + ", no " +
-                              (name.empty() ? "integer key" : shown(name)));
+                              (name.empty() ? "integer key" : excerpt(name)));
   }
   lua_pop(state, 1);
   push_field(state, row, shape.kind);
@@ -217,10 +217,10 @@ void append_rows(lua_State* state, int index, const RowShape& shape, std::string
     }
     lua_pop(state, 1);
   }
-  if (count > shape.most) {
-    refusal() = Refusal::output;
+  if (count > shape.max) {
+    refusal() = ErrorKind::output;
     luaL_error(state, "%s: the step returned %d; at most %d", shape.list, static_cast<int>(count),
-               static_cast<int>(shape.most));
+               static_cast<int>(shape.max));
   }
   put_cbor_head(out, CborMajor::array, count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -274,7 +274,7 @@ void append_answer(lua_State* state, std::string& out) {
   put_cbor_text(out, "domain_events");
   append_rows(state, 2, kEvents, out);
   if (output_of(out) <= kMaxOutputBytes) return;
-  refusal() = Refusal::output;
+  refusal() = ErrorKind::output;
   luaL_error(state, kOutputOver);
 }
 
@@ -337,37 +337,37 @@ int load_program(lua_State* state) {
 }
 
 // Runs the function in protected mode. Returns an empty string, or the failure.
-std::string run(lua_State* state, lua_CFunction function, Doing& what, bool loading) {
-  refusal() = Refusal::none;
+std::string run(lua_State* state, lua_CFunction function, StepExecution& what, bool loading) {
+  refusal() = ErrorKind::none;
   doing = &what;
   lua_settop(state, 0);
   lua_pushcfunction(state, describe_error);  // allocates no memory, so it is safe outside protected mode
   lua_pushcfunction(state, function);
   const int status = lua_pcall(state, 0, 0, 1);
-  if (status == LUA_OK && budget().ended == Ended::no) {
+  if (status == LUA_OK && budget().ended == EndReason::no) {
     lua_settop(state, 0);
     return {};
   }
-  if (budget().ended == Ended::by_work) {
-    const std::string limit = counted(budget().limit, "instruction");
+  if (budget().ended == EndReason::by_work) {
+    const std::string limit = count_with_noun(budget().limit, "instruction");
     return failure("limit", (loading ? "its top level takes more than " : "the step takes more than ") + limit,
                    what.line);
   }
-  if (budget().ended == Ended::by_memory || is_no_memory(state, status))
+  if (budget().ended == EndReason::by_memory || is_no_memory(state, status))
     return failure("memory", "it takes more than " + std::to_string(heap().limit() >> 20) + " MiB of memory",
                    what.line);
   std::size_t size = 0;
   const char* const text = lua_tolstring(state, -1, &size);
   const std::string_view message = text == nullptr ? "an error in its error handler" : std::string_view(text, size);
-  const Refusal why = refusal();
+  const ErrorKind why = refusal();
   // A syntax error has no frame: "name:3: ..."
   if (what.line == 0 && loading && message.substr(0, what.name.size()) == what.name.substr(1) + ":")
     what.line = std::atoi(std::string(message.substr(what.name.size(), 9)).c_str());
-  return failure(loading                  ? "load"
-                 : why == Refusal::value  ? "value"
-                 : why == Refusal::output ? "output"
-                                          : "script",
-                 message, why == Refusal::none ? what.line : 0);
+  return failure(loading                    ? "load"
+                 : why == ErrorKind::value  ? "value"
+                 : why == ErrorKind::output ? "output"
+                                            : "script",
+                 message, why == ErrorKind::none ? what.line : 0);
 }
 
 }  // namespace
@@ -379,12 +379,12 @@ std::string Programs::load_into(Program& program, const std::string& name, std::
   if (!source.empty() && source[0] == LUA_SIGNATURE[0]) return failure("load", "it is bytecode: give its source", 0);
   program.state = lua_newstate(allocate, nullptr);
   if (program.state == nullptr) return failure("memory", "no memory for a state of Lua", 0);
-  Doing loading{nullptr, &program.entrypoint, source, "=" + name, {}, 0};
+  StepExecution loading{nullptr, &program.entrypoint, source, "=" + name, {}, 0};
   if (std::string failed = run(program.state, load_program, loading, true); !failed.empty()) return failed;
   program.image = heap().image();
   program.budget = budget();
-  if (program.image.bytes.size() <= kMostImage) return {};
-  return failure("load", "its top level holds more than " + std::to_string(kMostImage >> 20) + " MiB", 0);
+  if (program.image.bytes.size() <= kMaxImage) return {};
+  return failure("load", "its top level holds more than " + std::to_string(kMaxImage >> 20) + " MiB", 0);
 }
 
 void Programs::load(std::string_view hash, const std::string& entrypoint, const std::string& name,
@@ -401,7 +401,7 @@ void Programs::forget_old() {
   std::size_t kept = 0, bytes = 0;
   for (auto each = programs_.begin(); each != programs_.end();) {
     bytes += each->image.bytes.size();
-    each = ++kept > 1 && (kept > kMostPrograms || bytes > kMostImages) ? programs_.erase(each) : std::next(each);
+    each = ++kept > 1 && (kept > kMaxPrograms || bytes > kMaxImages) ? programs_.erase(each) : std::next(each);
   }
 }
 
@@ -418,7 +418,7 @@ Result<bool> Programs::step(std::string_view hash, std::string_view request_byte
   }
   heap().restore(program.image);
   budget() = program.budget;
-  Doing stepping{&request, &program.entrypoint, {}, {}, {}, 0};
+  StepExecution stepping{&request, &program.entrypoint, {}, {}, {}, 0};
   std::string failed = run(program.state, run_step, stepping, false);
   answer = failed.empty() ? std::move(stepping.answer) : std::move(failed);
   return true;

@@ -59,8 +59,8 @@ constexpr unsigned char kFalse = 1, kInteger = 3, kTrue = 17, kFloat = 19, kShor
 constexpr unsigned char kTagOfLongText = 20;
 constexpr unsigned char kLargeTable = 6;  // 64 nodes: log_of_nodes
 constexpr unsigned kShortChain = 4;
-constexpr unsigned kSteps = 4;   // nodes of a chain visited per instruction
-constexpr unsigned kPlaces = 8;  // slots visited per instruction
+constexpr unsigned kSteps = 4;      // nodes of a chain visited per instruction
+constexpr unsigned kMaxProbes = 8;  // slots visited per instruction
 
 bool is_large(const Table* table) { return budget().counting > 1 && table->log_of_nodes >= kLargeTable; }
 bool is_empty(const TValue* value) { return (value->tag & 0x0F) == 0; }
@@ -93,7 +93,7 @@ Node* chain_of_float(const Table* table, double key) {
 
 }  // namespace
 
-std::size_t table_places(lua_State* state, int index) {
+std::size_t table_states(lua_State* state, int index) {
   const auto* const table = static_cast<const Table*>(lua_topointer(state, index));
   return array_size(table) + node_count(table);
 }
@@ -143,7 +143,7 @@ bool in_array(const Table* table, const TValue* found) {
 
 // Charges a rehash, which visits all slots of the table and walks the chains of all its keys.
 void note_growth(lua_State* state, const Table* table) {
-  std::uint64_t work = array_size(table) / kPlaces;
+  std::uint64_t work = array_size(table) / kMaxProbes;
   if (table->log_of_nodes >= kLargeTable) {
     static std::vector<bool> follows;  // the node is not the first of a chain
     const auto count = static_cast<std::ptrdiff_t>(node_count(table));
@@ -156,7 +156,7 @@ void note_growth(lua_State* state, const Table* table) {
       for (const Node* node = table->nodes + i; node->next != 0; node += node->next) ++steps;
       if (steps > kShortChain) work += steps * steps / (2 * kSteps);
     }
-    work += static_cast<std::uint64_t>(count) / kPlaces;
+    work += static_cast<std::uint64_t>(count) / kMaxProbes;
   }
   note_work(state, work);
 }

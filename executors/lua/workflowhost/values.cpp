@@ -29,7 +29,7 @@ std::string_view text_at(lua_State* state, int index) {
   return {text, size};
 }
 
-[[noreturn]] void refuse(lua_State* state, Refusal why, const std::string& message) {
+[[noreturn]] void refuse(lua_State* state, ErrorKind why, const std::string& message) {
   refusal() = why;
   lua_pushlstring(state, message.data(), message.size());
   lua_error(state);
@@ -103,9 +103,9 @@ void protect(lua_State* state, const char* name) {
   lua_pop(state, 1);
 }
 
-class Pushing {
+class CborToLua {
  public:
-  Pushing(lua_State* state, std::string_view cbor, const char* what) : state_(state), items_(cbor), what_(what) {}
+  CborToLua(lua_State* state, std::string_view cbor, const char* what) : state_(state), items_(cbor), what_(what) {}
   void whole() {
     next(0);
     check(items_.end());
@@ -113,22 +113,22 @@ class Pushing {
 
  private:
   void check(const Result<void>& done) {
-    if (!done) refuse(state_, Refusal::value, std::string(what_) + ": " + done.error().message);
+    if (!done) refuse(state_, ErrorKind::value, std::string(what_) + ": " + done.error().message);
   }
   template <class T>
   T checked(Result<T> found) {
-    if (!found) refuse(state_, Refusal::value, std::string(what_) + ": " + found.error().message);
+    if (!found) refuse(state_, ErrorKind::value, std::string(what_) + ": " + found.error().message);
     return *found;
   }
   void next(std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
-    if (depth > kMaxCborDepth) refuse(state_, Refusal::value, std::string(what_) + ": is too deep");
+    if (depth > kMaxCborDepth) refuse(state_, ErrorKind::value, std::string(what_) + ": is too deep");
     charge(state_, 1);
     luaL_checkstack(state_, 4, what_);
     const CborItem item = checked(items_.next());
     switch (item.kind) {
       case CborItem::Kind::natural:
         if (item.argument > LUA_MAXINTEGER)
-          refuse(state_, Refusal::value, std::string(what_) + ": an integer over 2^63 - 1, which Lua has not");
+          refuse(state_, ErrorKind::value, std::string(what_) + ": an integer over 2^63 - 1, which Lua has not");
         return lua_pushinteger(state_, static_cast<lua_Integer>(item.argument));
       case CborItem::Kind::negative:
         return lua_pushinteger(state_, -1 - static_cast<lua_Integer>(item.argument));
@@ -173,9 +173,9 @@ class Pushing {
   const char* what_;
 };
 
-class Appending {
+class LuaToCbor {
  public:
-  Appending(lua_State* state, std::string path, std::string& out, Room room)
+  LuaToCbor(lua_State* state, std::string path, std::string& out, ValueLimits room)
       : state_(state), path_(std::move(path)), out_(out), most_(out.size() + room.bytes), over_(room.over) {}
 
   void value(int index, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
@@ -215,10 +215,10 @@ class Appending {
   }
 
  private:
-  [[noreturn]] void too_much() { refuse(state_, Refusal::output, over_); }
+  [[noreturn]] void too_much() { refuse(state_, ErrorKind::output, over_); }
   [[noreturn]] void wrong(const std::string& why) {
     const std::string& shown = path_.size() > 200 ? path_.substr(0, 200) + "..." : path_;
-    refuse(state_, Refusal::value, shown + ": " + why);
+    refuse(state_, ErrorKind::value, shown + ": " + why);
   }
   void text(std::string_view bytes) {
     charge(state_, bytes.size() / 64);
@@ -271,8 +271,8 @@ class Appending {
 
 }  // namespace
 
-Refusal& refusal() {
-  static Refusal the_refusal = Refusal::none;
+ErrorKind& refusal() {
+  static ErrorKind the_refusal = ErrorKind::none;
   return the_refusal;
 }
 
@@ -302,10 +302,10 @@ void add_values(lua_State* state) {
   protect(state, kBytesMeta);
 }
 
-void push_cbor(lua_State* state, std::string_view cbor, const char* what) { Pushing(state, cbor, what).whole(); }
+void push_cbor(lua_State* state, std::string_view cbor, const char* what) { CborToLua(state, cbor, what).whole(); }
 
-void append_cbor(lua_State* state, int index, std::string path, std::string& out, Room room) {
-  Appending(state, std::move(path), out, room).value(lua_absindex(state, index), 0);
+void append_cbor(lua_State* state, int index, std::string path, std::string& out, ValueLimits room) {
+  LuaToCbor(state, std::move(path), out, room).value(lua_absindex(state, index), 0);
 }
 
 bool before(const Key& a, const Key& b) {
@@ -322,7 +322,7 @@ Keys push_keys(lua_State* state, int table, const char* what) {
   std::size_t count = 0;
   for (lua_pushnil(state); lua_next(state, table) != 0; lua_pop(state, 1)) ++count;
   charge(state, count * 2);
-  charge_more(state, table_places(state, table) / 4);
+  charge_more(state, table_states(state, table) / 4);
   Keys keys{static_cast<Key*>(lua_newuserdatauv(state, (count + 1) * sizeof(Key), 0)), 0};
   for (lua_pushnil(state); lua_next(state, table) != 0; lua_pop(state, 1)) {
     Key& key = *new (keys.rows + keys.count++) Key;
@@ -334,7 +334,7 @@ Keys push_keys(lua_State* state, int table, const char* what) {
       key.number = lua_tointeger(state, -2);
     } else {
       const char* const type = lua_type(state, -2) == LUA_TNUMBER ? "float" : luaL_typename(state, -2);
-      refuse(state, Refusal::value,
+      refuse(state, ErrorKind::value,
              std::string(what) + ": a key is a " + type + "; integers and strings have an order");
     }
   }

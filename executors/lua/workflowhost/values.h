@@ -20,21 +20,21 @@
 namespace mycojobs::workflow {
 
 // Cause of the next raised error, unless the script raises the error itself.
-enum class Refusal : unsigned char { none, value, output, load };
-Refusal& refusal();
+enum class ErrorKind : unsigned char { none, value, output, load };
+ErrorKind& refusal();
 
 // Adds null, array and bytes to the table on top of the stack, and their metatables to the registry.
 void add_values(lua_State*);
 // Decodes deterministic CBOR and pushes the value. `what` names the value in messages ("state").
 void push_cbor(lua_State*, std::string_view cbor, const char* what);
 // Size limit of an encoded value.
-struct Room {
+struct ValueLimits {
   std::size_t bytes = 0;
   const char* over = "";  // error message if the limit is exceeded
 };
 // Appends the value at the stack index as deterministic CBOR, without metamethods. path: path of the value for messages
 // ("state").
-void append_cbor(lua_State*, int index, std::string path, std::string& out, Room room);
+void append_cbor(lua_State*, int index, std::string path, std::string& out, ValueLimits room);
 
 // Key of a table, for functions of the library. Order of keys: integers first, then strings by bytes.
 struct Key {

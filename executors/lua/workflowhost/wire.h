@@ -25,7 +25,7 @@
 
 namespace mycojobs::workflow {
 
-enum class WireKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
+enum class StepFrameKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
 
 inline constexpr const char* kHostProgram = "mycojobs-workflowhost";
 inline constexpr int kSocketFd = 3;  // descriptor of the socket when the host starts
@@ -42,7 +42,7 @@ inline constexpr std::size_t kMaxRequestBytes = kMaxStateBytes + (4U << 20), kMa
 inline constexpr std::size_t kMaxMessageBytes = 1024;
 static_assert(kMaxRequestBytes + kHashBytes <= kMaxFrameBytes);
 
-struct WireHeader {
+struct StepFrameHeader {
   std::uint32_t size = 0;
   std::uint8_t kind = 0;
   std::uint32_t call = 0;
@@ -56,13 +56,13 @@ inline std::uint32_t get_u32(const char* bytes) {
   for (unsigned i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   return value;
 }
-inline void put_header(std::string& out, WireKind kind, std::uint32_t call, std::size_t size) {
+inline void put_header(std::string& out, StepFrameKind kind, std::uint32_t call, std::size_t size) {
   put_u32(out, static_cast<std::uint32_t>(size));
   out.push_back(static_cast<char>(kind));
   put_u32(out, call);
 }
 // bytes: at least kHeaderBytes bytes.
-inline WireHeader get_header(const char* bytes) {
+inline StepFrameHeader get_header(const char* bytes) {
   return {get_u32(bytes), static_cast<std::uint8_t>(bytes[4]), get_u32(bytes + 5)};
 }
 

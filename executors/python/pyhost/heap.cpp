@@ -18,8 +18,8 @@ constexpr std::size_t kHuge = 2U << 20;
 constexpr std::size_t kRegionOfZygote = 256U << 20;  // address space; unused memory is released
 constexpr std::size_t kRegionOfAll = 512U << 10;     // small pages, written by each job
 constexpr std::size_t kRegionOfJob = 1U << 20;
-constexpr std::size_t kMostOfZygote = 1U << 20;  // maximum size of an object; larger objects use CPython's allocator
-constexpr std::size_t kMostOfJob = 10U << 10;    // includes an arena of the compiler
+constexpr std::size_t kMaxZygoteShare = 1U << 20;  // maximum size of an object; larger objects use CPython's allocator
+constexpr std::size_t kMaxJobShare = 10U << 10;    // includes an arena of the compiler
 static_assert(kRegionOfAll + kRegionOfJob <= kHuge);
 
 // Size classes of blocks including the header: steps of 16 bytes up to 1 KiB, then four steps per doubling.
@@ -39,7 +39,7 @@ constexpr std::size_t size_of(std::size_t number) {
   return (kEvenTo << doublings) + (number - kEven - 4 * doublings) * ((kEvenTo << doublings) / 4);
 }
 static_assert(size_of(class_of(1025)) == 1280 && size_of(class_of(2048)) == 2048 && size_of(class_of(2049)) == 2560);
-static_assert(class_of(kMostOfZygote + 64) < kClasses);
+static_assert(class_of(kMaxZygoteShare + 64) < kClasses);
 
 struct Block {  // the header has 8 bytes; the object after it is aligned to 16
   std::uint64_t number;
@@ -84,7 +84,7 @@ Region of_zygote, of_all;
 Region nothing;             // used until a job's region exists
 Region* of_job = &nothing;  // follows of_all; its Region object is stored among the data that each job writes
 Region* now = nullptr;
-std::size_t most_now = kMostOfZygote;
+std::size_t most_now = kMaxZygoteShare;
 PyMemAllocatorEx of_python;
 
 void* allocate(void*, std::size_t size) {
@@ -147,11 +147,11 @@ void install() {
   PyMem_SetAllocator(PYMEM_DOMAIN_OBJ, &ours);
 }
 
-void begin_chapter(Chapter chapter) {
+void begin_chapter(ObjectGroup chapter) {
   if (now == nullptr) return;
   of_zygote.free.fill(nullptr);
   of_all.free.fill(nullptr);
-  now = chapter == Chapter::of_all_jobs ? &of_all : &of_zygote;
+  now = chapter == ObjectGroup::of_all_jobs ? &of_all : &of_zygote;
 }
 
 void seal() {
@@ -162,7 +162,7 @@ void seal() {
   void* const head = of_all.take(sizeof(Region));
   of_job = new (head != nullptr ? head : &nothing) Region{of_all.memory + kRegionOfAll, kFirst, kRegionOfJob, {}};
   now = of_job;
-  most_now = kMostOfJob;
+  most_now = kMaxJobShare;
 }
 
 const void* written_by_jobs() { return of_all.memory; }

@@ -18,8 +18,8 @@ namespace mycojobs::heap {
 void install();
 // Starts a separate group of objects: holes left by earlier objects are not reused. Objects of of_all_jobs, which every
 // job writes to, are placed together in small pages.
-enum class Chapter { plain, of_all_jobs };
-void begin_chapter(Chapter = Chapter::plain);
+enum class ObjectGroup { plain, of_all_jobs };
+void begin_chapter(ObjectGroup = ObjectGroup::plain);
 // Call after the creation of the last object that all jobs share.
 void seal();
 // Returns the memory that every job writes to; null if install() had no memory.

@@ -64,14 +64,14 @@ class StdioOfJobs {
     const Fd in(ends[1]);
     const std::array<int, 3> lent = {null.get(), in.get(), in.get()};
     for (int fd = 0; fd < 3; ++fd) {
-      kept_[fd] = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
-      if (!kept_[fd] || ::dup2(lent[fd], fd) < 0) return fail(Code::io, "stdio: " + errno_text(errno));
+      saved_streams_[fd] = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+      if (!saved_streams_[fd] || ::dup2(lent[fd], fd) < 0) return fail(Code::io, "stdio: " + errno_text(errno));
     }
     return {};
   }
   ~StdioOfJobs() {
     for (int fd = 0; fd < 3; ++fd) {
-      if (kept_[fd]) ::dup2(kept_[fd].get(), fd);
+      if (saved_streams_[fd]) ::dup2(saved_streams_[fd].get(), fd);
     }
     char text[4096];
     if (!written_ || ::fcntl(written_.get(), F_SETFL, O_NONBLOCK) != 0) return;
@@ -80,7 +80,7 @@ class StdioOfJobs {
 
  private:
   Fd written_;
-  std::array<Fd, 3> kept_;
+  std::array<Fd, 3> saved_streams_;
 };
 
 void start_interpreter(const PythonSetUp& set_up) {
@@ -135,14 +135,14 @@ void warm_job_module(const py::dict& globals) {
     ::signal(signal, SIG_DFL);
   }
   globals["collect"]();  // also empties Python's lists of free objects
-  heap::begin_chapter(heap::Chapter::of_all_jobs);
+  heap::begin_chapter(heap::ObjectGroup::of_all_jobs);
   globals["gather"]();
-  heap::begin_chapter(heap::Chapter::of_all_jobs);
+  heap::begin_chapter(heap::ObjectGroup::of_all_jobs);
   bind_job_steps(globals);
   for (int i = 0; i < kRehearsals; ++i) rehearse_job(rehearsal());
   ::clearenv();
   globals["cool"]();
-  heap::begin_chapter(heap::Chapter::of_all_jobs);
+  heap::begin_chapter(heap::ObjectGroup::of_all_jobs);
   make_ready();
 }
 

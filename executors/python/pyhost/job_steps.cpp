@@ -20,7 +20,7 @@ namespace {
 
 constexpr Py_ssize_t kMaxFileName = 200;
 
-struct Bound {
+struct PythonBindings {
   py::dict host, now, modules, environment, lines, main_thread;
   py::object builtins, scan, seed, number_of, compile, set_zone, collect, tracer, profiler, join_threads,
       run_exit_functions, log_handlers, end_logging, quote, result, out, err, report, encode_result, tell, hooks,
@@ -30,7 +30,7 @@ struct Bound {
   py::str main_name, result_name, annotations, main, facts, inputs, file_name, native_id, loading;
   Py_ssize_t own_log_handlers = 0;  // handlers of logging itself, which buffer nothing
 };
-Bound* bound = nullptr;  // never destroyed: the process ends with _exit()
+PythonBindings* bound = nullptr;  // never destroyed: the process ends with _exit()
 
 py::object own(PyObject* made) {
   if (made == nullptr) throw py::error_already_set();
@@ -114,7 +114,7 @@ py::object of_now(const py::str& name) {
 }
 
 // Copies the names of a dict, so that a job does not change the reference counts of the interpreter's strings.
-void name_anew(PyObject* names) {
+void rename_again(PyObject* names) {
   const py::dict as_made = own(PyDict_Copy(names));
   PyDict_Clear(names);
   for (const auto& [name, value] : as_made) {
@@ -131,7 +131,7 @@ void make_main() {
   set(names.ptr(), "__builtins__", bound->builtins);
   check(PyDict_SetItem(names.ptr(), bound->annotations.ptr(), py::dict().ptr()));
   check(PyDict_SetItem(names.ptr(), bound->result_name.ptr(), bound->result.ptr()));
-  name_anew(names.ptr());
+  rename_again(names.ptr());
   check(PyDict_SetItem(bound->modules.ptr(), bound->main_name.ptr(), main.ptr()));
   set_now(bound->main, main);
 }
@@ -211,8 +211,8 @@ int hand_back(int code, std::string frames) {
     py::object(bound->host["send_error"])("OSError", "stdout could not be written to the end", "", 0, code);
   }
   if (host_job::is_here()) {
-    const auto most = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
-    send_artifacts(host_job::channel().up, kArtifactsFolder, most);
+    const auto max = of_now(bound->facts)["max_artifact_bytes"].cast<std::uint64_t>();
+    send_artifacts(host_job::channel().up, kArtifactsFolder, max);
     append_frame(frames, FrameKind::done, "");
     send_frames(host_job::channel().up, frames);
   }
@@ -230,7 +230,7 @@ py::object compile(std::string_view script, const py::object& text, const py::ob
 }  // namespace
 
 void bind_job_steps(const py::dict& host) {
-  bound = new Bound();
+  bound = new PythonBindings();
   bound->main_name = py::str("__main__");
   bound->result_name = py::str("result");
   bound->annotations = py::str("__annotations__");
@@ -384,7 +384,7 @@ void make_ready() {
   // Runs after the collector's last freeze; otherwise drop_main() could not collect the module.
   make_main();
   check(PyDict_SetItem(bound->main_thread.ptr(), bound->native_id.ptr(), Py_None));
-  streams::remember(bound->out, bound->err);
+  streams::snapshot_streams(bound->out, bound->err);
 }
 
 }  // namespace mycojobs

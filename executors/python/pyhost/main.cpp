@@ -30,7 +30,7 @@ int main(int argc, char** argv) try {
     if (name == "--preload") set_up.preload.emplace_back(argv[i + 1]);
   }
   const auto warm = [&] {
-    const mycojobs::RightsAside aside;
+    const mycojobs::CapabilityDropScope aside;
     return mycojobs::warm_up(set_up);
   }();
   if (!warm) return fail_with(warm.error());
@@ -44,5 +44,5 @@ int main(int argc, char** argv) try {
                           .loaded = mycojobs::loaded_modules,
                           .stays = mycojobs::job_stays});
 } catch (...) {
-  mycojobs::leave_with_last_words("mycojobs-pyhost");
+  mycojobs::exit_with_report("mycojobs-pyhost");
 }

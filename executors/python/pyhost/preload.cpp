@@ -30,17 +30,17 @@ extern "C" void on_alarm(int) {
 
 std::string of_module(const std::string& name) { return "preload = [\"" + name + "\"]: "; }
 
-class Watch {
+class ImportTimeout {
  public:
-  Watch(const std::string& name, unsigned seconds) {
+  ImportTimeout(const std::string& name, unsigned seconds) {
     std::snprintf(last_words.data(), last_words.size(), "mycojobs-pyhost: %.200sits import has not ended within %u s\n",
                   of_module(name).c_str(), seconds);
     ::signal(SIGALRM, on_alarm);
     ::alarm(seconds);
   }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-  ~Watch() {
+  ImportTimeout(const ImportTimeout&) = delete;
+  ImportTimeout& operator=(const ImportTimeout&) = delete;
+  ~ImportTimeout() {
     ::alarm(0);
     ::signal(SIGALRM, SIG_DFL);
   }
@@ -64,7 +64,7 @@ Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
   }
   if (!set_up.preload.empty()) own["begin"]();
   for (const std::string& name : set_up.preload) {
-    const Watch watch(name, set_up.import_seconds);
+    const ImportTimeout watch(name, set_up.import_seconds);
     const py::object problem = own["load"](name);
     if (!problem.is_none()) return fail(Code::invalid, of_module(name) + problem.cast<std::string>());
   }

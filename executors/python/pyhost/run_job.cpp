@@ -28,14 +28,14 @@ py::object take_exception() {
 }
 
 // Outcome of a call of the script's code: its value or its exception.
-struct Ended {
+struct CallOutcome {
   py::object value, error;
 };
 
 // Called from C++, so that no frame of the host is visible below the script's frames, in tracebacks or sys._getframe.
 template <class Code>
-Ended run_code(Code&& code) {
-  Ended ended;
+CallOutcome run_code(Code&& code) {
+  CallOutcome ended;
   try {
     ended.value = py::reinterpret_steal<py::object>(code());
   } catch (py::error_already_set& error) {
@@ -54,7 +54,7 @@ Ended run_code(Code&& code) {
 }
 
 // `ended` is destroyed afterwards: objects in its traceback are then finalized at the end of the script, not later.
-int report(const Ended& ended) { return ended.error ? report_failure(ended.error) : 0; }
+int report(const CallOutcome& ended) { return ended.error ? report_failure(ended.error) : 0; }
 
 // State of a warm script in this process.
 struct WarmScript {
@@ -66,7 +66,7 @@ WarmScript* warm = nullptr;  // never destroyed: the process ends with _exit()
 
 // Runs main(job) once. A script that requests to exit, or a forked process of the script, ends like any other.
 int call_main() {
-  Ended ended = run_code([] {
+  CallOutcome ended = run_code([] {
     const py::object job = begin_warm_run();
     Py_SetRecursionLimit(warm->recursion_limit);
     PyObject* const value = PyObject_CallOneArg(warm->main.ptr(), job.ptr());
@@ -92,7 +92,7 @@ int run_script(const HostRequest& request) {
     if (is_warm) warm = new WarmScript{{}, Py_GetRecursionLimit()};
     return value;
   };
-  Ended ended = run_code(load);
+  CallOutcome ended = run_code(load);
   const int code = report(ended);
   const bool left = std::exchange(ended, {}).error || !host_job::is_here();
   if (!is_warm || left) return finish_job(code);
@@ -128,7 +128,7 @@ py::dict job_services() {
 
 int run_job(JobChannel channel) {
   const auto request = read_request(channel.down);
-  if (!request) return leave_unstarted(channel.up, request.error());
+  if (!request) return exit_before_start(channel.up, request.error());
   try {
     if (warm != nullptr) return run_again(channel, *request);
     install_signals();

@@ -13,9 +13,9 @@ namespace {
 
 // Snapshot of a C object without its reference count. The bytes include the amount of buffered text, so the names of
 // members are not needed.
-class Kept {
+class ObjectSnapshot {
  public:
-  explicit Kept(const py::object& object) : object_(object), bytes_(body()) {}
+  explicit ObjectSnapshot(const py::object& object) : object_(object), bytes_(body()) {}
   bool is_unchanged() const { return body() == bytes_; }
 
  private:
@@ -29,7 +29,7 @@ class Kept {
 
 struct Stream {
   PyObject* ours;
-  Kept text, buffer;
+  ObjectSnapshot text, buffer;
 };
 std::vector<Stream>* kept = nullptr;  // never destroyed: the process ends with _exit()
 
@@ -58,11 +58,11 @@ bool flush_one(PyObject* stream) {
 
 }  // namespace
 
-void remember(const py::object& out, const py::object& err) {
+void snapshot_streams(const py::object& out, const py::object& err) {
   kept = new std::vector<Stream>();
   for (const py::object& stream : {out, err}) {
     const py::object buffer = stream.attr("buffer");
-    kept->push_back({stream.ptr(), Kept(stream), Kept(buffer)});
+    kept->push_back({stream.ptr(), ObjectSnapshot(stream), ObjectSnapshot(buffer)});
   }
 }
 

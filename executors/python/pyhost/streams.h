@@ -6,7 +6,7 @@
 namespace mycojobs::streams {
 
 // Called in the zygote when both streams are flushed: stores their state for the comparison in flush().
-void remember(const pybind11::object& out, const pybind11::object& err);
+void snapshot_streams(const pybind11::object& out, const pybind11::object& err);
 
 // Flushes the current sys.<name> and the original stream, which the script may have replaced. Returns false after a
 // write error. An original stream that is unchanged is not touched: this would copy its pages and cost 12 page faults,

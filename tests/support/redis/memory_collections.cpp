@@ -15,7 +15,7 @@ const std::string* field_of(const Hash* hash, std::string_view name) {
   return found == hash->end() ? nullptr : &found->second;
 }
 
-Result<Answer> hset(const Call& call) {
+Result<MemoryReply> hset(const Call& call) {
   if (call.words.size() % 2 != 0) return wrong_number_of_words(call.words[0]);
   MJ_TRY(hash, call.find_or_make<Hash>(call.words[1]));
   const std::size_t before = hash->size();
@@ -25,20 +25,20 @@ Result<Answer> hset(const Call& call) {
   return number_of(hash->size() - before);
 }
 
-Result<Answer> hsetnx(const Call& call) {
+Result<MemoryReply> hsetnx(const Call& call) {
   MJ_TRY(hash, call.find_or_make<Hash>(call.words[1]));
   return number_of(hash->emplace(call.words[2], call.words[3]).second ? 1 : 0);
 }
 
-Result<Answer> hget(const Call& call) {
+Result<MemoryReply> hget(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   const std::string* value = field_of(hash, call.words[2]);
   return value == nullptr ? nil() : text_of(*value);
 }
 
-Result<Answer> hmget(const Call& call) {
+Result<MemoryReply> hmget(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
-  std::vector<Answer> values;
+  std::vector<MemoryReply> values;
   for (std::string_view name : call.words.subspan(2)) {
     const std::string* value = field_of(hash, name);
     values.push_back(value == nullptr ? nil() : text_of(*value));
@@ -46,9 +46,9 @@ Result<Answer> hmget(const Call& call) {
   return list_of(std::move(values));
 }
 
-Result<Answer> hgetall(const Call& call) {
+Result<MemoryReply> hgetall(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
-  std::vector<Answer> all;
+  std::vector<MemoryReply> all;
   if (hash == nullptr) return list_of({});
   for (const auto& [name, value] : *hash) {
     all.push_back(text_of(name));
@@ -57,15 +57,15 @@ Result<Answer> hgetall(const Call& call) {
   return list_of(std::move(all));
 }
 
-Result<Answer> hkeys(const Call& call) {
+Result<MemoryReply> hkeys(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
-  std::vector<Answer> names;
+  std::vector<MemoryReply> names;
   if (hash == nullptr) return list_of({});
   for (const auto& field : *hash) names.push_back(text_of(field.first));
   return list_of(std::move(names));
 }
 
-Result<Answer> hdel(const Call& call) {
+Result<MemoryReply> hdel(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   if (hash == nullptr) return number_of(0);
   std::size_t count = 0;
@@ -79,23 +79,23 @@ Result<Answer> hdel(const Call& call) {
   return number_of(count);
 }
 
-Result<Answer> hexists(const Call& call) {
+Result<MemoryReply> hexists(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   return number_of(field_of(hash, call.words[2]) != nullptr ? 1 : 0);
 }
 
-Result<Answer> hlen(const Call& call) {
+Result<MemoryReply> hlen(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   return number_of(hash == nullptr ? 0 : hash->size());
 }
 
-Result<Answer> hstrlen(const Call& call) {
+Result<MemoryReply> hstrlen(const Call& call) {
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   const std::string* value = field_of(hash, call.words[2]);
   return number_of(value == nullptr ? 0 : value->size());
 }
 
-Result<Answer> hincrby(const Call& call) {
+Result<MemoryReply> hincrby(const Call& call) {
   MJ_TRY(by, integer(call.words[3]));
   MJ_TRY(hash, call.find<Hash>(call.words[1]));
   std::int64_t number = 0;
@@ -129,16 +129,16 @@ void put(List& list, bool left, std::string entry) {
   left ? list.push_front(std::move(entry)) : list.push_back(std::move(entry));
 }
 
-Result<Answer> push(const Call& call, bool left) {
+Result<MemoryReply> push(const Call& call, bool left) {
   MJ_TRY(list, call.find_or_make<List>(call.words[1]));
   for (std::string_view entry : call.words.subspan(2)) put(*list, left, std::string(entry));
   return number_of(list->size());
 }
-Result<Answer> lpush(const Call& call) { return push(call, true); }
-Result<Answer> rpush(const Call& call) { return push(call, false); }
+Result<MemoryReply> lpush(const Call& call) { return push(call, true); }
+Result<MemoryReply> rpush(const Call& call) { return push(call, false); }
 
 // LPOP key [count]
-Result<Answer> pop(const Call& call, bool left) {
+Result<MemoryReply> pop(const Call& call, bool left) {
   if (call.words.size() > 3) return wrong_number_of_words(call.words[0]);
   std::int64_t count = 1;
   if (call.words.size() == 3) {
@@ -147,20 +147,20 @@ Result<Answer> pop(const Call& call, bool left) {
   }
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return nil();
-  std::vector<Answer> taken;
+  std::vector<MemoryReply> taken;
   for (; count > 0 && !list->empty(); --count) taken.push_back(text_of(take(*list, left)));
   call.drop_if_empty(call.words[1], list);
   return call.words.size() == 3 ? list_of(std::move(taken)) : std::move(taken[0]);
 }
-Result<Answer> lpop(const Call& call) { return pop(call, true); }
-Result<Answer> rpop(const Call& call) { return pop(call, false); }
+Result<MemoryReply> lpop(const Call& call) { return pop(call, true); }
+Result<MemoryReply> rpop(const Call& call) { return pop(call, false); }
 
-Result<Answer> llen(const Call& call) {
+Result<MemoryReply> llen(const Call& call) {
   MJ_TRY(list, call.find<List>(call.words[1]));
   return number_of(list == nullptr ? 0 : list->size());
 }
 
-Result<Answer> lindex(const Call& call) {
+Result<MemoryReply> lindex(const Call& call) {
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return nil();
   MJ_TRY(index, integer(call.words[2]));
@@ -170,11 +170,11 @@ Result<Answer> lindex(const Call& call) {
   return text_of((*list)[static_cast<std::size_t>(index)]);
 }
 
-Result<Answer> lrange(const Call& call) {
+Result<MemoryReply> lrange(const Call& call) {
   MJ_TRY(start, integer(call.words[2]));
   MJ_TRY(end, integer(call.words[3]));
   MJ_TRY(list, call.find<List>(call.words[1]));
-  std::vector<Answer> entries;
+  std::vector<MemoryReply> entries;
   const Section part = section(list == nullptr ? 0 : list->size(), start, end);
   for (std::size_t i = part.first; i < part.last; ++i) entries.push_back(text_of((*list)[i]));
   return list_of(std::move(entries));
@@ -183,10 +183,10 @@ Result<Answer> lrange(const Call& call) {
 // Returns up to `count` positions of the entry within the first `most` entries, counted from the left or from the
 // right.
 std::vector<std::size_t> positions(const Call& call, const List& list, std::string_view entry, std::size_t count,
-                                   bool from_left, std::size_t most) {
+                                   bool from_left, std::size_t max) {
   std::vector<std::size_t> found;
   std::size_t i = 0;
-  for (; i < std::min(list.size(), most) && found.size() < count; ++i) {
+  for (; i < std::min(list.size(), max) && found.size() < count; ++i) {
     const std::size_t at = from_left ? i : list.size() - 1 - i;
     if (list[at] == entry) found.push_back(at);
   }
@@ -194,12 +194,12 @@ std::vector<std::size_t> positions(const Call& call, const List& list, std::stri
   return found;
 }
 
-Result<Answer> lrem(const Call& call) {
+Result<MemoryReply> lrem(const Call& call) {
   MJ_TRY(count, integer(call.words[2]));
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return number_of(0);
-  const std::size_t most = count == 0 ? list->size() : static_cast<std::size_t>(std::abs(count));
-  auto found = positions(call, *list, call.words[3], most, count >= 0, list->size());
+  const std::size_t max = count == 0 ? list->size() : static_cast<std::size_t>(std::abs(count));
+  auto found = positions(call, *list, call.words[3], max, count >= 0, list->size());
   std::sort(found.rbegin(), found.rend());
   for (std::size_t at : found) list->erase(list->begin() + static_cast<std::ptrdiff_t>(at));
   call.drop_if_empty(call.words[1], list);
@@ -207,10 +207,10 @@ Result<Answer> lrem(const Call& call) {
 }
 
 // LPOS key entry [COUNT n] [MAXLEN n]
-Result<Answer> lpos(const Call& call) {
+Result<MemoryReply> lpos(const Call& call) {
   bool many = false;
   std::int64_t count = 1;
-  std::int64_t most = 0;
+  std::int64_t max = 0;
   for (std::size_t i = 3; i < call.words.size(); i += 2) {
     if (i + 1 == call.words.size()) return syntax_error();
     if (is_word(call.words[i], "RANK")) return not_imitated("LPOS RANK");
@@ -220,13 +220,13 @@ Result<Answer> lpos(const Call& call) {
     MJ_TRY(asked, integer(call.words[i + 1], otherwise));
     if (asked < 0) return refuse(otherwise);
     many = many || counts;
-    (counts ? count : most) = asked;
+    (counts ? count : max) = asked;
   }
   MJ_TRY(list, call.find<List>(call.words[1]));
   if (list == nullptr) return many ? list_of({}) : nil();
-  std::vector<Answer> found;
+  std::vector<MemoryReply> found;
   const std::size_t wanted = count == 0 ? list->size() : static_cast<std::size_t>(count);
-  const std::size_t searched = most == 0 ? list->size() : static_cast<std::size_t>(most);
+  const std::size_t searched = max == 0 ? list->size() : static_cast<std::size_t>(max);
   for (std::size_t at : positions(call, *list, call.words[2], wanted, true, searched)) found.push_back(number_of(at));
   if (many) return list_of(std::move(found));
   return found.empty() ? nil() : std::move(found[0]);
@@ -238,7 +238,7 @@ Result<bool> is_left(std::string_view word) {
   return syntax_error();
 }
 
-Result<Answer> lmove(const Call& call) {
+Result<MemoryReply> lmove(const Call& call) {
   MJ_TRY(from_left, is_left(call.words[3]));
   MJ_TRY(to_left, is_left(call.words[4]));
   MJ_TRY(source, call.find<List>(call.words[1]));
@@ -260,14 +260,14 @@ constexpr std::array kListsCommands{
 
 // Sets.
 
-Result<Answer> sadd(const Call& call) {
+Result<MemoryReply> sadd(const Call& call) {
   MJ_TRY(set, call.find_or_make<Set>(call.words[1]));
   std::size_t count = 0;
   for (std::string_view member : call.words.subspan(2)) count += set->emplace(member).second ? 1 : 0;
   return number_of(count);
 }
 
-Result<Answer> srem(const Call& call) {
+Result<MemoryReply> srem(const Call& call) {
   MJ_TRY(set, call.find<Set>(call.words[1]));
   if (set == nullptr) return number_of(0);
   std::size_t count = 0;
@@ -281,23 +281,23 @@ Result<Answer> srem(const Call& call) {
   return number_of(count);
 }
 
-Result<Answer> scard(const Call& call) {
+Result<MemoryReply> scard(const Call& call) {
   MJ_TRY(set, call.find<Set>(call.words[1]));
   return number_of(set == nullptr ? 0 : set->size());
 }
 
-Result<Answer> sismember(const Call& call) {
+Result<MemoryReply> sismember(const Call& call) {
   MJ_TRY(set, call.find<Set>(call.words[1]));
   return number_of(set != nullptr && set->contains(call.words[2]) ? 1 : 0);
 }
 
-Result<Answer> smembers(const Call& call) {
+Result<MemoryReply> smembers(const Call& call) {
   MJ_TRY(set, call.find<Set>(call.words[1]));
   return set == nullptr ? list_of({}) : texts_of(*set);
 }
 
 // SPOP key [count]: deterministic, removes the first members.
-Result<Answer> spop(const Call& call) {
+Result<MemoryReply> spop(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   const bool many = call.words.size() == 3;
   std::int64_t count = 1;
@@ -307,7 +307,7 @@ Result<Answer> spop(const Call& call) {
   }
   MJ_TRY(set, call.find<Set>(call.words[1]));
   if (set == nullptr) return many ? list_of({}) : nil();
-  std::vector<Answer> taken;
+  std::vector<MemoryReply> taken;
   for (; count > 0 && !set->empty(); --count) taken.push_back(text_of(set->extract(set->begin()).value()));
   call.drop_if_empty(call.words[1], set);
   return many ? list_of(std::move(taken)) : std::move(taken[0]);
@@ -315,7 +315,7 @@ Result<Answer> spop(const Call& call) {
 
 // SRANDMEMBER key [count]: deterministic, returns the first members. A negative count restarts at the beginning when
 // the set is exhausted.
-Result<Answer> srandmember(const Call& call) {
+Result<MemoryReply> srandmember(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   const bool many = call.words.size() == 3;
   std::int64_t count = 1;
@@ -329,7 +329,7 @@ Result<Answer> srandmember(const Call& call) {
   MJ_TRY(set, call.find<Set>(call.words[1]));
   if (set == nullptr) return many ? list_of({}) : nil();
   if (!many) return text_of(*set->begin());
-  std::vector<Answer> members;
+  std::vector<MemoryReply> members;
   for (auto each = set->begin(); count > 0 && each != set->end(); ++each, --count) members.push_back(text_of(*each));
   for (auto each = set->begin(); count < 0; ++count) {
     members.push_back(text_of(*each));

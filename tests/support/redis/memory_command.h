@@ -51,7 +51,7 @@ struct CommandRow {
   std::string_view name;
   int arity;  // number of words including the name; negative: minimum number
   Access access;
-  Result<Answer> (*run)(const Call&);
+  Result<MemoryReply> (*run)(const Call&);
   bool in_scripts = true;
 };
 std::span<const CommandRow> key_commands();

@@ -12,18 +12,18 @@ namespace {
 constexpr std::array<std::string_view, std::variant_size_v<Value>> kTypes{"string", "hash", "list",
                                                                           "set",    "zset", "stream"};
 
-Result<Answer> type(const Call& call) {
+Result<MemoryReply> type(const Call& call) {
   const auto found = call.keys.find(call.words[1]);
   return status(found == call.keys.end() ? "none" : kTypes[found->second.index()]);
 }
 
-Result<Answer> exists(const Call& call) {
+Result<MemoryReply> exists(const Call& call) {
   std::size_t count = 0;
   for (std::string_view key : call.words.subspan(1)) count += call.keys.contains(key) ? 1 : 0;
   return number_of(count);
 }
 
-Result<Answer> del(const Call& call) {
+Result<MemoryReply> del(const Call& call) {
   std::size_t count = 0;
   for (std::string_view key : call.words.subspan(1)) {
     const auto found = call.keys.find(key);
@@ -35,7 +35,7 @@ Result<Answer> del(const Call& call) {
 }
 
 // SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]: returns all keys at once.
-Result<Answer> scan(const Call& call) {
+Result<MemoryReply> scan(const Call& call) {
   const auto cursor = to_integer(call.words[1]);
   if (!cursor || *cursor < 0) return refuse("ERR invalid cursor");
   std::string_view pattern = "*", wanted;
@@ -52,7 +52,7 @@ Result<Answer> scan(const Call& call) {
       return syntax_error();
     }
   }
-  std::vector<Answer> found;
+  std::vector<MemoryReply> found;
   for (const auto& [key, value] : call.keys) {
     const bool fits = wanted.empty() || is_word(wanted, kTypes[value.index()]);
     if (*cursor == 0 && fits && glob_matches(pattern, key)) found.push_back(text_of(key));
@@ -60,20 +60,20 @@ Result<Answer> scan(const Call& call) {
   return list_of({text_of("0"), list_of(std::move(found))});
 }
 
-Result<Answer> dbsize(const Call& call) { return number_of(call.keys.size()); }
+Result<MemoryReply> dbsize(const Call& call) { return number_of(call.keys.size()); }
 
-Result<Answer> flushdb(const Call& call) {
+Result<MemoryReply> flushdb(const Call& call) {
   call.keys.clear();
   return status("OK");
 }
 
-Result<Answer> flushall(const Call& call) {
+Result<MemoryReply> flushall(const Call& call) {
   for (auto& each : call.redis.databases()) each.second.clear();
   return status("OK");
 }
 
 // MEMORY USAGE key [SAMPLES n]: the size of the fields and values of a hash; 0 for every other type.
-Result<Answer> memory(const Call& call) {
+Result<MemoryReply> memory(const Call& call) {
   if (!is_word(call.words[1], "USAGE")) return not_imitated("MEMORY but for USAGE");
   const auto found = call.keys.find(call.words[2]);
   std::size_t bytes = 0;
@@ -95,13 +95,13 @@ constexpr std::array kKeysCommands{
 
 // Strings.
 
-Result<Answer> get(const Call& call) {
+Result<MemoryReply> get(const Call& call) {
   MJ_TRY(text, call.find<Text>(call.words[1]));
   return text == nullptr ? nil() : text_of(*text);
 }
 
 // SET key value [NX | XX]
-Result<Answer> set(const Call& call) {
+Result<MemoryReply> set(const Call& call) {
   bool if_absent = false, if_present = false;
   for (std::string_view option : call.words.subspan(3)) {
     if (is_word(option, "NX") && !if_present) {
@@ -120,7 +120,7 @@ Result<Answer> set(const Call& call) {
   return status("OK");
 }
 
-Result<Answer> add(const Call& call, std::int64_t by) {
+Result<MemoryReply> add(const Call& call, std::int64_t by) {
   MJ_TRY(text, call.find<Text>(call.words[1]));
   std::int64_t number = 0;
   if (text != nullptr) {
@@ -132,9 +132,9 @@ Result<Answer> add(const Call& call, std::int64_t by) {
   return number_of(number);
 }
 
-Result<Answer> incr(const Call& call) { return add(call, 1); }
+Result<MemoryReply> incr(const Call& call) { return add(call, 1); }
 
-Result<Answer> incrby(const Call& call) {
+Result<MemoryReply> incrby(const Call& call) {
   MJ_TRY(by, integer(call.words[2]));
   return add(call, by);
 }
@@ -148,20 +148,20 @@ constexpr std::array kTextsCommands{
 
 // Server.
 
-Result<Answer> time(const Call& call) {
+Result<MemoryReply> time(const Call& call) {
   const std::uint64_t ms = call.redis.now_ms();
   return list_of({text_of(std::to_string(ms / 1000)), text_of(std::to_string(ms % 1000 * 1000))});
 }
 
 // PING [text]
-Result<Answer> ping(const Call& call) {
+Result<MemoryReply> ping(const Call& call) {
   if (call.words.size() > 2) return wrong_number_of_words("ping");
   return call.words.size() == 2 ? text_of(call.words[1]) : status("PONG");
 }
 
-Result<Answer> publish(const Call& call) { return number_of(call.redis.publish(call.words[1], call.words[2])); }
+Result<MemoryReply> publish(const Call& call) { return number_of(call.redis.publish(call.words[1], call.words[2])); }
 
-Result<Answer> info(const Call&) {
+Result<MemoryReply> info(const Call&) {
   return text_of("# Server\r\nredis_version:7.0.15\r\nrun_id:" + std::string(kRunId) +
                  "\r\n# Persistence\r\nrdb_last_bgsave_status:ok\r\naof_last_bgrewrite_status:ok\r\n"
                  "aof_last_write_status:ok\r\n# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n");
@@ -178,9 +178,9 @@ constexpr std::array kSettings{
 };
 
 // CONFIG GET pattern
-Result<Answer> config(const Call& call) {
+Result<MemoryReply> config(const Call& call) {
   if (!is_word(call.words[1], "GET") || call.words.size() != 3) return not_imitated("CONFIG but for GET name");
-  std::vector<Answer> found;
+  std::vector<MemoryReply> found;
   for (const Setting& setting : kSettings) {
     if (!glob_matches(call.words[2], setting.name)) continue;
     found.push_back(text_of(setting.name));
@@ -190,14 +190,14 @@ Result<Answer> config(const Call& call) {
 }
 
 // WAIT replicas ms: returns 0 at once, since there are no replicas.
-Result<Answer> wait(const Call& call) {
+Result<MemoryReply> wait(const Call& call) {
   MJ_CHECK(integer(call.words[1]));
   MJ_CHECK(integer(call.words[2], "ERR timeout is not an integer or out of range"));
   return number_of(0);
 }
 
 // EVAL script keys key ... argument ...
-Result<Answer> eval(const Call& call) {
+Result<MemoryReply> eval(const Call& call) {
   MJ_TRY(keys, integer(call.words[2]));
   if (keys < 0) return refuse("ERR Number of keys can't be negative");
   const auto count = static_cast<std::size_t>(keys);

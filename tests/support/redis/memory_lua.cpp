@@ -64,20 +64,20 @@ void push_field(lua_State* lua, const char* name, std::string_view text) {
   lua_setfield(lua, -2, name);
 }
 
-void push(lua_State* lua, const Answer& answer) {
+void push(lua_State* lua, const MemoryReply& answer) {
   lua_checkstack(lua, 4);
   switch (answer.kind) {
-    case Answer::Kind::nil:
+    case MemoryReply::Kind::nil:
       return lua_pushboolean(lua, 0);
-    case Answer::Kind::status:
+    case MemoryReply::Kind::status:
       return push_field(lua, "ok", answer.text);
-    case Answer::Kind::error:
+    case MemoryReply::Kind::error:
       return push_field(lua, "err", answer.text);
-    case Answer::Kind::number:
+    case MemoryReply::Kind::number:
       return lua_pushnumber(lua, static_cast<lua_Number>(answer.number));
-    case Answer::Kind::text:
+    case MemoryReply::Kind::text:
       return push_text(lua, answer.text);
-    case Answer::Kind::list:
+    case MemoryReply::Kind::list:
       lua_createtable(lua, static_cast<int>(answer.items.size()), 0);
       for (std::size_t i = 0; i < answer.items.size(); ++i) {
         push(lua, answer.items[i]);
@@ -86,7 +86,7 @@ void push(lua_State* lua, const Answer& answer) {
   }
 }
 
-Answer taken_number(lua_Number number) {
+MemoryReply taken_number(lua_Number number) {
   const bool fits = number >= -0x1p63 && number < 0x1p63;
   return number_of(fits ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min());
 }
@@ -102,12 +102,12 @@ bool field_text(lua_State* lua, const char* name, std::string& text) {
 }
 
 // Pops the top value and converts it.
-Answer take(lua_State* lua, int depth = 0) {
+MemoryReply take(lua_State* lua, int depth = 0) {
   if (depth > kMaxDepth || lua_checkstack(lua, 4) == 0) {
     lua_pop(lua, 1);
     return error("ERR reached lua stack limit");
   }
-  Answer out;
+  MemoryReply out;
   const int type = lua_type(lua, -1);
   if (type == LUA_TSTRING) {
     out = text_of(text_at(lua, -1));
@@ -122,7 +122,7 @@ Answer take(lua_State* lua, int depth = 0) {
     } else if (field_text(lua, "ok", text)) {
       out = status(text);
     } else {
-      out.kind = Answer::Kind::list;
+      out.kind = MemoryReply::Kind::list;
       out.items.reserve(lua_objlen(lua, -1));
       for (int i = 1;; ++i) {
         lua_rawgeti(lua, -1, i);
@@ -156,7 +156,7 @@ std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deq
 // Pushes the reply. Returns whether the reply is an error.
 bool execute(lua_State* lua) {
   std::deque<std::string> numbers;
-  Answer answer;
+  MemoryReply answer;
   if (lua_gettop(lua) == 0) {
     answer = error("ERR Please specify at least one argument for this redis lib call");
   } else if (const auto words = read_words(lua, numbers); !words) {
@@ -168,7 +168,7 @@ bool execute(lua_State* lua) {
     answer = (*run)(*words);
   }
   push(lua, answer);
-  return answer.kind == Answer::Kind::error;
+  return answer.kind == MemoryReply::Kind::error;
 }
 
 int redis_call(lua_State* lua) { return execute(lua) ? lua_error(lua) : 1; }
@@ -316,7 +316,7 @@ void set_list(lua_State* lua, const char* name, Words words) {
 }
 
 // Returns the reply for the error that ended a script.
-Answer failure(lua_State* lua, std::string_view sha1) {
+MemoryReply failure(lua_State* lua, std::string_view sha1) {
   std::string text, source;
   lua_Number line = 0;
   if (!lua_istable(lua, -1) || !field_text(lua, "err", text))
@@ -348,8 +348,8 @@ std::string sha1_hex(std::string_view text) {
 
 MemoryLua::MemoryLua() : state_(luaL_newstate(), lua_close) { set_up(state_.get()); }
 
-Answer MemoryLua::run(std::string_view sha1, std::string_view text, Words keys, Words arguments,
-                      const Execute& execute) {
+MemoryReply MemoryLua::run(std::string_view sha1, std::string_view text, Words keys, Words arguments,
+                           const Execute& execute) {
   lua_State* lua = state_.get();
   lua_settop(lua, 1);  // keep only the real globals
   auto found = compiled_.find(sha1);

@@ -20,11 +20,11 @@ std::string sha1_hex(std::string_view text);
 
 class MemoryLua {
  public:
-  using Execute = std::function<Answer(Words)>;  // executes one command of the script
+  using Execute = std::function<MemoryReply(Words)>;  // executes one command of the script
   MemoryLua();
 
   // Compiles a script at its first use; `sha1` identifies it later.
-  Answer run(std::string_view sha1, std::string_view text, Words keys, Words arguments, const Execute&);
+  MemoryReply run(std::string_view sha1, std::string_view text, Words keys, Words arguments, const Execute&);
 
  private:
   std::unique_ptr<lua_State, void (*)(lua_State*)> state_;

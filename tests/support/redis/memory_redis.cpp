@@ -18,8 +18,8 @@
 namespace mycojobs::memory {
 namespace {
 
-Answer line_of(Answer::Kind kind, std::string_view line) {
-  Answer out{kind, std::string(line), 0, {}};
+MemoryReply line_of(MemoryReply::Kind kind, std::string_view line) {
+  MemoryReply out{kind, std::string(line), 0, {}};
   std::replace_if(
       out.text.begin(), out.text.end(), [](char c) { return c == '\r' || c == '\n'; }, ' ');
   return out;
@@ -32,24 +32,24 @@ void add_line(std::string& out, char sign, std::string_view text) {
 }
 
 // RESP2 encoding.
-void add(std::string& out, const Answer& answer) {
+void add(std::string& out, const MemoryReply& answer) {
   switch (answer.kind) {
-    case Answer::Kind::nil:
+    case MemoryReply::Kind::nil:
       return add_line(out, '$', "-1");
-    case Answer::Kind::status:
+    case MemoryReply::Kind::status:
       return add_line(out, '+', answer.text);
-    case Answer::Kind::error:
+    case MemoryReply::Kind::error:
       return add_line(out, '-', answer.text);
-    case Answer::Kind::number:
+    case MemoryReply::Kind::number:
       return add_line(out, ':', std::to_string(answer.number));
-    case Answer::Kind::text:
+    case MemoryReply::Kind::text:
       add_line(out, '$', std::to_string(answer.text.size()));
       out += answer.text;
       out += "\r\n";
       return;
-    case Answer::Kind::list:
+    case MemoryReply::Kind::list:
       add_line(out, '*', std::to_string(answer.items.size()));
-      for (const Answer& item : answer.items) add(out, item);
+      for (const MemoryReply& item : answer.items) add(out, item);
       return;
   }
 }
@@ -96,7 +96,7 @@ const CommandRow* find_row(std::string_view name) {
   return found == rows.end() ? nullptr : found->second;
 }
 
-Answer unknown(Words words) {
+MemoryReply unknown(Words words) {
   std::string text = "ERR unknown command '" + std::string(words[0].substr(0, 128)) + "', with args beginning with: ";
   for (std::string_view each : words.subspan(1)) {
     if (text.size() >= 256) break;
@@ -109,10 +109,10 @@ Answer unknown(Words words) {
 
 // Replies.
 
-Answer status(std::string_view line) { return line_of(Answer::Kind::status, line); }
-Answer error(std::string_view line) { return line_of(Answer::Kind::error, line); }
+MemoryReply status(std::string_view line) { return line_of(MemoryReply::Kind::status, line); }
+MemoryReply error(std::string_view line) { return line_of(MemoryReply::Kind::error, line); }
 
-Reply to_reply(const Answer& answer) {
+Reply to_reply(const MemoryReply& answer) {
   std::string protocol;
   add(protocol, answer);
   const std::unique_ptr<redisReader, void (*)(redisReader*)> reader(redisReaderCreate(), redisReaderFree);
@@ -173,8 +173,8 @@ Result<std::int64_t> count_of(std::string_view text) {
 
 std::string real_text(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  constexpr double kMostWhole = 1e15;  // from 1e15 on "%.17g" may write an exponent
-  if (std::abs(number) < kMostWhole && std::trunc(number) == number && !std::signbit(number)) {
+  constexpr double kMaxWholeValue = 1e15;  // from 1e15 on "%.17g" may write an exponent
+  if (std::abs(number) < kMaxWholeValue && std::trunc(number) == number && !std::signbit(number)) {
     return std::to_string(static_cast<std::int64_t>(number));
   }
   std::array<char, 40> text{};
@@ -233,12 +233,12 @@ CommandKind command_kind(Words words) {
   return row == nullptr ? CommandKind{words[0], false} : CommandKind{row->name, row->access == Access::writes};
 }
 
-Answer MemoryRedis::execute(Id database, Words words) {
+MemoryReply MemoryRedis::execute(Id database, Words words) {
   now_ms_ = clock_.unix_ms();
   return perform(database, words, false);
 }
 
-Answer MemoryRedis::perform(Id database, Words words, bool in_script) {
+MemoryReply MemoryRedis::perform(Id database, Words words, bool in_script) {
   if (words.empty()) return error("ERR no command");
   const CommandRow* row = find_row(words[0]);
   if (row == nullptr) return in_script ? error("ERR Unknown Redis command called from script") : unknown(words);
@@ -255,12 +255,13 @@ Answer MemoryRedis::perform(Id database, Words words, bool in_script) {
   return answer ? std::move(*answer) : error(answer.error().message);
 }
 
-Answer MemoryRedis::run(Id database, std::string_view sha1, std::string_view text, Words arguments) {
+MemoryReply MemoryRedis::run(Id database, std::string_view sha1, std::string_view text, Words arguments) {
   now_ms_ = clock_.unix_ms();
   return evaluate(database, sha1, text, {}, arguments);
 }
 
-Answer MemoryRedis::evaluate(Id database, std::string_view sha1, std::string_view text, Words keys, Words arguments) {
+MemoryReply MemoryRedis::evaluate(Id database, std::string_view sha1, std::string_view text, Words keys,
+                                  Words arguments) {
   // The connection keeps its database when a script selects another one.
   return lua_.run(sha1, text, keys, arguments, [&, selected = database](Words words) mutable {
     if (words.size() != 2 || !is_word(words[0], "SELECT")) return perform(selected, words, true);

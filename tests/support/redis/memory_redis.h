@@ -24,12 +24,12 @@ class MemoryRedis {
   using Publish = std::function<std::size_t(std::string_view channel, std::string_view text)>;
   MemoryRedis(const Clock& clock, Publish publish) : clock_(clock), publish_(std::move(publish)) {}
 
-  Answer execute(Id database, Words words);
+  MemoryReply execute(Id database, Words words);
   // Runs a script without keys.
-  Answer run(Id database, std::string_view sha1, std::string_view text, Words arguments);
+  MemoryReply run(Id database, std::string_view sha1, std::string_view text, Words arguments);
 
   // Runs a script for the EVAL and EVALSHA commands.
-  Answer evaluate(Id database, std::string_view sha1, std::string_view text, Words keys, Words arguments);
+  MemoryReply evaluate(Id database, std::string_view sha1, std::string_view text, Words keys, Words arguments);
   Databases& databases() { return databases_; }
   const Databases& databases() const { return databases_; }
   // Start time of the current command or script; constant while it runs.
@@ -41,7 +41,7 @@ class MemoryRedis {
   void add_steps(std::uint64_t count) { steps_ += count; }
 
  private:
-  Answer perform(Id database, Words words, bool in_script);
+  MemoryReply perform(Id database, Words words, bool in_script);
 
   const Clock& clock_;
   Publish publish_;

@@ -19,7 +19,7 @@
 namespace mycojobs {
 namespace {
 
-using memory::Answer;
+using memory::MemoryReply;
 
 // Returns how long an XREAD may wait for its first entry.
 std::chrono::milliseconds block_time(memory::Words words) {
@@ -66,7 +66,7 @@ class MemoryWaiter final : public Waiter {
   MemoryWaiter(const MemoryWaiter&) = delete;
   MemoryWaiter& operator=(const MemoryWaiter&) = delete;
 
-  Result<Woken> wait(std::uint32_t timeout_ms, bool for_work) override;
+  Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) override;
   void set_paused(Id context, const std::vector<std::string>& queues) override;
   void wake() override;
 
@@ -76,13 +76,16 @@ class MemoryWaiter final : public Waiter {
   MemoryServer& server_;
   const std::vector<std::pair<Id, std::string>> queues_;
   std::map<Id, std::set<std::string>> paused_;
-  MemoryServer::Heard hints_;
-  MemoryServer::Heard announced_;  // messages on mj:wake; like in RedisWaiter, a wait with for_work unset ignores them
+  MemoryServer::PublicationQueue hints_;
+  MemoryServer::PublicationQueue
+      announced_;  // messages on mj:wake; like in RedisWaiter, a wait with for_work unset ignores them
   bool called_ = false;
 };
 
 MemoryServer::MemoryServer(const Clock& clock)
-    : redis_(clock, [this](std::string_view channel, std::string_view text) { return tell(channel, text); }) {}
+    : redis_(clock, [this](std::string_view channel, std::string_view text) {
+        return publish_to_subscribers(channel, text);
+      }) {}
 
 Result<std::unique_ptr<Store>> MemoryServer::open() {
   return std::make_unique<RedisStore>(
@@ -109,7 +112,8 @@ Result<std::unique_ptr<WorkflowStore>> MemoryServer::open_workflows() {
 
 std::unique_ptr<Link> MemoryServer::open_link(Id context) { return std::make_unique<MemoryLink>(*this, context); }
 
-Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until, const std::function<Answer()>& step) {
+Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until,
+                                    const std::function<MemoryReply()>& step) {
   const auto broken = [&](std::string_view when) {
     return fail(Code::unavailable, "memory: a fault " + std::string(when) + " " + std::string(kind.name));
   };
@@ -118,16 +122,16 @@ Result<Reply> MemoryServer::perform(const memory::CommandKind& kind, Until until
   const Fault fault = faults_ ? faults_(call) : Fault::none;
   if (fault == Fault::before) return broken("before");
   const std::uint64_t before = redis_.steps();
-  Answer answer = step();
-  std::uint64_t& most = most_steps_[std::string(kind.name)];
-  most = std::max(most, redis_.steps() - before);
-  while (answer.kind == Answer::Kind::nil && std::chrono::steady_clock::now() < until) {
+  MemoryReply answer = step();
+  std::uint64_t& max = most_steps_[std::string(kind.name)];
+  max = std::max(max, redis_.steps() - before);
+  while (answer.kind == MemoryReply::Kind::nil && std::chrono::steady_clock::now() < until) {
     changed_.wait_until(lock, until);
     answer = step();
   }
   if (kind.writes) changed_.notify_all();
   if (fault == Fault::after) return broken("after");
-  if (answer.kind == Answer::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
+  if (answer.kind == MemoryReply::Kind::error) return tl::unexpected<Error>(redis_error(answer.text));
   return memory::to_reply(answer);
 }
 
@@ -136,7 +140,7 @@ void MemoryServer::set_faults(std::function<Fault(const ServerCall&)> faults) {
   faults_ = std::move(faults);
 }
 
-std::map<std::string, std::uint64_t, std::less<>> MemoryServer::most_steps() const {
+std::map<std::string, std::uint64_t, std::less<>> MemoryServer::max_steps() const {
   const std::lock_guard lock(mutex_);
   return most_steps_;
 }
@@ -173,7 +177,7 @@ void MemoryServer::restore(Snapshot snapshot) {
 Reply MemoryServer::plain(Id context, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
   std::lock_guard lock(mutex_);
-  const Answer answer = redis_.execute(context, views);
+  const MemoryReply answer = redis_.execute(context, views);
   changed_.notify_all();
   return memory::to_reply(answer);
 }
@@ -187,7 +191,7 @@ void MemoryServer::put_text(Id context, const std::string& key, const std::strin
 void MemoryServer::erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
 void MemoryServer::publish(const std::string& topic, const std::string& text) { plain(0, {"PUBLISH", topic, text}); }
 
-std::size_t MemoryServer::tell(std::string_view channel, std::string_view text) {
+std::size_t MemoryServer::publish_to_subscribers(std::string_view channel, std::string_view text) {
   const auto [begin, end] = subscribers_.equal_range(channel);
   std::size_t count = 0;
   for (auto each = begin; each != end; ++each, ++count) each->second->emplace_back(text);
@@ -209,9 +213,9 @@ MemoryWaiter::~MemoryWaiter() {
                 [&](const auto& each) { return each.second == &hints_ || each.second == &announced_; });
 }
 
-Result<Woken> MemoryWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
+Result<WaitResult> MemoryWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   std::unique_lock lock(server_.mutex_);
-  Woken woken;
+  WaitResult woken;
   server_.changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
     woken.work = for_work && (!announced_.empty() || has_work());
     return woken.work || called_ || !hints_.empty();

@@ -50,7 +50,7 @@ class MemoryServer final : public StoreFactory {
   // so `faults` must not call the server.
   void set_faults(std::function<Fault(const ServerCall&)> faults);
   // The largest number of steps (memory_redis.h) of one call, by the name of the script or command.
-  std::map<std::string, std::uint64_t, std::less<>> most_steps() const;
+  std::map<std::string, std::uint64_t, std::less<>> max_steps() const;
   std::uint64_t writes() const;  // number of received calls that can write, including failed calls
 
   // How many entries a stream has ever had, and how many it still holds.
@@ -78,13 +78,13 @@ class MemoryServer final : public StoreFactory {
  private:
   friend class MemoryLink;
   friend class MemoryWaiter;
-  using Heard = std::deque<std::string>;
+  using PublicationQueue = std::deque<std::string>;
   using Until = std::chrono::steady_clock::time_point;
 
   // Executes one step under the lock and applies the injected fault. If the reply is nil, the step is repeated after
   // each change until `until`.
-  Result<Reply> perform(const memory::CommandKind&, Until until, const std::function<memory::Answer()>& step);
-  std::size_t tell(std::string_view channel, std::string_view text);  // requires the lock
+  Result<Reply> perform(const memory::CommandKind&, Until until, const std::function<memory::MemoryReply()>& step);
+  std::size_t publish_to_subscribers(std::string_view channel, std::string_view text);  // requires the lock
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -92,7 +92,7 @@ class MemoryServer final : public StoreFactory {
   std::function<Fault(const ServerCall&)> faults_;
   std::uint64_t writes_ = 0;
   std::map<std::string, std::uint64_t, std::less<>> most_steps_;
-  std::multimap<std::string, Heard*, std::less<>> subscribers_;  // by channel
+  std::multimap<std::string, PublicationQueue*, std::less<>> subscribers_;  // by channel
 };
 
 }  // namespace mycojobs

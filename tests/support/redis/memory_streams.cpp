@@ -51,8 +51,8 @@ Result<StreamId> stream_id(std::string_view text, std::uint64_t missing_seq, boo
   return id;
 }
 
-Answer entry_of(const std::pair<const StreamId, Fields>& entry) {
-  std::vector<Answer> fields;
+MemoryReply entry_of(const std::pair<const StreamId, Fields>& entry) {
+  std::vector<MemoryReply> fields;
   for (const auto& [name, value] : entry.second) {
     fields.push_back(text_of(name));
     fields.push_back(text_of(value));
@@ -136,7 +136,7 @@ Result<StreamId> id_for(const Stream& stream, const WantedId& wanted, std::uint6
 }
 
 // XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold] id name value ...
-Result<Answer> xadd(const Call& call) {
+Result<MemoryReply> xadd(const Call& call) {
   Trimming trimming;
   bool only_if_there = false;
   std::size_t at = 2;
@@ -171,7 +171,7 @@ Result<Answer> xadd(const Call& call) {
   return text_of(id_text(id));
 }
 
-Result<Answer> xdel(const Call& call) {
+Result<MemoryReply> xdel(const Call& call) {
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
   if (stream == nullptr) return number_of(0);
   std::vector<StreamId> ids;
@@ -189,7 +189,7 @@ Result<Answer> xdel(const Call& call) {
 }
 
 // XTRIM key MAXLEN | MINID [= | ~] threshold
-Result<Answer> xtrim(const Call& call) {
+Result<MemoryReply> xtrim(const Call& call) {
   Trimming trimming;
   std::size_t at = 2;
   MJ_CHECK(read_trimming(call.words, at, trimming));
@@ -215,7 +215,7 @@ Result<StreamId> range_end(std::string_view text, bool is_start) {
 }
 
 // XRANGE key start end [COUNT n]; XREVRANGE key end start [COUNT n]
-Result<Answer> range(const Call& call, bool reversed) {
+Result<MemoryReply> range(const Call& call, bool reversed) {
   MJ_TRY(start, range_end(call.words[reversed ? 3 : 2], true));
   MJ_TRY(end, range_end(call.words[reversed ? 2 : 3], false));
   std::int64_t count = std::numeric_limits<std::int64_t>::max();
@@ -227,7 +227,7 @@ Result<Answer> range(const Call& call, bool reversed) {
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
   if (stream == nullptr) return list_of({});
   if (count == 0) return nil();
-  std::vector<Answer> entries;
+  std::vector<MemoryReply> entries;
   if (start > end) return list_of({});
   const auto first = stream->entries.lower_bound(start), behind = stream->entries.upper_bound(end);
   if (reversed) {
@@ -237,17 +237,17 @@ Result<Answer> range(const Call& call, bool reversed) {
   }
   return list_of(std::move(entries));
 }
-Result<Answer> xrange(const Call& call) { return range(call, false); }
-Result<Answer> xrevrange(const Call& call) { return range(call, true); }
+Result<MemoryReply> xrange(const Call& call) { return range(call, false); }
+Result<MemoryReply> xrevrange(const Call& call) { return range(call, true); }
 
-Result<Answer> xlen(const Call& call) {
+Result<MemoryReply> xlen(const Call& call) {
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
   return number_of(stream == nullptr ? 0 : stream->entries.size());
 }
 
 // XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...: returns the available entries at once; memory_server.cpp repeats a
 // blocking call.
-Result<Answer> xread(const Call& call) {
+Result<MemoryReply> xread(const Call& call) {
   std::int64_t count = 0;
   std::size_t at = 1;
   for (; at + 1 < call.words.size() && !is_word(call.words[at], "STREAMS"); at += 2) {
@@ -263,12 +263,12 @@ Result<Answer> xread(const Call& call) {
     return refuse("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.");
   }
   if (count <= 0) count = std::numeric_limits<std::int64_t>::max();
-  std::vector<Answer> read;
+  std::vector<MemoryReply> read;
   for (std::size_t i = 0; i < streams.size() / 2; ++i) {
     MJ_TRY(stream, call.find<Stream>(streams[i]));
     if (streams[i + streams.size() / 2] == "$") return not_imitated("XREAD $");
     MJ_TRY(after, stream_id(streams[i + streams.size() / 2], 0, false));
-    std::vector<Answer> entries;
+    std::vector<MemoryReply> entries;
     if (stream == nullptr) continue;
     auto next = stream->entries.upper_bound(after);
     for (std::int64_t left = count; next != stream->entries.end() && left > 0; ++next, --left) {
@@ -280,7 +280,7 @@ Result<Answer> xread(const Call& call) {
 }
 
 // XINFO STREAM key: the fields that do not depend on the internal representation in Redis.
-Result<Answer> xinfo(const Call& call) {
+Result<MemoryReply> xinfo(const Call& call) {
   if (!is_word(call.words[1], "STREAM") || call.words.size() != 3) return not_imitated("XINFO but for STREAM key");
   MJ_TRY(stream, call.find<Stream>(call.words[2]));
   if (stream == nullptr) return refuse("ERR no such key");

@@ -21,26 +21,28 @@ namespace mycojobs::memory {
 
 using Words = std::span<const std::string_view>;  // a command and its arguments
 
-struct Answer {
+struct MemoryReply {
   enum class Kind { nil, status, error, number, text, list };
   Kind kind = Kind::nil;
   std::string text;  // for Kind::status, error and text
   std::int64_t number = 0;
-  std::vector<Answer> items;
+  std::vector<MemoryReply> items;
 };
 
-inline Answer nil() { return {}; }
-Answer status(std::string_view line);  // line breaks are replaced by blanks
-Answer error(std::string_view line);
-inline Answer text_of(std::string_view text) { return {Answer::Kind::text, std::string(text), 0, {}}; }
-inline Answer list_of(std::vector<Answer> items) { return {Answer::Kind::list, {}, 0, std::move(items)}; }
+inline MemoryReply nil() { return {}; }
+MemoryReply status(std::string_view line);  // line breaks are replaced by blanks
+MemoryReply error(std::string_view line);
+inline MemoryReply text_of(std::string_view text) { return {MemoryReply::Kind::text, std::string(text), 0, {}}; }
+inline MemoryReply list_of(std::vector<MemoryReply> items) {
+  return {MemoryReply::Kind::list, {}, 0, std::move(items)};
+}
 template <class Number>
-Answer number_of(Number number) {
-  return {Answer::Kind::number, {}, static_cast<std::int64_t>(number), {}};
+MemoryReply number_of(Number number) {
+  return {MemoryReply::Kind::number, {}, static_cast<std::int64_t>(number), {}};
 }
 template <class Texts>
-Answer texts_of(const Texts& texts) {
-  std::vector<Answer> items;
+MemoryReply texts_of(const Texts& texts) {
+  std::vector<MemoryReply> items;
   items.reserve(texts.size());
   for (const auto& each : texts) items.push_back(text_of(each));
   return list_of(std::move(items));
@@ -57,7 +59,7 @@ Answer texts_of(const Texts& texts) {
 }
 
 // Converts the answer to the reply that a Redis client receives: encodes it in the protocol and parses it with hiredis.
-Reply to_reply(const Answer&);
+Reply to_reply(const MemoryReply&);
 
 // Contents of the databases: plain values, so that a snapshot is a copy. Collections are sorted where Redis guarantees
 // no order, so that the same calls return the same replies.

@@ -47,7 +47,7 @@ Result<std::size_t> read_options(const Call& call, AddOptions& options) {
 }
 
 // ZADD key [NX | XX] [GT | LT] [CH] score member ...
-Result<Answer> zadd(const Call& call) {
+Result<MemoryReply> zadd(const Call& call) {
   AddOptions options;
   MJ_TRY(first, read_options(call, options));
   std::vector<std::pair<double, std::string_view>> members;
@@ -77,7 +77,7 @@ Result<Answer> zadd(const Call& call) {
   return number_of(options.count_changed ? added + changed : added);
 }
 
-Result<Answer> zrem(const Call& call) {
+Result<MemoryReply> zrem(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   if (zset == nullptr) return number_of(0);
   std::size_t count = 0;
@@ -86,20 +86,20 @@ Result<Answer> zrem(const Call& call) {
   return number_of(count);
 }
 
-Result<Answer> zscore(const Call& call) {
+Result<MemoryReply> zscore(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   if (zset == nullptr) return nil();
   const auto found = zset->scores.find(call.words[2]);
   return found == zset->scores.end() ? nil() : text_of(real_text(found->second));
 }
 
-Result<Answer> zcard(const Call& call) {
+Result<MemoryReply> zcard(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   return number_of(zset == nullptr ? 0 : zset->order.size());
 }
 
 // ZPOPMIN key [count]
-Result<Answer> zpopmin(const Call& call) {
+Result<MemoryReply> zpopmin(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   std::int64_t count = 1;
   if (call.words.size() == 3) {
@@ -107,7 +107,7 @@ Result<Answer> zpopmin(const Call& call) {
     count = asked;
   }
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  std::vector<Answer> taken;
+  std::vector<MemoryReply> taken;
   if (zset == nullptr) return list_of({});
   for (; count > 0 && !zset->empty(); --count) {
     const auto first = *zset->order.begin();
@@ -181,14 +181,15 @@ Result<RangeOptions> read_options(const Call& call, bool plain_range) {
   return options;
 }
 
-void add(std::vector<Answer>& out, const std::pair<double, std::string>& member, bool with_score) {
+void add(std::vector<MemoryReply>& out, const std::pair<double, std::string>& member, bool with_score) {
   out.push_back(text_of(member.second));
   if (with_score) out.push_back(text_of(real_text(member.first)));
 }
 
 template <class Iterator>
-std::vector<Answer> by_index(Iterator begin, std::size_t size, std::int64_t start, std::int64_t end, bool with_scores) {
-  std::vector<Answer> out;
+std::vector<MemoryReply> by_index(Iterator begin, std::size_t size, std::int64_t start, std::int64_t end,
+                                  bool with_scores) {
+  std::vector<MemoryReply> out;
   const Section part = section(size, start, end);
   std::advance(begin, static_cast<std::ptrdiff_t>(part.first));
   for (std::size_t i = part.first; i < part.last; ++i) add(out, *begin++, with_scores);
@@ -197,8 +198,8 @@ std::vector<Answer> by_index(Iterator begin, std::size_t size, std::int64_t star
 
 // Returns the members from the first within the near end of the range to the last within the far end.
 template <class Iterator, class Near, class Far>
-std::vector<Answer> by_score(Iterator at, Iterator end, Near near, Far far, const RangeOptions& options) {
-  std::vector<Answer> out;
+std::vector<MemoryReply> by_score(Iterator at, Iterator end, Near near, Far far, const RangeOptions& options) {
+  std::vector<MemoryReply> out;
   std::int64_t passed = 0;
   for (; at != end && !near(at->first); ++at) {
   }
@@ -210,7 +211,7 @@ std::vector<Answer> by_score(Iterator at, Iterator end, Near near, Far far, cons
   return out;
 }
 
-std::vector<Answer> in_range(const Zset& zset, const ScoreRange& range, const RangeOptions& options) {
+std::vector<MemoryReply> in_range(const Zset& zset, const ScoreRange& range, const RangeOptions& options) {
   const auto near_min = [&](double score) { return range.above_min(score); };
   const auto near_max = [&](double score) { return range.below_max(score); };
   const auto& order = zset.order;
@@ -222,15 +223,15 @@ std::vector<Answer> in_range(const Zset& zset, const ScoreRange& range, const Ra
   return by_score(std::make_reverse_iterator(behind), order.rend(), near_max, near_min, options);
 }
 
-Result<Answer> scored(const Call& call, const RangeOptions& options) {
+Result<MemoryReply> scored(const Call& call, const RangeOptions& options) {
   const std::size_t min = options.reversed ? 3 : 2;
   MJ_TRY(range, score_range(call.words[min], call.words[5 - min]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  return list_of(zset == nullptr ? std::vector<Answer>() : in_range(*zset, range, options));
+  return list_of(zset == nullptr ? std::vector<MemoryReply>() : in_range(*zset, range, options));
 }
 
 // ZRANGE key start stop [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]
-Result<Answer> zrange(const Call& call) {
+Result<MemoryReply> zrange(const Call& call) {
   MJ_TRY(options, read_options(call, true));
   if (options.by_score) return scored(call, options);
   MJ_TRY(start, integer(call.words[2]));
@@ -243,12 +244,12 @@ Result<Answer> zrange(const Call& call) {
 }
 
 // ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]
-Result<Answer> zrangebyscore(const Call& call) {
+Result<MemoryReply> zrangebyscore(const Call& call) {
   MJ_TRY(options, read_options(call, false));
   return scored(call, options);
 }
 
-Result<Answer> zcount(const Call& call) {
+Result<MemoryReply> zcount(const Call& call) {
   MJ_TRY(range, score_range(call.words[2], call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   return number_of(zset == nullptr ? 0 : in_range(*zset, range, {}).size());
@@ -256,20 +257,20 @@ Result<Answer> zcount(const Call& call) {
 
 // Lexicographic ranges of members with equal scores.
 
-struct Bound {
+struct ScoreBound {
   std::string_view text;
   bool open = false;
   int infinite = 0;  // -1: before all members, 1: after all members
 };
 
-Result<Bound> bound_of(std::string_view word) {
-  if (word == "-") return Bound{{}, false, -1};
-  if (word == "+") return Bound{{}, false, 1};
-  if (word.starts_with('[') || word.starts_with('(')) return Bound{word.substr(1), word[0] == '(', 0};
+Result<ScoreBound> bound_of(std::string_view word) {
+  if (word == "-") return ScoreBound{{}, false, -1};
+  if (word == "+") return ScoreBound{{}, false, 1};
+  if (word.starts_with('[') || word.starts_with('(')) return ScoreBound{word.substr(1), word[0] == '(', 0};
   return refuse("ERR min or max not valid string range item");
 }
 
-std::vector<std::string> in_range(const Zset* zset, const Bound& min, const Bound& max, std::int64_t offset,
+std::vector<std::string> in_range(const Zset* zset, const ScoreBound& min, const ScoreBound& max, std::int64_t offset,
                                   std::int64_t limit) {
   std::vector<std::string> out;
   if (zset == nullptr || min.infinite > 0 || max.infinite < 0 || offset < 0) return out;
@@ -286,7 +287,7 @@ std::vector<std::string> in_range(const Zset* zset, const Bound& min, const Boun
 }
 
 // ZRANGEBYLEX key min max [LIMIT offset count]
-Result<Answer> zrangebylex(const Call& call) {
+Result<MemoryReply> zrangebylex(const Call& call) {
   std::int64_t offset = 0, limit = -1;
   for (std::size_t i = 4; i < call.words.size(); i += 3) {
     if (!is_word(call.words[i], "LIMIT") || i + 2 >= call.words.size()) return syntax_error();
@@ -298,13 +299,13 @@ Result<Answer> zrangebylex(const Call& call) {
   MJ_TRY(min, bound_of(call.words[2]));
   MJ_TRY(max, bound_of(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  std::vector<Answer> found;
+  std::vector<MemoryReply> found;
   for (const std::string& member : in_range(zset, min, max, offset, limit)) found.push_back(text_of(member));
   return list_of(std::move(found));
 }
 
 // ZLEXCOUNT key min max
-Result<Answer> zlexcount(const Call& call) {
+Result<MemoryReply> zlexcount(const Call& call) {
   MJ_TRY(min, bound_of(call.words[2]));
   MJ_TRY(max, bound_of(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));

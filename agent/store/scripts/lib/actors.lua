@@ -10,7 +10,7 @@ local function owners_of(pubkey)
   return owners
 end
 -- Returns whether an actor other than `id` has this public key.
-local function is_anothers(pubkey, id)
+local function has_other_owner(pubkey, id)
   for _, each in ipairs(owners_of(pubkey)) do
     if each ~= id then return true end
   end
@@ -18,14 +18,14 @@ local function is_anothers(pubkey, id)
 end
 -- Adds the actor to the index entry of the public key. An entry has at most two actors, which is enough to show a
 -- conflict.
-local function own_key(pubkey, id)
+local function add_key_owner(pubkey, id)
   local owners = owners_of(pubkey)
   if #owners > 1 or owners[1] == id then return end
   owners[#owners + 1] = id
   redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(owners, ' '))
 end
 -- Removes the actor from the index entry of the public key.
-local function disown_key(pubkey, id)
+local function remove_key_owner(pubkey, id)
   local left = {}
   for _, each in ipairs(owners_of(pubkey)) do
     if each ~= id then left[#left + 1] = each end
@@ -39,5 +39,5 @@ end
 -- Returns the id (text) in the key of an actor record, or nil for any other key.
 local function actor_id(key)
   local id = string.match(key, '^actor:([1-9]%d*)$')
-  if id and #id <= 10 and num(id) <= 4294967295 then return id end
+  if id and #id <= 10 and to_number(id) <= 4294967295 then return id end
 end

@@ -24,20 +24,20 @@ local function list_arg()
 end
 
 -- Parses a whole number from 0 to 2^53 - 1. Returns 0 for any other text, since any client may write to a key.
-local function num(text)
+local function to_number(text)
   local n = tonumber(text)
   if n and n >= 0 and n <= 9007199254740991 then return math.floor(n) end
   return 0
 end
-local function dec(n) return string.format('%d', n) end
-local function shown(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
+local function to_integer_text(n) return string.format('%d', n) end
+local function to_printable(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
 
 local function type_of(key) return redis.call('TYPE', key).ok end
 -- Returns the error MJTYPE if `key` exists with another type than `want`, otherwise nil.
-local function wrong(key, want)
+local function check_type(key, want)
   local is = type_of(key)
   if is ~= 'none' and is ~= want then
-    return redis.error_reply('MJTYPE ' .. shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs')
+    return redis.error_reply('MJTYPE ' .. to_printable(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs')
   end
 end
 
@@ -47,13 +47,13 @@ local function to_table(flat)
   return fields
 end
 -- Returns the key of the hash that holds the state of a job (its claim) or of a flow (its mark).
-local function mark_of(of)
+local function state_key(of)
   local flow = string.match(of, '^flow:(%d+)$')
   return flow and 'mj:flow:' .. flow or 'mj:claim:' .. of
 end
 -- Checks the size of a hash before it is read as a whole. If the hash uses more than `max` bytes, returns the name of
 -- its longest field and the length of that field in bytes; otherwise returns nothing.
-local function too_long(key, max)
+local function longest_field_over(key, max)
   local bytes = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', '0')
   if type(bytes) ~= 'number' or bytes <= max then return end
   if redis.call('HLEN', key) > 10000 then return 'its fields together', bytes end
@@ -62,7 +62,7 @@ local function too_long(key, max)
     local size = redis.call('HSTRLEN', key, name)
     if size > most then longest, most = name, size end
   end
-  return shown(longest), most
+  return to_printable(longest), most
 end
 local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
   ended = true}
@@ -74,13 +74,13 @@ local function read_claim(job)
   if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- an invalid state that another client wrote
   return claim
 end
-local function owns(claim, claim_id, token)
+local function is_claim_owner(claim, claim_id, token)
   return claim and claim.claim_id == claim_id and claim.token == redis.sha1hex(token)
 end
 local function is_live(claim, claim_id, token)
-  return owns(claim, claim_id, token) and claim.state == 'live' and now_ms <= num(claim.until_ms)
+  return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
 end
 local function is_job_key(key)
   local caller, id = string.match(key, '^job:([1-9]%d*):([1-9]%d*)$')
-  return caller and #caller <= 10 and #id <= 10 and num(caller) <= 4294967295 and num(id) <= 4294967295
+  return caller and #caller <= 10 and #id <= 10 and to_number(caller) <= 4294967295 and to_number(id) <= 4294967295
 end

@@ -1,7 +1,7 @@
 -- Ends of claims and of jobs.
 
 -- Returns the fields of an end with status `error`.
-local function failure(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
+local function failure_fields(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
 local function detail_of(fields)
   for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
   return ''
@@ -15,13 +15,13 @@ local function raise_event(flow, event)
   local state = redis.call('HGET', mark, 'state')
   if state == 'ended' then return end
   local list = 'mj:events:' .. id
-  if wrong(list, 'list') then
-    add_anomaly(list .. ' is not a list, so flow ' .. id .. ' does not receive ' .. shown(event)
+  if check_type(list, 'list') then
+    add_anomaly(list .. ' is not a list, so flow ' .. id .. ' does not receive ' .. to_printable(event)
       .. ': delete that key, then doctor --rebuild')
   else
     redis.call('RPUSH', list, event)
   end
-  if state == 'active' then redis.call('ZADD', 'mj:flows:due', 'LT', dec(now_ms), id) end
+  if state == 'active' then redis.call('ZADD', 'mj:flows:due', 'LT', to_integer_text(now_ms), id) end
   redis.call('PUBLISH', 'mj:flows:due', flow)
 end
 
@@ -29,25 +29,25 @@ end
 -- no flow, the field notify of the context's record applies if the record has none. Coordinators deliver the notices
 -- (notices_due). An entry of mj:notices is "<key> <end in us> <status> <tries> [<recipients that were reached>]". For
 -- the job or flow of a workflow's effect, the end is added to the inbox of the deployment instead.
-local kMostNotices = 100000
-local function note_end(of, status, ended_ms)
+local kMaxNotices = 100000
+local function enqueue_notice(of, status, ended_ms)
   local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of', 'effect_of')
   if asked.err then return end
-  if (asked[5] or '') ~= '' then return tell_world(asked[5], string.match(of, '^%l+'), of) end
+  if (asked[5] or '') ~= '' then return notify_workflow(asked[5], string.match(of, '^%l+'), of) end
   if (asked[1] or '') == '' then
-    if asked[4] or num(asked[3] or nil) > 0 or not asked[2] then return end
+    if asked[4] or to_number(asked[3] or nil) > 0 or not asked[2] then return end
     local shared = redis.pcall('HGET', 'context:' .. asked[2], 'notify')
-    if type(shared) == 'table' then is_foreign('context:' .. asked[2], 'hash') end
+    if type(shared) == 'table' then reports_wrong_type('context:' .. asked[2], 'hash') end
     if type(shared) ~= 'string' or shared == '' then return end
   end
-  if wrong('mj:notices', 'zset') then
+  if check_type('mj:notices', 'zset') then
     return add_anomaly('mj:notices is not a sorted set, so no notification is sent for the end of ' .. of .. ': delete that key')
   end
-  if redis.call('ZCARD', 'mj:notices') >= kMostNotices then
-    return add_anomaly(of .. ' has ended, but no notification is sent: ' .. dec(kMostNotices) .. ' notices wait already')
+  if redis.call('ZCARD', 'mj:notices') >= kMaxNotices then
+    return add_anomaly(of .. ' has ended, but no notification is sent: ' .. to_integer_text(kMaxNotices) .. ' notices wait already')
   end
-  redis.pcall('HSET', mark_of(of), 'noticed', 1)  -- retention keeps the record until the notice was delivered
-  redis.call('ZADD', 'mj:notices', dec(now_ms), of .. ' ' .. dec(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
+  redis.pcall('HSET', state_key(of), 'noticed', 1)  -- retention keeps the record until the notice was delivered
+  redis.call('ZADD', 'mj:notices', to_integer_text(now_ms), of .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
   redis.call('PUBLISH', 'mj:notices', (asked[2] or '') .. ' ' .. of)
 end
 
@@ -56,9 +56,9 @@ local finish  -- defined below
 -- this dependency has failed. One call of a script processes about settle_left jobs, and tick processes the others. A
 -- job that ends while it waits for many other jobs counts as several, by the cost of removing it from their sets.
 local settle_left, settled = 100, 0
-local function settle_dependents(dep, status)
+local function queue_dependents(dep, status)
   local key = 'mj:dependents:' .. dep
-  if redis.call('EXISTS', key) == 0 or is_foreign(key, 'set') then return end
+  if redis.call('EXISTS', key) == 0 or reports_wrong_type(key, 'set') then return end
   while settle_left > 0 do
     local job = redis.call('SRANDMEMBER', key)
     if not job then return end
@@ -67,8 +67,8 @@ local function settle_dependents(dep, status)
     if not claim or claim.state ~= 'waiting' then
       redis.call('SREM', key, job)
     elseif status ~= 'finished' then
-      settle_left = settle_left - cost_of(call_index('SCARD', 'mj:waits:' .. job) or 0)
-      finish(job, claim, failure('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      settle_left = settle_left - dependency_cost(call_index('SCARD', 'mj:waits:' .. job) or 0)
+      finish(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
       local left = call_index('SCARD', 'mj:waits:' .. job)
       if left and left <= 1 then
@@ -88,7 +88,7 @@ local function write_end(job, fields)
   local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
     'artifacts_dropped', 'ran_as', 'lease_until_ms')
   if type(cleared) ~= 'number' then return false end
-  redis.call('HSET', job, 'ended_ms', dec(now_ms), 'updated_at', now_s, unpack(fields))
+  redis.call('HSET', job, 'ended_ms', to_integer_text(now_ms), 'updated_at', now_s, unpack(fields))
   return true
 end
 
@@ -96,8 +96,8 @@ end
 -- (is_end_refused).
 local function without_result(fields)
   local is = to_table(fields)
-  if is.status == 'error' then return failure(is.detail or '', string.sub(is.error or '', 1, 256)) end
-  return failure('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
+  if is.status == 'error' then return failure_fields(is.detail or '', string.sub(is.error or '', 1, 256)) end
+  return failure_fields('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
 -- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
@@ -115,7 +115,7 @@ finish = function(job, claim, fields, by_owner)
     local mark, queue = 'mj:claim:' .. job, queue_of(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
       or detail == 'dead_letter' and 'dead_lettered' or 'failed'
-    local sum, now = by_owner or digest(fields), dec(now_ms)
+    local sum, now = by_owner or digest(fields), to_integer_text(now_ms)
     if by_owner then
       add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', sum)
     else
@@ -126,7 +126,7 @@ finish = function(job, claim, fields, by_owner)
       unpack(charge_end(job, claim, fields)))
     claim.state = 'ended'
     redis.call('ZADD', 'mj:ended', now, job)
-    leave(job, claim, from)
+    remove_from_index(job, claim, from)
     local over = {}
     for _, name in ipairs(kUntilTheEnd) do if claim[name] or from ~= 'live' then over[#over + 1] = name end end
     if #over > 0 then redis.call('HDEL', mark, unpack(over)) end
@@ -135,21 +135,21 @@ finish = function(job, claim, fields, by_owner)
     if claim.message then
       local message = 'mj:message:' .. claim.message
       if has_type(message, 'hash') and redis.call('HGET', message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
-      settle_message(claim.message, status)
+      count_ended_job(claim.message, status)
     end
   else
     has_record = write_end(job, fields)
   end
   if not has_record then
-    add_dead(job, '', 'wrong_type')
+    add_dead_letter_entry(job, '', 'wrong_type')
   elseif detail ~= 'skipped' then
-    note_end(job, status, now_ms)
+    enqueue_notice(job, status, now_ms)
   end
   -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
-  local logged = redis.pcall('XADD', 'mj:log:' .. job, dec(end_seq) .. '-0', 'end', status)
-  if type(logged) == 'table' and logged.err then is_foreign('mj:log:' .. job, 'stream') end
+  local logged = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(end_seq) .. '-0', 'end', status)
+  if type(logged) == 'table' and logged.err then reports_wrong_type('mj:log:' .. job, 'stream') end
   if from ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
-  settle_dependents(job, status)
+  queue_dependents(job, status)
   if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
 end
 
@@ -159,7 +159,7 @@ local function cancel_job(job, claim)
   if claim.state == 'ended' then return 'over' end
   if not claim.state and redis.call('EXISTS', job) == 0 then return 'missing' end  -- with a state the claim is the authority
   if claim.state == 'live' then
-    redis.call('HSET', 'mj:claim:' .. job, 'cancel', dec(now_ms))
+    redis.call('HSET', 'mj:claim:' .. job, 'cancel', to_integer_text(now_ms))
     -- This hint makes the owner renew its lease at once. Without it the owner receives the request with its next
     -- renewal.
     local runner = 'runner:' .. (claim.runner or '')
@@ -170,15 +170,15 @@ local function cancel_job(job, claim)
   local record = type_of(job) == 'hash' and redis.call('HMGET', job, 'status', 'detail') or {}
   if not claim.state and (record[1] == 'finished' or record[1] == 'error') then return 'over' end
   if claim.state == 'planned' and claim.message then
-    put_out('cancel ' .. claim.message)
+    enqueue_outbox('cancel ' .. claim.message)
   end
   -- The entry in the list of the queue remains, and the field `leftover` makes the claim drop it without an anomaly. A
   -- job that was only created has no entry, unless another client has pushed one.
   local listed = claim.state == 'queued' and not has_priority(claim)
-  if not claim.state then listed = not is_only_created(job, claim, record[2]) or was_pushed(queue_of(job, claim), job) end
+  if not claim.state then listed = not is_only_created(job, claim, record[2]) or is_in_recent_entries(queue_of(job, claim), job) end
   local is_away = claim.state == 'planned' and claim.message
-  local why = num(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was in another context' or 'cancelled before it ran'
-  finish(job, claim, failure('cancelled', why), false)
+  local why = to_number(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was in another context' or 'cancelled before it ran'
+  finish(job, claim, failure_fields('cancelled', why), false)
   if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ended'
 end
@@ -186,26 +186,26 @@ end
 -- Returns the job of a live claim to the front of its queue, or delays it for pause_ms. A job whose cancellation was
 -- requested ends instead. how: the kind of the fact, released or expired. Returns the error if a key of the queue has a
 -- wrong type.
-local function give_back(job, claim, how, reason, pause_ms)
-  if claim.cancel then return finish(job, claim, failure('cancelled', 'cancelled'), false) end
+local function return_to_queue(job, claim, how, reason, pause_ms)
+  if claim.cancel then return finish(job, claim, failure_fields('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
-  local err = wrong_queue(queue, claim.priority)
+  local err = check_queue_types(queue, claim.priority)
   if err then return err end
-  local due = pause_ms and dec(now_ms + pause_ms)
+  local due = pause_ms and to_integer_text(now_ms + pause_ms)
   local state = due and 'delayed' or 'queued'
   if due then redis.call('ZADD', 'mj:delayed', due, job) else push(job, claim, queue, true) end
   add_fact(queue, job, claim, how, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
   if due then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due) end
   set_claim(job, claim, 'state', state, 'reason', how)
-  if due then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', dec(now_ms)) end
+  if due then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
-  leave(job, claim, 'live')
+  remove_from_index(job, claim, 'live')
   if has_type(job, 'hash') then
     redis.call('HDEL', job, 'claim_id', 'runner_id', 'lease_until_ms')
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
-  show_node(job, claim)
+  update_node_state(job, claim)
 end
 
 -- Releases a claim at the request of its owner. If the run had not begun, the delivery is not counted and the queue
@@ -213,22 +213,22 @@ end
 -- so that the jobs behind it are claimed, too. Fewer releases are usual on a busy host, and the job is the next one of
 -- its queue at once.
 local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400
-local function release(job, claim, reason, ran)
-  if not ran and not claim.cancel then claim.deliveries = dec(math.max(0, num(claim.deliveries) - 1)) end
-  local unbegun = ran and 0 or num(claim.unbegun) + 1
+local function release_claimed_job(job, claim, reason, ran)
+  if not ran and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+  local unbegun = ran and 0 or to_number(claim.unbegun) + 1
   local pause_ms = unbegun > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(unbegun - kMaxReleases - 1, 20), kMaxPauseMs) or nil
-  local failed = give_back(job, claim, 'released', reason, pause_ms)
+  local failed = return_to_queue(job, claim, 'released', reason, pause_ms)
   if failed or claim.state ~= 'queued' and claim.state ~= 'delayed' then return failed end
-  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', dec(unbegun))
+  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(unbegun))
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
-  if not never_ran(claim) then return end
+  if not has_not_run(claim) then return end
   local record = redis.call('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms')
-  limit_wait(job, num(record[1] or nil), num(record[2] or nil), num(record[3] or nil))
+  set_queue_deadline(job, to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
 end
 
 -- Queues a job that ended as `error` again, at the request of an operator. Returns nil, or the reason why not.
-local function reopen(job, claim)
+local function requeue_ended_job(job, claim)
   if claim.state ~= 'ended' then return 'has not ended: only an ended job can run again' end
   if claim.status == 'finished' then return 'has finished: submit it again to run it once more' end
   if claim.detail == 'cancelled' then return 'was cancelled, which is permanent: submit it again' end
@@ -241,10 +241,10 @@ local function reopen(job, claim)
   if claim.unplanted then return 'has no record of its flow: see mycojobs flow replay' end
   local queue = queue_of(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
-  local err = wrong_queue(queue, claim.priority)
+  local err = check_queue_types(queue, claim.priority)
   if err then return 'cannot be queued: ' .. string.gsub(err.err, '^MJTYPE ', '') .. ': delete that key' end
-  local attempt = dec(math.max(1, num(claim.attempt)) + 1)
-  drop_leftover(job, claim, queue)
+  local attempt = to_integer_text(math.max(1, to_number(claim.attempt)) + 1)
+  drop_stale_entry(job, claim, queue)
   push(job, claim, queue, false)
   add_fact(queue, job, claim, 'requeued', 'a', attempt)
   set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
@@ -252,12 +252,12 @@ local function reopen(job, claim)
   redis.call('ZREM', 'mj:ended', job)
   if claim.dead then redis.call('XDEL', 'mj:dead', claim.dead) end
   redis.call('HDEL', job, 'ended_ms', 'claim_id', 'runner_id', 'result', 'result_json')
-  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', dec(now_ms), 'updated_at', now_s)
+  redis.call('HSET', job, 'status', 'dispatched', 'detail', 'queued', 'queued_ms', to_integer_text(now_ms), 'updated_at', now_s)
 end
 
 -- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
 -- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
-local function is_kept(job, claim)
+local function retention_obstacle(job, claim)
   if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
   if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
   if claim.noticed and has_type('mj:notices', 'zset') then return 'its notice has not been sent yet' end
@@ -269,17 +269,17 @@ local function is_kept(job, claim)
 end
 
 -- Deletes an ended job with its record, log and facts.
-local function retire_job(job, claim)
+local function delete_ended_job(job, claim)
   local queue = queue_of(job, claim)
   local revisions = {}
   for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
   if #revisions > 0 and has_type('mj:journal:' .. queue, 'stream') then
     for i = 1, #revisions, 100 do redis.call('XDEL', 'mj:journal:' .. queue, unpack(revisions, i, math.min(i + 99, #revisions))) end
   end
-  local horizon = math.max(num(redis.call('HGET', 'mj:horizon', queue)), num(claim.ended_ms))
-  redis.call('HSET', 'mj:horizon', queue, dec(horizon))
+  local horizon = math.max(to_number(redis.call('HGET', 'mj:horizon', queue)), to_number(claim.ended_ms))
+  redis.call('HSET', 'mj:horizon', queue, to_integer_text(horizon))
   forget_idempotency_keys(job, claim)
-  credit_job(job, claim)
+  release_job_charge(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
   call_index('ZREM', 'mj:jobs', job)
@@ -287,17 +287,17 @@ end
 
 -- Ends a message in state `away` after its last answer, or when its delivery has failed. detail, why: detail and error
 -- for its jobs that have not ended. is_answered: the answer reports no error for the message.
-local function end_away(message, is, detail, why, is_answered)
+local function end_remote_jobs(message, is, detail, why, is_answered)
   local mark = 'mj:message:' .. message
   for job in string.gmatch(is.jobs or '', '%S+') do
     local claim = find_claim(job)
-    if claim and claim.message == message and claim.state == 'planned' then finish(job, claim, failure(detail, why), false) end
+    if claim and claim.message == message and claim.state == 'planned' then finish(job, claim, failure_fields(detail, why), false) end
   end
-  local failed = num(redis.call('HGET', mark, 'failed'))
+  local failed = to_number(redis.call('HGET', mark, 'failed'))
   redis.call('HSET', mark, 'state', 'over')
   redis.call('HDEL', mark, 'deliver_until', 'result_ms', 'why', 'tries')
   redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
   end_message(message, not is_answered and why or failed > 0 and failed .. ' of its jobs failed' or '')
-  if not is.carried then return put_in(message) end
+  if not is.carried then return enqueue_inbox(message) end
   redis.call('HSET', mark, 'why', why)  -- for the router, which reads the mark of a message that it created itself
 end

@@ -5,10 +5,10 @@
 --   ended      it is in mj:flows:ended until the retention is over
 -- A flow in state `creating` is in mj:flows:ended, too, from its creation on, so that an abandoned creation is retired.
 local kDue, kActive, kEnded, kCatalog = 'mj:flows:due', 'mj:flows:active', 'mj:flows:ended', 'mj:catalog'
-local function wrong_flow(flow)
-  return wrong('flow:' .. flow, 'hash') or wrong('mj:flow:' .. flow, 'hash') or wrong('mj:run:' .. flow, 'stream')
-    or wrong('mj:checkpoint:' .. flow, 'hash') or wrong('mj:flow-waits:' .. flow, 'set') or wrong(kDue, 'zset')
-    or wrong(kActive, 'zset') or wrong(kEnded, 'zset')
+local function check_flow_types(flow)
+  return check_type('flow:' .. flow, 'hash') or check_type('mj:flow:' .. flow, 'hash') or check_type('mj:run:' .. flow, 'stream')
+    or check_type('mj:checkpoint:' .. flow, 'hash') or check_type('mj:flow-waits:' .. flow, 'set') or check_type(kDue, 'zset')
+    or check_type(kActive, 'zset') or check_type(kEnded, 'zset')
 end
 -- Returns the mark of a flow, or nil if there is no mark with a state.
 local function read_mark(flow)
@@ -43,7 +43,7 @@ local function job_view(job)
     v[4] or '0', claim.ended_ms or v[7] or '0', claim.runner or v[6] or '0', result[2] or ''}, #(result[1] or '') + #(result[2] or '') + 200
 end
 local function is_id(text)
-  return string.match(text, '^[1-9]%d*$') and #text <= 10 and num(text) <= 4294967295
+  return string.match(text, '^[1-9]%d*$') and #text <= 10 and to_number(text) <= 4294967295
 end
 
 -- Returns the number before the dash of the last entry that was ever added to the stream; 0 if there is no stream.
@@ -54,44 +54,44 @@ local function head_of(key)
   return head < 9007199254740000 and head or nil
 end
 -- Returns the error for a stream for which head_of() has returned nil.
-local function strange_head(key)
-  return redis.error_reply('MJTYPE ' .. shown(key) .. ' ends with an entry that mycojobs did not write')
+local function check_journal_head(key)
+  return redis.error_reply('MJTYPE ' .. to_printable(key) .. ' ends with an entry that mycojobs did not write')
 end
 -- Returns the revision of the latest fact of a run. If the journal was deleted, returns the revision of the checkpoint,
 -- from which the run continues. Returns nil as head_of() does.
 local function revision_of(flow)
   local head = head_of('mj:run:' .. flow)
   if head ~= 0 then return head end
-  return num(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+  return to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
 end
 
 -- Returns the error for a wrong type of the keys of a definition.
-local function wrong_definition(hash)
-  return wrong('mj:definition:' .. hash, 'hash') or wrong('mj:definition-uses:' .. hash, 'set')
+local function check_definition_type(hash)
+  return check_type('mj:definition:' .. hash, 'hash') or check_type('mj:definition-uses:' .. hash, 'set')
 end
 -- Charges a new definition to the caller, for as long as the definition is in use. Returns the error MJFULL if this
 -- exceeds a quota.
 local function charge_definition(hash, text, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
   local setting, limit = charge(caller, record_charge({text}), kAtQuota)
-  return setting and refusal_of_quota(caller, setting, limit)
+  return setting and quota_error(caller, setting, limit)
 end
 -- Adds a user (flow:<id> or schedule:<name>) to a definition, and stores the definition if it does not exist.
-local function use_definition(hash, text, user, caller)
+local function add_definition_use(hash, text, user, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then
-    redis.call('HSET', 'mj:definition:' .. hash, 'text', text, 'caller', caller, 'kept', dec(record_charge({text})))
+    redis.call('HSET', 'mj:definition:' .. hash, 'text', text, 'caller', caller, 'kept', to_integer_text(record_charge({text})))
   end
   redis.call('SADD', 'mj:definition-uses:' .. hash, user)
 end
 -- Removes a user from a definition, and deletes the definition after its last user.
-local function drop_definition(hash, user)
+local function remove_definition_use(hash, user)
   if not hash or hash == '' then return end
-  if is_foreign('mj:definition:' .. hash, 'hash') or is_foreign('mj:definition-uses:' .. hash, 'set') then return end
+  if reports_wrong_type('mj:definition:' .. hash, 'hash') or reports_wrong_type('mj:definition-uses:' .. hash, 'set') then return end
   -- If this user is not registered, registrations were lost: other flows may need the definition, so it is not deleted.
   local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
   if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
     local charged = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
-    if charged[1] and charged[2] then credit(charged[1], num(charged[2])) end
+    if charged[1] and charged[2] then release_charge(charged[1], to_number(charged[2])) end
     redis.call('UNLINK', 'mj:definition:' .. hash)
   end
 end

@@ -7,7 +7,7 @@ local function add_anomaly(text)
   redis.call('XADD', 'mj:anomalies', 'MAXLEN', '~', 10000, '*', 'text', text)
 end
 -- Adds an entry to the list of dead letters. Returns the id of the dead letter.
-local function add_dead(entry, queue, reason)
+local function add_dead_letter_entry(entry, queue, reason)
   return redis.call('XADD', 'mj:dead', 'MAXLEN', '~', 100000, '*', 'key', string.sub(entry, 1, 1024), 'queue', queue,
     'reason', reason)
 end
@@ -18,15 +18,15 @@ local function call_index(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) ~= 'table' or not answer.err then return answer end
   if not string.find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
-  add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
+  add_anomaly(to_printable(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
 end
 -- Reports a key that exists with another type than `want` as an anomaly. Returns whether the type is wrong.
 local function report_type(key, is, want)
   if is == 'none' or is == want then return false end
-  add_anomaly(shown(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
+  add_anomaly(to_printable(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
   return true
 end
-local function is_foreign(key, want) return report_type(key, type_of(key), want) end
+local function reports_wrong_type(key, want) return report_type(key, type_of(key), want) end
 -- Returns whether the key exists with type `want`. Another type is reported as an anomaly.
 local function has_type(key, want)
   local is = type_of(key)
@@ -36,7 +36,7 @@ end
 -- Returns the claim of a job, or nil if the key is not a hash, which is reported as an anomaly.
 local function find_claim(job)
   local claim = read_claim(job)
-  if not claim then is_foreign('mj:claim:' .. job, 'hash') end
+  if not claim then reports_wrong_type('mj:claim:' .. job, 'hash') end
   return claim
 end
 
@@ -49,38 +49,38 @@ local function add_fact(queue, job, claim, kind, ...)
   local head = heads[queue]
   if not head then
     local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')
-    if last.err then return add_anomaly(shown(key) .. ' is a ' .. type_of(key) .. ' where a stream belongs: delete it') end
-    head = last[1] and num(string.match(last[1][1], '^%d+')) or 0
+    if last.err then return add_anomaly(to_printable(key) .. ' is a ' .. type_of(key) .. ' where a stream belongs: delete it') end
+    head = last[1] and to_number(string.match(last[1][1], '^%d+')) or 0
     if head == 0 then redis.call('SADD', 'mj:queues', queue) end
   end
-  local added = redis.pcall('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
+  local added = redis.pcall('XADD', key, to_integer_text(head + 1) .. '-0', 'f', kind, 'j', job, 'at', to_integer_text(now_ms), ...)
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then error(added) end
     -- Facts at the end of the journal were deleted with their retired jobs, so the last entry has a lower revision.
     local info = to_table(redis.call('XINFO', 'STREAM', key))
-    head = num(string.match(info['last-generated-id'], '^%d+'))
-    redis.call('XADD', key, dec(head + 1) .. '-0', 'f', kind, 'j', job, 'at', dec(now_ms), ...)
+    head = to_number(string.match(info['last-generated-id'], '^%d+'))
+    redis.call('XADD', key, to_integer_text(head + 1) .. '-0', 'f', kind, 'j', job, 'at', to_integer_text(now_ms), ...)
   end
   heads[queue] = head + 1
-  if claim then claim.revs = (claim.revs and claim.revs .. ' ' or '') .. dec(head + 1) end
+  if claim then claim.revs = (claim.revs and claim.revs .. ' ' or '') .. to_integer_text(head + 1) end
 end
 -- Returns {queue, revision, ...} for the journals to which this call has written.
-local function heads_now()
+local function written_heads()
   local list = {}
   for queue, head in pairs(heads) do
     list[#list + 1] = queue
-    list[#list + 1] = dec(head)
+    list[#list + 1] = to_integer_text(head)
   end
   return list
 end
 -- Sets the time of the last change of the job, by which lists of jobs are sorted. If another client has overwritten the
 -- index, the job is missing in lists but continues.
-local function happened(job) call_index('ZADD', 'mj:jobs', dec(now_us), job) end
+local function touch_job(job) call_index('ZADD', 'mj:jobs', to_integer_text(now_us), job) end
 -- Writes fields of the claim together with the revisions of its facts.
 local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)
   write_claim(job, claim, ...)
-  happened(job)
+  touch_job(job)
 end
 
 -- Returns the number of the last entry of the job's log, or 0.
@@ -88,7 +88,7 @@ local function last_seq(job)
   local key = 'mj:log:' .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
   local last = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
-  return last and num(string.match(last[1], '^%d+')) or 0
+  return last and to_number(string.match(last[1], '^%d+')) or 0
 end
 
 -- Returns the SHA-1 of the texts with their lengths.

@@ -10,11 +10,11 @@ local function is_message_key(key)
   return #key <= 64 and string.match(key, '^message:[1-9]%d*:[1-9]%d*$')
 end
 -- Returns the error for a shared index of messages that has a wrong type.
-local function wrong_mail()
-  return wrong('mj:outbox', 'zset') or wrong('mj:inbox', 'zset') or wrong('mj:messages', 'zset')
+local function check_mailbox_types()
+  return check_type('mj:outbox', 'zset') or check_type('mj:inbox', 'zset') or check_type('mj:messages', 'zset')
 end
-local function wrong_message(message)
-  return wrong(message, 'hash') or wrong('mj:message:' .. message, 'hash') or wrong_mail()
+local function check_message_types(message)
+  return check_type(message, 'hash') or check_type('mj:message:' .. message, 'hash') or check_mailbox_types()
 end
 -- Reads the jobs of a message from ARGV: for each its key, '1' if its existing record was accepted, its queue and its
 -- fields (list). Returns the jobs and their keys, or nil, nil and the error MJCONFLICT if a key occurs twice.
@@ -31,34 +31,34 @@ local function message_jobs(count)
 end
 -- Reads the existing record and claim of a job of the message into `job`. Returns nil, or the reply of the script: an
 -- error, or {'exists', index, record} if a record exists that was not accepted.
-local function meet_job(index, job)
-  local err = wrong(job.key, 'hash') or wrong('mj:claim:' .. job.key, 'hash')
+local function check_existing_job(index, job)
+  local err = check_type(job.key, 'hash') or check_type('mj:claim:' .. job.key, 'hash')
   if err then return err end
   job.there = redis.call('EXISTS', job.key) == 1
   if job.there and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
 end
 -- Publishes a hint that the outbox or the inbox has changed.
-local function mail_moves() redis.call('PUBLISH', 'mj:mail', '') end
+local function publish_mailbox_change() redis.call('PUBLISH', 'mj:mail', '') end
 -- Adds an entry to the outbox, due now, and stores the time in due_ms of the mark. If another client has overwritten
 -- the outbox, an anomaly is recorded, so that the end of a job does not fail.
-local function put_out(entry)
-  if wrong('mj:outbox', 'zset') then
+local function enqueue_outbox(entry)
+  if check_type('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is not a sorted set, so no peer is notified: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
   local mark = 'mj:message:' .. string.match(entry, '%S+$')
-  if has_type(mark, 'hash') then redis.call('HSET', mark, 'due_ms', dec(now_ms)) end
-  redis.call('ZADD', 'mj:outbox', dec(now_ms), entry)
-  mail_moves()
+  if has_type(mark, 'hash') then redis.call('HSET', mark, 'due_ms', to_integer_text(now_ms)) end
+  redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms), entry)
+  publish_mailbox_change()
 end
--- Adds a message to msg_in for clients that read it. A list with more than kMostIn entries loses its oldest.
-local kMostIn = 10000
-local function put_in(message)
-  if wrong('msg_in', 'list') then
+-- Adds a message to msg_in for clients that read it. A list with more than kMaxInboxEntries entries loses its oldest.
+local kMaxInboxEntries = 10000
+local function enqueue_inbox(message)
+  if check_type('msg_in', 'list') then
     return add_anomaly('msg_in is not a list, so no process receives ' .. message .. ': delete that key')
   end
   redis.call('LREM', 'msg_in', 0, message)
-  if redis.call('LPUSH', 'msg_in', message) > kMostIn then redis.call('RPOP', 'msg_in') end
+  if redis.call('LPUSH', 'msg_in', message) > kMaxInboxEntries then redis.call('RPOP', 'msg_in') end
 end
 -- Ends a message: as processed, or as error with a reason. Makes the answer due if the sender waits for it. The message
 -- ends even if another client has deleted its record. After a cancellation the error begins with "cancelled"; readers
@@ -67,28 +67,28 @@ local function end_message(message, reason)
   local mark = 'mj:message:' .. message
   if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
   if type_of(message) ~= 'hash' then
-    add_anomaly(shown(message) .. ' has ended, and its record is missing')
+    add_anomaly(to_printable(message) .. ' has ended, and its record is missing')
   elseif reason == '' then
     redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
     redis.call('HDEL', message, 'error')
   else
     redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
   end
-  call_index('ZADD', 'mj:messages', dec(now_ms), message)
+  call_index('ZADD', 'mj:messages', to_integer_text(now_ms), message)
   if redis.call('HGET', mark, 'answer') == 'wanted' then
     redis.call('HSET', mark, 'answer', 'due')
-    put_out('answer ' .. message)
+    enqueue_outbox('answer ' .. message)
   elseif redis.call('HGET', mark, 'own') then
-    put_in(message)
+    enqueue_inbox(message)
   end
 end
 -- Counts the end of one job of a message. After the last job, and the end of the flow that the message has become, the
 -- message ends. A message in state `away` ends with its answer instead.
-local function settle_message(message, status)
+local function count_ended_job(message, status)
   local mark = 'mj:message:' .. message
   if not has_type(mark, 'hash') then return end
   local is = to_table(redis.call('HGETALL', mark))
-  local left, failed = num(is.left), num(is.failed)
+  local left, failed = to_number(is.left), to_number(is.failed)
   if left == 0 then return end
   if status ~= 'finished' then failed = failed + 1 end
   redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
@@ -97,15 +97,15 @@ local function settle_message(message, status)
   end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
 end
 -- Returns ": <error of the flow's record>" as a suffix for an error text, or an empty text.
-local function why_of(flow)
+local function flow_error_suffix(flow)
   local key = 'flow:' .. (flow or '')
   local why = type_of(key) == 'hash' and redis.call('HGET', key, 'error') or ''
-  return why == '' and '' or ': ' .. shown(why)
+  return why == '' and '' or ': ' .. to_printable(why)
 end
 -- Notes the end of the flow that the message has become. The message ends if none of its jobs is left.
-local function settle_flow(message, status)
+local function end_message_of_flow(message, status)
   local mark = 'mj:message:' .. message
   if not has_type(mark, 'hash') or redis.call('HGET', mark, 'flow_ended') then return end
   redis.call('HSET', mark, 'flow_ended', status)
-  if num(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. why_of(redis.call('HGET', mark, 'flow'))) end
+  if to_number(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark, 'flow'))) end
 end

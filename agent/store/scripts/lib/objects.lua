@@ -10,15 +10,15 @@ local function entry_key(of, field)
 end
 local function each_entry(entries) return string.gmatch(entries, '([^\2\3]*)\2([^\3]*)\3') end
 
--- Only one job writes objects at a time. refuse_writer() returns nil if the claim may write: it becomes the writer with
--- become_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
+-- Only one job writes objects at a time. writer_error() returns nil if the claim may write: it becomes the writer with
+-- acquire_writer(). Otherwise it returns an error or the reply of the script: {'stale'} or {'busy', job}.
 local kWriter, kWaiting = 'mj:osis:writer', 'mj:osis:waiting'
 local function claim_is_live(job, claim_id)
   local claim = read_claim(job)
-  return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= num(claim.until_ms)
+  return claim and claim.claim_id == claim_id and claim.state == 'live' and now_ms <= to_number(claim.until_ms)
 end
 -- Returns the first entry of mj:osis:waiting with a live claim, and its job. Entries of other claims are removed.
-local function first_waiting()
+local function next_writer()
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', kWaiting, 0, 0)[1]
     if not first then return end
@@ -28,15 +28,15 @@ local function first_waiting()
   end
 end
 local writer
-local function refuse_writer(job, claim_id, token)
-  local err = wrong(kWriter, 'hash') or wrong(kWaiting, 'zset')
+local function writer_error(job, claim_id, token)
+  local err = check_type(kWriter, 'hash') or check_type(kWaiting, 'zset')
   if err then return err end
   if not is_live(read_claim(job), claim_id, token) then return {'stale'} end
   writer = to_table(redis.call('HGETALL', kWriter))
   if writer.job == job and writer.claim_id == claim_id then return end
   local busy = writer.job and claim_is_live(writer.job, writer.claim_id) and writer.job
   if not busy then
-    local first, first_job = first_waiting()
+    local first, first_job = next_writer()
     -- It is this claim's turn. The entry is removed at once, so that no other job waits for a call that fails for
     -- another reason, such as a conflict.
     if first == job .. ' ' .. claim_id then redis.call('ZREM', kWaiting, first) end
@@ -44,15 +44,15 @@ local function refuse_writer(job, claim_id, token)
     busy = first_job
   end
   local last = redis.call('ZRANGE', kWaiting, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', kWaiting, 'NX', dec(math.max(now_us, num(last) + 1)), job .. ' ' .. claim_id)
+  redis.call('ZADD', kWaiting, 'NX', to_integer_text(math.max(now_us, to_number(last) + 1)), job .. ' ' .. claim_id)
   return {'busy', busy}
 end
 -- Makes the claim the writer, and stores call and answer for a repeat. This is the first write of every script that
 -- adds data, so that a lack of memory is detected before any change.
-local function become_writer(job, claim_id, call, answer)
+local function acquire_writer(job, claim_id, call, answer)
   if writer.job ~= job or writer.claim_id ~= claim_id then
     redis.call('HSET', kWriter, 'job', job, 'claim_id', claim_id, 'epoch', redis.call('HGET', 'mj:claim:' .. job, 'epoch') or '0',
-      'since_ms', dec(now_ms), 'call', call, 'answer', answer)
+      'since_ms', to_integer_text(now_ms), 'call', call, 'answer', answer)
     redis.call('ZREM', kWaiting, job .. ' ' .. claim_id)
   elseif call ~= '' then
     redis.call('HSET', kWriter, 'call', call, 'answer', answer)
@@ -60,14 +60,14 @@ local function become_writer(job, claim_id, call, answer)
 end
 
 -- Returns the error for a key of the kind that has a wrong type.
-local function wrong_kind(of) return wrong(kind_key(of), 'hash') or wrong(ids_key(of), 'zset') or wrong('mj:osis:kinds', 'zset') end
+local function check_kind_type(of) return check_type(kind_key(of), 'hash') or check_type(ids_key(of), 'zset') or check_type('mj:osis:kinds', 'zset') end
 local checked_keys = {}
 -- Returns the error for an index of these entries that has a wrong type. Each key is checked once.
-local function wrong_entries(of, entries)
+local function check_entry_types(of, entries)
   for field in each_entry(entries) do
     local key = entry_key(of, field)
     if not checked_keys[key] then
-      local err = wrong(key, 'zset')
+      local err = check_type(key, 'zset')
       if err then return err end
       checked_keys[key] = true
     end
@@ -75,7 +75,7 @@ local function wrong_entries(of, entries)
 end
 
 -- Calls the command with at most 1000 of the words at a time, since Lua limits the number of arguments.
-local function in_parts(command, key, words)
+local function for_each_batch(command, key, words)
   for first = 1, #words, 1000 do redis.call(command, key, unpack(words, first, math.min(first + 999, #words))) end
 end
 -- Changes the indexes from the old entries of an object to the new entries. Entries that are in both are left
@@ -101,8 +101,8 @@ local function set_entries(of, id, old, new)
     words[#words + 1] = string.match(entry, '\2(.*)$') .. '\1' .. id
     gone[key] = words
   end
-  for key, words in pairs(added) do in_parts('ZADD', key, words) end
-  for key, words in pairs(gone) do in_parts('ZREM', key, words) end
+  for key, words in pairs(added) do for_each_batch('ZADD', key, words) end
+  for key, words in pairs(gone) do for_each_batch('ZREM', key, words) end
 end
 -- Returns {json, version, created_ms, updated_ms} of an object.
 local function object_fields(of, id)

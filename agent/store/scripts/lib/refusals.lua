@@ -3,8 +3,8 @@
 -- Adds a refusal. newest: the newest entry of the list, if there is any. Returns the number of the new entry, or an
 -- error.
 local function add_refusal(newest, actor, action, thing, list)
-  local number = num(newest and string.match(newest[1], '^%d+')) + 1
-  local added = redis.pcall('XADD', 'mj:refusals', 'MAXLEN', 1000, dec(number) .. '-0', 'at', dec(now_ms), 'actor', actor,
+  local number = to_number(newest and string.match(newest[1], '^%d+')) + 1
+  local added = redis.pcall('XADD', 'mj:refusals', 'MAXLEN', 1000, to_integer_text(number) .. '-0', 'at', to_integer_text(now_ms), 'actor', actor,
     'action', action, 'thing', thing, 'list', list)
   return type(added) == 'table' and added.err and added or number
 end
@@ -15,7 +15,7 @@ local function add_refusal_once(actor, action, thing, list)
   if newest.err then return end
   for _, entry in ipairs(newest) do
     local is = to_table(entry[2])
-    if is.actor == actor and is.action == action and is.thing == thing and num(is.at) + 60000 > now_ms then return end
+    if is.actor == actor and is.action == action and is.thing == thing and to_number(is.at) + 60000 > now_ms then return end
   end
   add_refusal(newest[1], actor, action, thing, list)
 end
