@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "service/jobs.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "service/job_service.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 using namespace mycojobs;
 

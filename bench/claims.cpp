@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 using namespace mycojobs;
 

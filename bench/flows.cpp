@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "bench/store_bench.h"
-#include "coordinator/create.h"
-#include "coordinator/progress.h"
-#include "domain/codec.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
+#include "model/codec.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 using namespace mycojobs;
 

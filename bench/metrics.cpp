@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "metrics/metrics.h"
+#include "telemetry/metrics.h"
 
 namespace mycojobs {
 namespace {

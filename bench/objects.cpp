@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "mycojobs/objects.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "store/object_store.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 using namespace mycojobs;
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "mycojobs/job_end.h"
-#include "mycojobs/store.h"
+#include "model/job_end.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "mycojobs/result.h"
+#include "base/result.h"
 
 namespace mycojobs {
 

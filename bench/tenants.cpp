@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "bench/store_bench.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "security/signatures.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 using namespace mycojobs;
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "bench/support.h"
-#include "domain/cbor.h"
 #include "support/build_paths.h"
-#include "workflow/engine.h"
+#include "text/cbor.h"
+#include "workflows/engine/engine.h"
 
 using namespace mycojobs;
 using namespace mycojobs::workflow;

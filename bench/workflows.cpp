@@ -15,14 +15,14 @@
 
 #include "base/clock.h"
 #include "bench/store_bench.h"
-#include "coordinator/world_thread.h"
-#include "domain/cbor.h"
-#include "inspect/world_verify.h"
-#include "service/workflows.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "inspect/verify/deployment_verify.h"
+#include "service/workflow_service.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 #include "support/build_paths.h"
-#include "workflow/engines.h"
+#include "text/cbor.h"
+#include "workflows/deployment/deployment_thread.h"
+#include "workflows/engine/engine_pool.h"
 
 using namespace mycojobs;
 

@@ -19,7 +19,7 @@
 
 #include "executors/channel.h"
 #include "executors/python/pyhost/pyhost.h"
-#include "sandbox/freeze.h"
+#include "sandbox/zygote/freeze.h"
 
 using namespace mycojobs;
 

@@ -102,3 +102,17 @@ function(mj_library name)
   target_link_libraries(${name} PUBLIC mj_include ${ARG_LINKS})
   mj_unity(${name} 12)
 endfunction()
+
+# mj_module(name [more sources...] [LINKS libs...]): the library of this folder and its sub-folders. The files directly in
+# the folder come first, so that a unity file holds files of one sub-folder where possible.
+function(mj_module name)
+  file(GLOB sources CONFIGURE_DEPENDS *.cpp)
+  file(GLOB entries CONFIGURE_DEPENDS LIST_DIRECTORIES true *)
+  foreach(entry ${entries})
+    if(IS_DIRECTORY ${entry})
+      file(GLOB more CONFIGURE_DEPENDS ${entry}/*.cpp)
+      list(APPEND sources ${more})
+    endif()
+  endforeach()
+  mj_library(${name} ${sources} ${ARGN})
+endfunction()

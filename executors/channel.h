@@ -1,5 +1,5 @@
 // The channel between an agent and a script host (mycojobs-pyhost, -luahost, -exechost) transfers frames: down (agent
-// to host) on a stream socket, up (host to agent) on a pipe. JobChannel in sandbox/zygote.h explains the choice.
+// to host) on a stream socket, up (host to agent) on a pipe. JobChannel in sandbox/zygote/zygote.h explains the choice.
 //
 //   frame = length of the payload, u32 little-endian | kind, u8 | payload
 //
@@ -24,7 +24,7 @@
 //     artifact     path, NUL, mode in octal, NUL, bytes. A frame with the path of the previous artifact frame appends
 //                  to that artifact. An artifact is complete when the next one begins, or with `done`.
 //     dropped      path, NUL, reason, NUL, limit in decimal (0: no limit): a file that is not stored. The reasons are
-//                  the words of kDropReasons (domain/artifact_list.h). Any number of frames.
+//                  the words of kDropReasons (model/artifact.h). Any number of frames.
 //     result       JSON object. A text value is a text; any other value is an array of one text, the JSON of the value.
 //                  At most once.
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script requested this

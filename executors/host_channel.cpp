@@ -21,7 +21,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "domain/artifact_list.h"
+#include "model/artifact.h"
 
 namespace mycojobs {
 namespace {

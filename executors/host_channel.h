@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/result.h"
 #include "executors/channel.h"
-#include "mycojobs/result.h"
-#include "sandbox/zygote.h"
+#include "sandbox/zygote/zygote.h"
 
 namespace mycojobs {
 
@@ -34,7 +34,7 @@ bool send_frames(int channel, std::string_view frames);  // from append_frame();
 Result<std::string> ask(const JobChannel&, std::string_view call);
 
 // Sends the files of the artifacts folder in the order of their names. Only regular files with one link are sent: at
-// most kMaxArtifacts (domain/artifact_list.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each
+// most kMaxArtifacts (model/artifact.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each
 // omitted file is reported with a note. Returns false if the channel is closed.
 inline constexpr std::size_t kMaxArtifactPath = 512;
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes);

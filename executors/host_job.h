@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "executors/channel.h"
-#include "sandbox/zygote.h"
+#include "sandbox/zygote/zygote.h"
 
 namespace mycojobs::host_job {
 

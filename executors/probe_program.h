@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/result.h"
+#include "base/result.h"
 
 namespace mycojobs {
 

@@ -8,14 +8,14 @@
 #include <set>
 #include <utility>
 
-#include "domain/codec.h"
-#include "domain/flow_data.h"
-#include "domain/json_text.h"
-#include "domain/result_values.h"
-#include "domain/utf8.h"
-#include "executors/answer.h"
 #include "executors/channel.h"
-#include "executors/outcome_to_end.h"
+#include "executors/job_end_builder.h"
+#include "executors/script_answer.h"
+#include "model/codec.h"
+#include "model/flow_data.h"
+#include "model/result_values.h"
+#include "text/json_writer.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "domain/flow_data.h"
-#include "executors/outcome_to_end.h"
-#include "mycojobs/executor.h"
+#include "executors/executor.h"
+#include "executors/job_end_builder.h"
+#include "model/flow_data.h"
 
 namespace mycojobs {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "mycojobs/result.h"
-#include "mycojobs/sandbox.h"
+#include "base/result.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs::sandbox {
 

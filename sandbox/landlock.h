@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "mycojobs/sandbox.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs::sandbox {
 

@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include "mycojobs/outcome.h"
-#include "mycojobs/sandbox.h"
 #include "sandbox/frames.h"
+#include "sandbox/outcome.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs {
 
@@ -276,7 +276,7 @@ void fields(A& a, SetupStepFailed& m) {
   a(m.step), a(m.error), a(m.limited);
 }
 
-// Files that a zygote has loaded (zygotes.h). Sent once, before Ready.
+// Files that a zygote has loaded (sandbox/launcher/zygotes.h). Sent once, before Ready.
 struct LoadedFiles {
   static constexpr Kind kKind = Kind::loaded_files;
   std::vector<std::string> files;

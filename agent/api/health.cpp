@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "api/http.h"
+#include "api/http/http_server.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "domain/codec.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace api {

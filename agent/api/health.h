@@ -4,7 +4,7 @@
 //   GET /healthz   200 {"status": "ok"}: all threads make progress; 503 "stuck": restart the process
 //   GET /readyz    200 {"status": "ok"}: send work to the process; 503 with the reason: "draining", "the store is
 //                  away: ..."
-//   GET /metrics   only if enabled: the counters of the process in the text format of Prometheus (metrics/metrics.h)
+//   GET /metrics   only if enabled: the counters of the process in the text format of Prometheus (telemetry/metrics.h)
 //
 // No request accesses the store, so all are answered immediately even if the store is unavailable.
 #pragma once
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/result.h"
+#include "base/result.h"
 
 namespace mycojobs {
 

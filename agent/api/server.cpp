@@ -9,23 +9,23 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/events.h"
-#include "api/http.h"
-#include "api/origin.h"
+#include "api/auth/peer_rate_limiter.h"
+#include "api/auth/tokens.h"
+#include "api/events/events.h"
+#include "api/http/http_server.h"
+#include "api/http/origin.h"
+#include "api/http/socket.h"
 #include "api/page.h"
-#include "api/rpc.h"
+#include "api/rpc/json_rpc.h"
 #include "api/services.h"
-#include "api/socket.h"
-#include "api/strangers.h"
-#include "api/tokens.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "coordinator/message_gate.h"
-#include "coordinator/message_receiver.h"
-#include "domain/codec.h"
-#include "domain/enums.h"
-#include "domain/trace_context.h"
-#include "transport/http.h"
+#include "messaging/inbound_filter.h"
+#include "messaging/message_receiver.h"
+#include "messaging/transport/http_transport.h"
+#include "model/codec.h"
+#include "model/enums.h"
+#include "model/trace_context.h"
 
 namespace mycojobs {
 namespace api {

@@ -1,16 +1,15 @@
 // The HTTP server of `mycojobs coordinator`, `mycojobs dev`, and an agent that is a supervisor: JSON-RPC and events.
 //
-//   POST / and /rpc      JSON-RPC 2.0 (api/rpc.h)
-//   POST /session        only the methods for logins (api/methods_sessions.cpp); no token is needed (coordinator only)
-//   GET  /openrpc.json   the OpenRPC document, the same as rpc.discover
-//   GET  /, /assets/...  the page (api/page.h; coordinator only)
-//   GET  /health         {"status": "ok", ...}; 503 if the store is unavailable or refuses writes
-//   GET  /healthz, /readyz  health of the process (api/health.h)
-//   GET  /events         server-sent events (api/events.h; coordinator only)
-//   POST /supervisor     messages of other hosts (coordinator/message_receiver.h); signed, so no token is needed
+//   POST / and /rpc      JSON-RPC 2.0 (api/rpc/json_rpc.h)
+//   POST /session        only the methods for logins (api/methods/session_methods.cpp); no token is needed (coordinator
+//   only) GET  /openrpc.json   the OpenRPC document, the same as rpc.discover GET  /, /assets/...  the page
+//   (api/page.h; coordinator only) GET  /health         {"status": "ok", ...}; 503 if the store is unavailable or
+//   refuses writes GET  /healthz, /readyz  health of the process (api/health.h) GET  /events         server-sent events
+//   (api/events/events.h; coordinator only) POST /supervisor     messages of other hosts
+//   (messaging/message_receiver.h); signed, so no token is needed
 //
 // Authentication: bearer tokens of the tokens file, each for an actor or an operator, and tokens of sessions
-// (api/sessions.h). Without a token: only loopback clients, and only with `anonymous`. A request of a web page of
+// (api/auth/sessions.h). Without a token: only loopback clients, and only with `anonymous`. A request of a web page of
 // another origin is refused. A request without a token is also refused if its header Host is not a loopback name (DNS
 // rebinding). The server has no TLS; use a reverse proxy.
 //
@@ -26,19 +25,19 @@
 #include <vector>
 
 #include "api/health.h"
+#include "base/clock.h"
 #include "base/live_value.h"
-#include "coordinator/message_files.h"
-#include "domain/networks.h"
-#include "domain/workflow_manifest.h"
-#include "metrics/metrics.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
-#include "mycojobs/transport.h"
+#include "base/result.h"
+#include "messaging/message_artifacts.h"
+#include "messaging/transport/transport.h"
+#include "net/networks.h"
+#include "store/store.h"
+#include "telemetry/metrics.h"
+#include "workflows/manifest/workflow_manifest.h"
 
 namespace mycojobs {
 
-struct Ceilings;  // domain/profiles.h
+struct Ceilings;  // security/profiles.h
 
 // Limits of the server. Times are in milliseconds.
 struct ApiLimits {
@@ -80,12 +79,13 @@ struct ApiSettings {
   ApiRole role = ApiRole::coordinator;
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: any free port
   std::string tokens_file;                // may be missing; is read again after a change
-  std::vector<std::string> names;  // origins by which clients call this server, beside those of loopback (origin.h)
-  bool anonymous = false;          // `dev`: loopback without a token is the default actor
-  std::vector<Id> contexts;        // served contexts, the default first; empty: all, default 1
-  std::vector<Id> own_servers;     // contexts with their own Redis server, if all contexts are served
-  Networks networks;               // allowed addresses of remote supervisors (runner.create)
-  Health health;                   // callbacks for the health of the process
+  std::vector<std::string>
+      names;                 // origins by which clients call this server, beside those of loopback (api/http/origin.h)
+  bool anonymous = false;    // `dev`: loopback without a token is the default actor
+  std::vector<Id> contexts;  // served contexts, the default first; empty: all, default 1
+  std::vector<Id> own_servers;  // contexts with their own Redis server, if all contexts are served
+  Networks networks;            // allowed addresses of remote supervisors (runner.create)
+  Health health;                // callbacks for the health of the process
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::string coordinator_key;  // public key; empty: messages of other hosts are not accepted
   MessageAttachments files;     // files of received messages

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "api/waits.h"
+#include "api/methods/wait_methods.h"
 #include "base/log.h"
-#include "domain/enums.h"
-#include "inspect/jobs.h"
+#include "inspect/job_view.h"
+#include "model/enums.h"
 
 namespace mycojobs::api {
 namespace {

@@ -13,16 +13,16 @@
 #include <string_view>
 #include <vector>
 
-#include "api/rpc.h"
+#include "api/auth/sessions.h"
+#include "api/rpc/json_rpc.h"
 #include "api/server.h"
-#include "api/sessions.h"
-#include "coordinator/message_receiver.h"
-#include "coordinator/progress.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/flows.h"
-#include "mycojobs/store.h"
-#include "service/flows.h"
-#include "service/workflows.h"
+#include "base/clock.h"
+#include "flows/flow_progress.h"
+#include "messaging/message_receiver.h"
+#include "service/flow_service.h"
+#include "service/workflow_service.h"
+#include "store/flow_store.h"
+#include "store/store.h"
 
 namespace mycojobs::api {
 

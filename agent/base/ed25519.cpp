@@ -14,7 +14,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "base/ids.h"
+#include "base/random.h"
 
 namespace mycojobs {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
 
 namespace mycojobs {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "mycojobs/result.h"
+#include "base/result.h"
 
 namespace mycojobs {
 

@@ -12,9 +12,9 @@
 #include <sstream>
 
 #include "base/fd.h"
-#include "base/shell_word.h"
 #include "base/spawn.h"
 #include "sandbox/cgroup.h"
+#include "text/shell_word.h"
 
 namespace mycojobs {
 namespace {

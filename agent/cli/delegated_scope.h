@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/commands.h"
+#include "cli/commands/command_table.h"
 
 namespace mycojobs {
 

@@ -6,11 +6,11 @@
 #include <fstream>
 #include <utility>
 
-#include "cli/sandbox_command.h"
-#include "cli/session.h"
-#include "domain/screen_text.h"
+#include "cli/commands/sandbox_command.h"
+#include "cli/store_session.h"
 #include "executors/probe_program.h"
-#include "worker/stages.h"
+#include "executors/run_specs.h"
+#include "text/terminal_text.h"
 
 namespace mycojobs {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "cli/commands.h"
+#include "cli/commands/command_table.h"
 
 namespace mycojobs {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log_level.h"
-#include "cli/session.h"
+#include "cli/store_session.h"
 
 namespace mycojobs {
 namespace {

@@ -19,11 +19,11 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/ids.h"
-#include "cli/moment.h"
-#include "domain/artifact_list.h"
-#include "domain/codec.h"
-#include "domain/enums.h"
+#include "base/random.h"
+#include "model/artifact.h"
+#include "model/codec.h"
+#include "model/enums.h"
+#include "text/timestamp.h"
 
 namespace mycojobs {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "domain/screen_text.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "model/records.h"
+#include "text/terminal_text.h"
 
 namespace mycojobs {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "store/counts.h"
 #include "store/kept_usage.h"
+#include "store/redis/store_metrics.h"
 
 namespace mycojobs {
 namespace {

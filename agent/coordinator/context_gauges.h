@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/log_once.h"
-#include "metrics/metrics.h"
-#include "mycojobs/store.h"
+#include "store/store.h"
+#include "store/store_health.h"
+#include "telemetry/metrics.h"
 
 namespace mycojobs {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "coordinator/schedules.h"
-#include "store/place.h"
+#include "flows/schedules.h"
+#include "store/acl_context.h"
 
 namespace mycojobs {
 namespace {

@@ -13,12 +13,12 @@
 #include <set>
 #include <string>
 
+#include "base/clock.h"
 #include "coordinator/context_gauges.h"
-#include "coordinator/progress.h"
-#include "domain/job_limits.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/flows.h"
-#include "mycojobs/store.h"
+#include "flows/flow_progress.h"
+#include "jobs/job_limits.h"
+#include "store/flow_store.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

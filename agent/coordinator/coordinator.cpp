@@ -11,33 +11,33 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/ids.h"
 #include "base/live_value.h"
+#include "base/liveness_counter.h"
 #include "base/log.h"
 #include "base/mailbox.h"
-#include "base/pulse.h"
+#include "base/random.h"
 #include "base/thread.h"
 #include "coordinator/context_loop.h"
-#include "coordinator/context_turns.h"
-#include "coordinator/log_once.h"
-#include "coordinator/message_gate.h"
-#include "coordinator/message_receiver.h"
 #include "coordinator/notifier.h"
-#include "coordinator/router.h"
-#include "coordinator/supervisor.h"
-#include "coordinator/world_thread.h"
-#include "domain/utf8.h"
-#include "prerequisites/prerequisite_look.h"
-#include "store/redis_flows.h"
-#include "transport/mycelium.h"
-#include "transport/rpc_client.h"
-#include "transport/transports.h"
-#include "workflow/engines.h"
+#include "jobs/prerequisite_checks.h"
+#include "messaging/inbound_filter.h"
+#include "messaging/message_receiver.h"
+#include "messaging/router.h"
+#include "messaging/supervisor.h"
+#include "messaging/transport/mycelium_transport.h"
+#include "messaging/transport/transports.h"
+#include "net/json_rpc_client.h"
+#include "store/redis/redis_flows.h"
+#include "store/store_health.h"
+#include "store/waiter_loop.h"
+#include "text/utf8.h"
+#include "workflows/deployment/deployment_thread.h"
+#include "workflows/engine/engine_pool.h"
 
 namespace mycojobs {
 namespace {
 
-// Checks the prerequisites of the jobs of a context (prerequisites/prerequisite_look.h). Several coordinators may do so
+// Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so
 // at the same time: each job is assigned to one of them.
 
 class PrerequisiteLoop final : public TimedLoop {

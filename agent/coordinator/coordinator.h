@@ -9,7 +9,7 @@
 //
 // Each context has a thread of its own, since a context can have its own Redis server and that server can be
 // unreachable. The thread has a connection for flows, one for jobs and one for wake-ups. A second thread runs the
-// workflows of the context (world_thread.h).
+// workflows of the context (workflows/deployment/deployment_thread.h).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ed25519.h"
-#include "coordinator/message_files.h"
-#include "domain/networks.h"
-#include "domain/notify.h"
-#include "domain/profiles.h"
-#include "metrics/metrics.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/flows.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "base/result.h"
+#include "messaging/message_artifacts.h"
+#include "model/notify_targets.h"
+#include "net/networks.h"
+#include "security/profiles.h"
+#include "store/flow_store.h"
+#include "store/store.h"
+#include "telemetry/metrics.h"
 
 namespace mycojobs {
 

@@ -8,14 +8,14 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/thread.h"
-#include "coordinator/context_turns.h"
-#include "coordinator/log_once.h"
-#include "domain/codec.h"
-#include "domain/notify.h"
-#include "domain/rights.h"
+#include "model/codec.h"
+#include "model/notify_targets.h"
+#include "net/webhook.h"
+#include "security/rights.h"
+#include "store/acl_context.h"
 #include "store/keys.h"
-#include "store/place.h"
-#include "transport/webhook.h"
+#include "store/store_health.h"
+#include "store/waiter_loop.h"
 
 namespace mycojobs {
 namespace {

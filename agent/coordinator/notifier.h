@@ -1,4 +1,4 @@
-// Delivers notifications about the end of jobs and flows (domain/notify.h): calls webhooks, submits jobs, sends
+// Delivers notifications about the end of jobs and flows (model/notify_targets.h): calls webhooks, submits jobs, sends
 // messages. The notification is stored (mj:notices) in the same server-side step as the end, until it was delivered to
 // all targets:
 //
@@ -13,18 +13,18 @@
 #include <memory>
 #include <string>
 
-#include "domain/job_limits.h"
-#include "domain/notify.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "jobs/job_limits.h"
+#include "model/notify_targets.h"
+#include "store/store.h"
 
 namespace mycojobs {
 
 struct NotifierSettings {
   Id context = 0;
   Webhooks webhooks;      // webhooks that may be called
-  std::string secrets;    // file (transport/webhook.h), read for each notification; empty: requests are not signed
+  std::string secrets;    // file (net/webhook.h), read for each notification; empty: requests are not signed
   JobLimits limits = {};  // limits of the jobs that notifications submit
 };
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
 #include "base/version.h"
-#include "domain/screen_text.h"
-#include "domain/utf8.h"
-#include "inspect/runners.h"
+#include "inspect/runner_view.h"
 #include "store/kept_usage.h"
+#include "text/plural.h"
+#include "text/terminal_text.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "mycojobs/flows.h"
-#include "mycojobs/store.h"
+#include "store/flow_store.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

@@ -5,11 +5,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
-#include "domain/codec.h"
-#include "domain/screen_text.h"
-#include "domain/utf8.h"
-#include "inspect/runners.h"
+#include "inspect/runner_view.h"
+#include "model/codec.h"
+#include "text/plural.h"
+#include "text/terminal_text.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 

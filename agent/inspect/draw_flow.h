@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "inspect/flows.h"
+#include "inspect/flow_view.h"
 
 namespace mycojobs {
 

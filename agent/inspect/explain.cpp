@@ -11,16 +11,16 @@
 #include <string>
 #include <string_view>
 
-#include "base/counted.h"
-#include "base/ids.h"
-#include "base/shell_word.h"
-#include "domain/codec.h"
-#include "domain/invariants.h"
-#include "domain/screen_text.h"
-#include "inspect/runners.h"
+#include "base/random.h"
+#include "inspect/invariants.h"
+#include "inspect/runner_view.h"
+#include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/kept_usage.h"
 #include "store/keys.h"
+#include "text/plural.h"
+#include "text/shell_word.h"
+#include "text/terminal_text.h"
 
 namespace mycojobs {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "base/result.h"
+#include "model/records.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/counted.h"
-#include "base/shell_word.h"
 #include "inspect/explain.h"
-#include "inspect/flows.h"
-#include "inspect/runners.h"
+#include "inspect/flow_view.h"
+#include "inspect/runner_view.h"
+#include "text/plural.h"
+#include "text/shell_word.h"
 
 namespace mycojobs {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 
-#include "mycojobs/records.h"
+#include "model/records.h"
 
 namespace mycojobs {
 

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "domain/codec.h"
-#include "domain/utf8.h"
-#include "inspect/runners.h"
+#include "inspect/runner_view.h"
+#include "model/codec.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "base/result.h"
 #include "store/kept_usage.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string_view>
 
-#include "base/counted.h"
-#include "base/ids.h"
-#include "domain/codec.h"
-#include "domain/utf8.h"
-#include "service/jobs.h"
+#include "base/random.h"
+#include "model/codec.h"
+#include "service/job_service.h"
+#include "text/plural.h"
+#include "text/utf8.h"
 
 namespace mycojobs::service {
 namespace {

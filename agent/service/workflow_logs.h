@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "service/workflows.h"
+#include "service/workflow_service.h"
 
 namespace mycojobs::service {
 

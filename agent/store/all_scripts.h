@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "store/scripts.h"
+#include "store/lua_scripts.h"
 
 namespace mycojobs::scripts {
 

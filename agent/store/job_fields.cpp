@@ -5,10 +5,10 @@
 #include <cctype>
 #include <string_view>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "base/sha256.h"
-#include "domain/codec.h"
-#include "domain/host.h"
+#include "model/codec.h"
+#include "net/host.h"
 
 namespace mycojobs {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "mycojobs/job_end.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "model/job_end.h"
+#include "model/records.h"
 
 namespace mycojobs {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/ids.h"
-#include "domain/codec.h"
+#include "base/random.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

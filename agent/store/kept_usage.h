@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
-#include "mycojobs/store.h"
+#include "base/result.h"
+#include "model/records.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

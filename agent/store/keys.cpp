@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "base/ids.h"
+#include "base/random.h"
 
 namespace mycojobs {
 namespace {

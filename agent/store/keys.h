@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "model/records.h"
 
 namespace mycojobs {
 

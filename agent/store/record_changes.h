@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "mycojobs/store.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

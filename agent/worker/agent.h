@@ -28,20 +28,20 @@
 #include <span>
 #include <vector>
 
-#include "base/turns.h"
-#include "worker/broker.h"
-#include "worker/housekeeper.h"
-#include "worker/instance_lock.h"
-#include "worker/intake.h"
-#include "worker/lease_keeper.h"
-#include "worker/pace.h"
-#include "worker/prerequisite_checker.h"
-#include "worker/registrar.h"
-#include "worker/registration.h"
-#include "worker/reporter.h"
-#include "worker/run_loop.h"
-#include "worker/secrets_watch.h"
-#include "worker/sweeper.h"
+#include "base/loop_thread.h"
+#include "security/secret_watcher.h"
+#include "worker/intake/intake.h"
+#include "worker/leases/instance_lock.h"
+#include "worker/leases/lease_keeper.h"
+#include "worker/leases/registration_loop.h"
+#include "worker/leases/runner_registration.h"
+#include "worker/reports/reporter.h"
+#include "worker/runs/object_broker.h"
+#include "worker/runs/run_loop.h"
+#include "worker/runs/run_rate.h"
+#include "worker/upkeep/artifact_sweep_loop.h"
+#include "worker/upkeep/maintenance_loop.h"
+#include "worker/upkeep/prerequisite_loop.h"
 
 namespace mycojobs {
 

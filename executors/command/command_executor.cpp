@@ -5,9 +5,9 @@
 #include <cerrno>
 
 #include "base/errno_text.h"
-#include "domain/profiles.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/probe_program.h"
+#include "security/profiles.h"
 
 namespace mycojobs {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "executors/settings.h"
-#include "mycojobs/executor.h"
+#include "executors/executor.h"
+#include "executors/executor_settings.h"
 
 namespace mycojobs {
 

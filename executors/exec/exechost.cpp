@@ -21,14 +21,14 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "base/last_words.h"
+#include "base/uncaught_exception.h"
 #include "base/version.h"
-#include "domain/codec.h"
-#include "domain/utf8.h"
 #include "executors/channel.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"
-#include "sandbox/zygote.h"
+#include "model/codec.h"
+#include "sandbox/zygote/zygote.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {
@@ -38,8 +38,8 @@ namespace {
 //   request --> files, environment --> facts.command is spawned --> its end --> result file, artifacts --> channel
 //
 // The job ends as the program ends, with its exit code or signal. On cancellation the sandbox sends SIGTERM to every
-// process of the job (sandbox/init.cpp). The program receives it directly, so this process does not forward it but
-// waits for the end.
+// process of the job (sandbox/zygote/init.cpp). The program receives it directly, so this process does not forward it
+// but waits for the end.
 using nlohmann::json;
 
 constexpr int kNotRunnable = 126, kNotFound = 127;

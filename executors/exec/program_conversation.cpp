@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "domain/utf8.h"
-#include "domain/utf8_cut.h"
 #include "executors/channel.h"
-#include "executors/outcome_to_end.h"
+#include "executors/job_end_builder.h"
+#include "text/utf8.h"
+#include "text/utf8_cut.h"
 
 namespace mycojobs {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "executors/answer.h"
+#include "executors/executor.h"
+#include "executors/script_answer.h"
 #include "executors/script_conversation.h"
-#include "mycojobs/executor.h"
 
 namespace mycojobs {
 

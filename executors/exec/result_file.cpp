@@ -4,9 +4,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
-#include "domain/utf8.h"
-#include "domain/utf8_cut.h"
+#include "model/codec.h"
+#include "text/utf8.h"
+#include "text/utf8_cut.h"
 
 namespace mycojobs {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "domain/result_values.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "model/result_values.h"
 
 namespace mycojobs {
 

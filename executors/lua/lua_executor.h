@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "domain/profiles.h"
-#include "mycojobs/executor.h"
+#include "executors/executor.h"
+#include "security/profiles.h"
 
 namespace mycojobs {
 

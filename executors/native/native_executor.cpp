@@ -15,10 +15,10 @@
 
 #include "base/errno_text.h"
 #include "base/sha256.h"
-#include "domain/profiles.h"
-#include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
-#include "executors/settings.h"
+#include "executors/executor_settings.h"
+#include "security/profiles.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

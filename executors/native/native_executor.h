@@ -17,8 +17,8 @@
 #include <string>
 
 #include "base/fd.h"
-#include "mycojobs/executor.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "executors/executor.h"
 
 namespace mycojobs {
 

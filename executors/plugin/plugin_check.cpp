@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
-#include "base/counted.h"
-#include "domain/utf8.h"
 #include "executors/plugin/plugin_json.h"
+#include "text/plural.h"
+#include "text/utf8.h"
 
 namespace mycojobs::plugin {
 namespace {

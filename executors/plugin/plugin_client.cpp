@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/counted.h"
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "domain/policy.h"
-#include "domain/profiles.h"
-#include "domain/utf8.h"
 #include "executors/plugin/plugin_json.h"
+#include "model/policy_json.h"
+#include "security/profiles.h"
+#include "text/plural.h"
+#include "text/utf8.h"
 
 namespace mycojobs::plugin {
 namespace {

@@ -20,14 +20,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/result.h"
 #include "base/spawn.h"
 #include "executors/plugin/plugin_json.h"
-#include "executors/plugin/wire.h"
-#include "mycojobs/clock.h"
-#include "mycojobs/policy.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "executors/plugin/plugin_protocol.h"
+#include "model/records.h"
+#include "sandbox/sandbox_policy.h"
 
 namespace mycojobs::plugin {
 

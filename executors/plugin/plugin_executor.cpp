@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "domain/codec.h"
-#include "domain/utf8.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/plugin/plugin_json.h"
+#include "model/codec.h"
+#include "text/utf8.h"
 
 namespace mycojobs::plugin {
 namespace {

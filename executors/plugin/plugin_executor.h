@@ -15,8 +15,8 @@
 #include <mutex>
 #include <string>
 
+#include "executors/executor.h"
 #include "executors/plugin/plugin_client.h"
-#include "mycojobs/executor.h"
 
 namespace mycojobs::plugin {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "domain/utf8.h"
+#include "text/utf8.h"
 
 namespace mycojobs::plugin {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "executors/plugin/plugin_client.h"
-#include "mycojobs/clock.h"
 
 namespace mycojobs::plugin {
 

@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/base64.h"
-#include "domain/codec.h"
-#include "domain/flow_data.h"
-#include "domain/utf8.h"
 #include "executors/channel.h"
-#include "executors/outcome_to_end.h"
-#include "executors/plugin/wire.h"
+#include "executors/job_end_builder.h"
+#include "executors/plugin/plugin_protocol.h"
 #include "executors/script_conversation.h"
+#include "model/codec.h"
+#include "model/flow_data.h"
+#include "text/base64.h"
+#include "text/utf8.h"
 
 namespace mycojobs::plugin {
 namespace {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "mycojobs/executor.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "executors/executor.h"
+#include "model/records.h"
 
 namespace mycojobs::plugin {
 

@@ -17,10 +17,10 @@
 #include <string>
 
 #include "base/fd.h"
-#include "base/last_words.h"
-#include "executors/plugin/wire.h"
-#include "mycojobs/result.h"
-#include "sandbox/helper_rights.h"
+#include "base/result.h"
+#include "base/uncaught_exception.h"
+#include "executors/plugin/plugin_protocol.h"
+#include "sandbox/privilege_drop.h"
 
 namespace mycojobs::plugin {
 namespace {
@@ -30,7 +30,7 @@ namespace {
 //
 //   resource limits    512 MiB of address space, 64 descriptors, no file output, no core dump; as an unprivileged user
 //                      also no new process or thread
-//   ids                as root: user and group 65534, no groups, no capabilities (sandbox/helper_rights.h)
+//   ids                as root: user and group 65534, no groups, no capabilities (sandbox/privilege_drop.h)
 //   files              reads system folders and its own file; writes none; no ptrace, no signals to other processes
 //   seccomp, last      no socket, process, exec, namespace or tracing
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -209,7 +209,7 @@ Result<const Plugin*> load_plugin(int fd) {
   return plugin;
 }
 
-// Returns the payload of `loaded` (wire.h).
+// Returns the payload of `loaded` (plugin_protocol.h).
 std::string describe(const Plugin& plugin) {
   std::string out;
   const auto add = [&out](const std::string& text) { out.append(text).push_back('\0'); };

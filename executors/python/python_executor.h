@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "domain/profiles.h"
-#include "executors/settings.h"
-#include "mycojobs/executor.h"
-#include "mycojobs/sandbox.h"
+#include "executors/executor.h"
+#include "executors/executor_settings.h"
+#include "sandbox/sandbox.h"
+#include "security/profiles.h"
 
 namespace mycojobs {
 

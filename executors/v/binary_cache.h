@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "model/records.h"
 
 namespace mycojobs {
 

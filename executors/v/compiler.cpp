@@ -10,9 +10,9 @@
 #include <memory>
 
 #include "base/errno_text.h"
-#include "domain/policy.h"
-#include "domain/utf8.h"
 #include "executors/probe_program.h"
+#include "model/policy_json.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "executors/answer.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "executors/script_answer.h"
 
 namespace mycojobs {
 

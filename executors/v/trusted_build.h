@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "executors/v/compiler.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "model/records.h"
 
 namespace mycojobs {
 

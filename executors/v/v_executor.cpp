@@ -11,13 +11,13 @@
 #include <string>
 
 #include "base/log.h"
-#include "domain/codec.h"
-#include "domain/profiles.h"
-#include "domain/utf8_cut.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/v/binary_cache.h"
 #include "executors/v/compiler.h"
 #include "executors/v/trusted_build.h"
+#include "model/codec.h"
+#include "security/profiles.h"
+#include "text/utf8_cut.h"
 
 namespace mycojobs {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "executors/executor.h"
 #include "executors/v/compiler.h"
 #include "executors/v/module_cache.h"
-#include "mycojobs/executor.h"
 
 namespace mycojobs {
 

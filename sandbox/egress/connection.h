@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "sandbox/egress/allow_list_checker.h"
 #include "sandbox/egress/http.h"
-#include "sandbox/egress/judge.h"
 #include "sandbox/egress/poller.h"
 #include "sandbox/egress/resolver.h"
 

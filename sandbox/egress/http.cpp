@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "domain/utf8.h"
+#include "text/utf8.h"
 
 namespace mycojobs::egress {
 namespace {

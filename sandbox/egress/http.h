@@ -1,5 +1,5 @@
 // HTTP/1 processing of the proxy: the head of a job's request and of the server's response. Pure and thread-safe.
-// Requests are parsed strictly (domain/http_wire.h): ambiguous messages are refused (request smuggling).
+// Requests are parsed strictly (net/http_wire.h): ambiguous messages are refused (request smuggling).
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "domain/host.h"
-#include "domain/http_wire.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "net/host.h"
+#include "net/http_wire.h"
 
 namespace mycojobs::egress {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "sandbox/egress/messages.h"
+#include "sandbox/egress/egress_messages.h"
 #include "sandbox/egress/run.h"
 #include "sandbox/frames.h"
 

@@ -14,8 +14,8 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "domain/utf8.h"
 #include "sandbox/egress/socket_address.h"
+#include "text/utf8.h"
 
 namespace mycojobs::egress {
 namespace {

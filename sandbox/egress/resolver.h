@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "domain/host.h"
+#include "net/host.h"
 
 namespace mycojobs::egress {
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "domain/host.h"
+#include "net/host.h"
 
 namespace mycojobs::egress {
 

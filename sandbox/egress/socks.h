@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "domain/host.h"
+#include "net/host.h"
 
 namespace mycojobs::egress {
 

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "api/auth/tokens.h"
 #include "api/server.h"
-#include "api/tokens.h"
 #include "base/clock.h"
-#include "domain/profiles.h"
+#include "net/http_client.h"
+#include "security/profiles.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
-#include "transport/http_client.h"
 
 namespace mycojobs {
 

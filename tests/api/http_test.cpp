@@ -1,5 +1,5 @@
 // The HTTP server with real sockets on loopback: slow, faulty and hostile clients, and too many clients.
-#include "api/http.h"
+#include "api/http/http_server.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "api/http.h"
+#include "api/http/http_server.h"
 #include "base/clock.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "api_fixture.h"
-#include "mycojobs/job_end.h"
+#include "model/job_end.h"
 
 namespace mycojobs {
 namespace {

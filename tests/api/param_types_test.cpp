@@ -6,7 +6,7 @@
 
 #include "api/api_fixture.h"
 #include "api/services.h"
-#include "domain/enums.h"
+#include "model/enums.h"
 
 namespace mycojobs {
 namespace {

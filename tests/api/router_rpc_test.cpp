@@ -5,10 +5,10 @@
 #include <chrono>
 #include <thread>
 
-#include "api/http.h"
+#include "api/http/http_server.h"
 #include "api_fixture.h"
-#include "coordinator/router.h"
-#include "domain/codec.h"
+#include "messaging/router.h"
+#include "model/codec.h"
 #include "store/job_fields.h"
 
 namespace mycojobs {

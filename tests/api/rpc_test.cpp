@@ -1,5 +1,5 @@
 // JSON-RPC 2.0 according to its specification, including the examples of its section 7.
-#include "api/rpc.h"
+#include "api/rpc/json_rpc.h"
 
 #include <gtest/gtest.h>
 

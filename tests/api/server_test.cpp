@@ -14,10 +14,10 @@
 #include <stdexcept>
 #include <thread>
 
-#include "api/events.h"
-#include "api/params.h"
+#include "api/events/events.h"
+#include "api/rpc/params.h"
+#include "api/rpc/result_schemas.h"
 #include "api/services.h"
-#include "api/shapes.h"
 #include "api_fixture.h"
 #include "base/ed25519.h"
 #include "support/build_paths.h"

@@ -1,6 +1,6 @@
 // Logins with a signed key: the scope of a challenge and of a session, and attacks: replay, other keys, other servers,
 // use after the key was removed, and clients that only occupy places.
-#include "api/sessions.h"
+#include "api/auth/sessions.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,10 +8,10 @@
 #include <array>
 #include <thread>
 
-#include "api/origin.h"
+#include "api/http/origin.h"
 #include "api_fixture.h"
 #include "base/fd.h"
-#include "domain/signatures.h"
+#include "security/signatures.h"
 #include "support/process.h"
 
 namespace mycojobs {

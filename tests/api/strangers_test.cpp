@@ -1,15 +1,15 @@
 // Requests to /supervisor from unknown peers.
 #include <gtest/gtest.h>
 
-#include "api/strangers.h"
+#include "api/auth/peer_rate_limiter.h"
 #include "api_fixture.h"
 #include "base/ed25519.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "net/json_rpc_client.h"
+#include "security/signatures.h"
 #include "support/hand_clock.h"
 #include "support/mail.h"
-#include "transport/rpc_client.h"
 
 namespace mycojobs {
 namespace {

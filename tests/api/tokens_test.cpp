@@ -1,4 +1,4 @@
-#include "api/tokens.h"
+#include "api/auth/tokens.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

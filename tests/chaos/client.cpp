@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 
 namespace mycojobs::test {
 namespace {

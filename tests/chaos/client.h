@@ -8,7 +8,7 @@
 
 #include "chaos/jobs.h"
 #include "e2e/world.h"
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 
 namespace mycojobs::test {
 

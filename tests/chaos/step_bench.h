@@ -7,8 +7,8 @@
 
 #include "chaos/client.h"
 #include "e2e/world.h"
-#include "mycojobs/store.h"
-#include "mycojobs/workflows.h"
+#include "store/store.h"
+#include "store/workflow_store.h"
 
 namespace mycojobs::test {
 

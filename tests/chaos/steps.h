@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/store.h"
-#include "mycojobs/workflows.h"
+#include "store/store.h"
+#include "store/workflow_store.h"
 
 namespace mycojobs::test {
 

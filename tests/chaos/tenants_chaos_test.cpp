@@ -11,9 +11,9 @@
 
 #include "chaos/proxy.h"
 #include "chaos/wrong_clock.h"
-#include "domain/codec.h"
-#include "domain/signatures.h"
 #include "e2e/tenants.h"
+#include "model/codec.h"
+#include "security/signatures.h"
 
 namespace mycojobs::test {
 namespace {

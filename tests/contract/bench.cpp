@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "domain/enums.h"
-#include "store/redis_store.h"
+#include "model/enums.h"
+#include "store/redis/redis_store.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs {

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "mycojobs/store.h"
-#include "store/embedded_redis.h"
-#include "store/redis_connection.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_connection.h"
+#include "store/store.h"
 
 namespace mycojobs {
 

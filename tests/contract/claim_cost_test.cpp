@@ -3,9 +3,9 @@
 
 #include <cstdio>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "bench.h"
-#include "store/redis_store.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs {
 namespace {

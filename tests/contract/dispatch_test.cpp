@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "bench.h"
-#include "inspect/rebuild.h"
-#include "store/redis_store.h"
+#include "inspect/verify/rebuild.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench.h"
-#include "mycojobs/flows.h"
+#include "store/flow_store.h"
 
 namespace mycojobs {
 

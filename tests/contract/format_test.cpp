@@ -1,12 +1,12 @@
 // An older program refuses the store of a newer program and does not change it.
-#include "store/store_format.h"
+#include "store/redis/format_version.h"
 
 #include <gmock/gmock.h>
 
 #include "base/clock.h"
 #include "base/version.h"
 #include "bench.h"
-#include "store/redis_store.h"
+#include "store/redis/redis_store.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs {

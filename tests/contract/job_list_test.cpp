@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "bench.h"
-#include "inspect/jobs.h"
+#include "inspect/job_view.h"
 
 namespace mycojobs {
 namespace {

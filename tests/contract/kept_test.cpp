@@ -5,16 +5,16 @@
 #include <array>
 #include <string>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "base/sha256.h"
 #include "bench.h"
-#include "domain/codec.h"
 #include "inspect/doctor.h"
 #include "inspect/explain.h"
-#include "inspect/kept_bytes.h"
-#include "inspect/verify.h"
-#include "store/redis_flows.h"
-#include "store/redis_store.h"
+#include "inspect/verify/job_verify.h"
+#include "inspect/verify/kept_bytes.h"
+#include "model/codec.h"
+#include "store/redis/redis_flows.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs {
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "bench.h"
-#include "domain/codec.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "bench.h"
-#include "mycojobs/objects.h"
-#include "store/embedded_redis.h"
-#include "store/redis_store.h"
+#include "store/object_store.h"
+#include "store/redis/embedded_redis.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs {
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "bench.h"
-#include "mycojobs/objects.h"
+#include "store/object_store.h"
 
 namespace mycojobs {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "bench.h"
-#include "domain/codec.h"
+#include "model/codec.h"
 #include "store/record_changes.h"
 
 namespace mycojobs {

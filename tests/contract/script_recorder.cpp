@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "chaos/steps.h"
-#include "store/redis_connection.h"
-#include "store/redis_flows.h"
-#include "store/redis_objects.h"
-#include "store/redis_store.h"
-#include "store/redis_workflows.h"
+#include "store/redis/redis_connection.h"
+#include "store/redis/redis_flows.h"
+#include "store/redis/redis_objects.h"
+#include "store/redis/redis_store.h"
+#include "store/redis/redis_workflows.h"
 
 namespace mycojobs {
 namespace {

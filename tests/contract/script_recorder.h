@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/flows.h"
-#include "mycojobs/objects.h"
-#include "mycojobs/store.h"
-#include "mycojobs/workflows.h"
+#include "store/flow_store.h"
+#include "store/object_store.h"
+#include "store/store.h"
+#include "store/workflow_store.h"
 #include "support/redis/memory_redis.h"
 
 namespace mycojobs {

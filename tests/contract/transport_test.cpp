@@ -7,7 +7,7 @@
 //   MYCELIUM_URL=http://127.0.0.1:8989,http://10.0.0.2:8989 build/bin/contract_tests --gtest_filter='*Mycelium/*'
 //
 // Tests that restart a node are skipped with real nodes.
-#include "mycojobs/transport.h"
+#include "messaging/transport/transport.h"
 
 #include <gtest/gtest.h>
 
@@ -25,13 +25,13 @@
 #include <thread>
 #include <vector>
 
-#include "api/http.h"
-#include "base/base64.h"
+#include "api/http/http_server.h"
 #include "base/log.h"
-#include "domain/codec.h"
+#include "messaging/transport/transports.h"
+#include "model/codec.h"
+#include "net/json_rpc_client.h"
 #include "support/mycelium_mesh.h"
-#include "transport/rpc_client.h"
-#include "transport/transports.h"
+#include "text/base64.h"
 
 namespace mycojobs {
 namespace {

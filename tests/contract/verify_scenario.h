@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench.h"
-#include "inspect/rebuild.h"
-#include "inspect/verify.h"
+#include "inspect/verify/job_verify.h"
+#include "inspect/verify/rebuild.h"
 
 namespace mycojobs {
 

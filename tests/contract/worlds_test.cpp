@@ -1,10 +1,10 @@
 // Deployments of workflows in the store: journal, inbox, blobs, and notifications about the ends of effects.
 #include <gmock/gmock.h>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "bench.h"
-#include "domain/codec.h"
-#include "mycojobs/workflows.h"
+#include "model/codec.h"
+#include "store/workflow_store.h"
 
 namespace mycojobs {
 namespace {

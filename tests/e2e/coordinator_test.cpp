@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "coordinator/create.h"
 #include "e2e/client.h"
-#include "store/redis_store.h"
+#include "flows/flow_creation.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs::test {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "e2e/client.h"
 #include "e2e/world.h"
-#include "metrics/metric_table.h"
 #include "support/build_paths.h"
+#include "telemetry/metric_table.h"
 
 namespace mycojobs {
 namespace {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/ids.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
+#include "base/random.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "security/signatures.h"
 
 namespace mycojobs::test {
 

@@ -12,7 +12,7 @@
 #include "base/ed25519.h"
 #include "base/fd.h"
 #include "e2e/world.h"
-#include "mycojobs/records.h"
+#include "model/records.h"
 
 namespace mycojobs::test {
 

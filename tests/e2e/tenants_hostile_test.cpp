@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "base/sha256.h"
-#include "coordinator/message_receiver.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
 #include "e2e/client.h"
 #include "e2e/tenants.h"
-#include "mycojobs/transport.h"
+#include "messaging/envelope.h"
+#include "messaging/message_receiver.h"
+#include "messaging/transport/transport.h"
+#include "model/codec.h"
 
 namespace mycojobs::test {
 namespace {

@@ -10,11 +10,11 @@
 #include <atomic>
 #include <thread>
 
-#include "coordinator/message_receiver.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
 #include "e2e/client.h"
-#include "mycojobs/transport.h"
+#include "messaging/envelope.h"
+#include "messaging/message_receiver.h"
+#include "messaging/transport/transport.h"
+#include "model/codec.h"
 #include "support/mycelium_mesh.h"
 
 namespace mycojobs::test {

@@ -1,4 +1,4 @@
-#include "domain/allow_list.h"
+#include "net/allow_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

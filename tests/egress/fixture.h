@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/spawn.h"
-#include "sandbox/egress/messages.h"
+#include "sandbox/egress/egress_messages.h"
 
 namespace mycojobs::test {
 

@@ -1,4 +1,4 @@
-#include "domain/host.h"
+#include "net/host.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sandbox/egress/judge.h"
+#include "sandbox/egress/allow_list_checker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

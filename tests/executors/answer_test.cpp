@@ -1,4 +1,4 @@
-#include "executors/answer.h"
+#include "executors/script_answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

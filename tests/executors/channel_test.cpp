@@ -1,5 +1,5 @@
 #include "executors/channel.h"
-#include "domain/artifact_list.h"
+#include "model/artifact.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 // The contract of executors: each script type has a sample for every case.
-#include "cli/contract.h"
 #include "base/clock.h"
+#include "cli/executor_contract.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@
 #include "base/sha256.h"
 #include "cli/config/config.h"
 #include "cli/config/config_file.h"
+#include "executors/executor_settings.h"
+#include "executors/executor_table.h"
 #include "executors/native/native_executor.h"
-#include "executors/settings.h"
-#include "executors/table.h"
-#include "python_sandbox.h"
-#include "store/counts.h"
+#include "executors/python/python_sandbox.h"
+#include "executors/v/v_driver.h"
+#include "store/redis/store_metrics.h"
 #include "support/build_paths.h"
 #include "support/process.h"
-#include "v_driver.h"
 
 namespace mycojobs {
 namespace {

@@ -1,7 +1,7 @@
 // A job of a script host as a plain process of the test, without a sandbox. Shared by the drivers of several hosts.
 #pragma once
 
-#include "mycojobs/outcome.h"
+#include "sandbox/outcome.h"
 
 namespace mycojobs::test {
 

@@ -1,4 +1,4 @@
-#include "executors/outcome_to_end.h"
+#include "executors/job_end_builder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "domain/policy.h"
+#include "model/policy_json.h"
 
 namespace mycojobs {
 namespace {

@@ -11,13 +11,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "cli/sandbox_command.h"
+#include "cli/commands/sandbox_command.h"
 #include "executors/command/command_executor.h"
+#include "executors/executor_settings.h"
 #include "executors/native/native_executor.h"
-#include "executors/settings.h"
-#include "python_sandbox.h"
+#include "executors/python/python_sandbox.h"
+#include "executors/run_specs.h"
 #include "support/process.h"
-#include "worker/stages.h"
 
 namespace mycojobs::test {
 namespace {

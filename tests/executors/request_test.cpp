@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "executors/channel.h"
+#include "executors/executor_table.h"
+#include "executors/python/python_driver.h"
 #include "executors/script_conversation.h"
-#include "executors/table.h"
-#include "python_driver.h"
 
 namespace mycojobs {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sandbox/client.h"
+#include "sandbox/launcher_client.h"
 #include "support/build_paths.h"
 
 namespace mycojobs::test {

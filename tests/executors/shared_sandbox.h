@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "mycojobs/sandbox.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs::test {
 

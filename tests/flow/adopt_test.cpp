@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "flow/progress_stage.h"
-#include "store/redis_flows.h"
+#include "store/redis/redis_flows.h"
 
 namespace mycojobs {
 namespace {

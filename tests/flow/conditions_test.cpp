@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "domain/flow_plan.h"
+#include "flows/flow_plan.h"
 
 namespace mycojobs {
 namespace {

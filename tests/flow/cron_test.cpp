@@ -2,7 +2,7 @@
 
 #include <ctime>
 
-#include "domain/cron.h"
+#include "text/cron.h"
 
 namespace mycojobs {
 namespace {

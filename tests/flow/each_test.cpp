@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
 #include "flow/run_world.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "domain/flow_plan.h"
-#include "domain/flow_yaml.h"
-#include "inspect/flows.h"
+#include "flows/flow_plan.h"
+#include "inspect/flow_view.h"
 #include "support/build_paths.h"
+#include "text/yaml.h"
 
 namespace mycojobs {
 namespace {

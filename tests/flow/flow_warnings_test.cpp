@@ -1,4 +1,4 @@
-#include "domain/flow_warnings.h"
+#include "flows/flow_warnings.h"
 
 #include <gtest/gtest.h>
 

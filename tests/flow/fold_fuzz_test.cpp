@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "domain/codec.h"
 #include "flow/model.h"
 #include "flow/run_world.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

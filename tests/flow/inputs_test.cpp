@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
-#include "domain/flow_data.h"
-#include "domain/flow_plan.h"
 #include "flow/run_world.h"
+#include "flows/flow_plan.h"
+#include "model/codec.h"
+#include "model/flow_data.h"
 
 namespace mycojobs {
 namespace {

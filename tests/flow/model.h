@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "domain/flow_decide.h"
+#include "flows/flow_decider.h"
 
 namespace mycojobs {
 

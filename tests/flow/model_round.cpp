@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "domain/transitions.h"
+#include "jobs/state_machines.h"
 
 namespace mycojobs {
 

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
-#include "domain/flow_plan.h"
+#include "flows/flow_plan.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "domain/flow_plan.h"
+#include "flows/flow_plan.h"
 
 namespace mycojobs {
 namespace {

@@ -1,7 +1,7 @@
 // Recovery of a coordinator from stores that were cut off, changed by hand or partly lost.
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
+#include "model/codec.h"
 #include "progress_stage.h"
 
 namespace mycojobs {

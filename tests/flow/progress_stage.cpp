@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
-#include "coordinator/flow_run.h"
-#include "domain/codec.h"
-#include "domain/transitions.h"
+#include "flows/flow_run.h"
+#include "jobs/state_machines.h"
+#include "model/codec.h"
 
 namespace mycojobs {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "coordinator/context_loop.h"
-#include "coordinator/create.h"
-#include "coordinator/progress.h"
+#include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
 #include "run_world.h"
 #include "support/redis/memory_server.h"
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "coordinator/progress.h"
+#include "flows/flow_progress.h"
 
 namespace mycojobs {
 namespace {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "domain/flow_yaml.h"
-#include "domain/transitions.h"
+#include "jobs/state_machines.h"
+#include "text/yaml.h"
 
 namespace mycojobs {
 

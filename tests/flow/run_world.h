@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "domain/flow_decide.h"
-#include "domain/flow_plan.h"
-#include "domain/flow_state.h"
+#include "flows/flow_decider.h"
+#include "flows/flow_plan.h"
+#include "flows/flow_state.h"
 
 namespace mycojobs {
 

@@ -3,9 +3,9 @@
 
 #include <ctime>
 
-#include "coordinator/schedules.h"
-#include "domain/cron.h"
 #include "flow/moments.h"
+#include "flows/schedules.h"
+#include "text/cron.h"
 
 namespace mycojobs {
 namespace {

@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/context_loop.h"
-#include "coordinator/schedules.h"
-#include "domain/codec.h"
-#include "domain/cron.h"
 #include "flow/moments.h"
+#include "flows/schedules.h"
+#include "model/codec.h"
 #include "support/hand_clock.h"
 #include "support/redis/memory_server.h"
+#include "text/cron.h"
 
 namespace mycojobs {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "domain/screen_text.h"
-#include "domain/utf8.h"
 #include "flow/show_views.h"
 #include "inspect/draw_flow.h"
+#include "text/terminal_text.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

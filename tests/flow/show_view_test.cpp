@@ -9,7 +9,7 @@
 
 #include "flow/progress_stage.h"
 #include "inspect/draw_flow.h"
-#include "inspect/flows.h"
+#include "inspect/flow_view.h"
 
 namespace mycojobs {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "domain/codec.h"
-#include "domain/flow_yaml.h"
+#include "model/codec.h"
+#include "text/yaml.h"
 
 namespace mycojobs {
 namespace {

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "coordinator/message_bodies.h"
-#include "domain/codec.h"
 #include "fuzz/targets.h"
+#include "messaging/message_codec.h"
+#include "model/codec.h"
 
 namespace mycojobs::fuzz {
 namespace {

@@ -1,10 +1,10 @@
 // Fuzz targets for definitions of flows.
 #include <nlohmann/json.hpp>
 
-#include "domain/codec.h"
-#include "domain/flow_plan.h"
-#include "domain/flow_yaml.h"
+#include "flows/flow_plan.h"
 #include "fuzz/targets.h"
+#include "model/codec.h"
+#include "text/yaml.h"
 
 namespace mycojobs::fuzz {
 namespace {

@@ -4,14 +4,14 @@
 #include <string>
 #include <utility>
 
-#include "domain/cbor.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
-#include "domain/policy.h"
-#include "domain/profiles.h"
-#include "domain/sender.h"
-#include "domain/signatures.h"
 #include "fuzz/targets.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "model/policy_json.h"
+#include "security/profiles.h"
+#include "security/sender_check.h"
+#include "security/signatures.h"
+#include "text/cbor.h"
 
 namespace mycojobs::fuzz {
 namespace {

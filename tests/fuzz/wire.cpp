@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "api/rpc.h"
-#include "domain/cbor.h"
-#include "domain/codec.h"
-#include "domain/http_wire.h"
-#include "domain/sender.h"
-#include "domain/utf8.h"
+#include "api/rpc/json_rpc.h"
 #include "fuzz/targets.h"
-#include "transport/rpc_client.h"
+#include "model/codec.h"
+#include "net/http_wire.h"
+#include "net/json_rpc_client.h"
+#include "security/sender_check.h"
+#include "text/cbor.h"
+#include "text/utf8.h"
 
 namespace mycojobs::fuzz {
 namespace {

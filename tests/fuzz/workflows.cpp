@@ -4,14 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "domain/cbor.h"
-#include "domain/codec.h"
-#include "domain/workflow_fields.h"
-#include "domain/workflow_history.h"
-#include "domain/workflow_manifest.h"
-#include "domain/workflow_scenario.h"
-#include "domain/workflow_snapshot.h"
 #include "fuzz/targets.h"
+#include "model/codec.h"
+#include "text/cbor.h"
+#include "text/cbor_map_reader.h"
+#include "workflows/manifest/workflow_manifest.h"
+#include "workflows/tools/scenario.h"
+#include "workflows/tools/workflow_history.h"
+#include "workflows/workflow_snapshot.h"
 
 namespace mycojobs::fuzz {
 

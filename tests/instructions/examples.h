@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "mycojobs/outcome.h"
-#include "mycojobs/records.h"
-#include "mycojobs/sandbox.h"
+#include "model/records.h"
+#include "sandbox/outcome.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs::instructions {
 

@@ -1,7 +1,7 @@
 // The channel between agent and script host: the request, its frames, the reply, and the resulting end of the job.
-#include "executors/answer.h"
 #include "executors/channel.h"
-#include "executors/outcome_to_end.h"
+#include "executors/job_end_builder.h"
+#include "executors/script_answer.h"
 #include "executors/script_conversation.h"
 #include "instructions/examples.h"
 #include "instructions/operation.h"

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "domain/codec.h"
 #include "instructions/examples.h"
 #include "instructions/operation.h"
-#include "store/redis_store.h"
+#include "model/codec.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs::instructions {
 namespace {

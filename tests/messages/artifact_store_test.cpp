@@ -4,14 +4,14 @@
 #include <chrono>
 #include <filesystem>
 
+#include "artifacts/artifact_folder.h"
+#include "artifacts/artifact_usage.h"
+#include "artifacts/job_artifacts.h"
+#include "artifacts/local_artifact_store.h"
 #include "base/sha256.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
-#include "worker/artifact_folder.h"
-#include "worker/artifact_store.h"
-#include "worker/artifact_usage.h"
-#include "worker/artifacts.h"
 
 namespace mycojobs {
 namespace {

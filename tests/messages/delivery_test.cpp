@@ -5,14 +5,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "artifacts/local_artifact_store.h"
 #include "base/sha256.h"
-#include "domain/codec.h"
-#include "domain/enums.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
 #include "messages/message_stage.h"
-#include "transport/rpc_client.h"
-#include "worker/artifact_store.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "model/enums.h"
+#include "net/json_rpc_client.h"
+#include "security/signatures.h"
 
 namespace mycojobs {
 namespace {

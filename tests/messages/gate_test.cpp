@@ -3,15 +3,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coordinator/message_gate.h"
-#include "coordinator/message_receiver.h"
-#include "domain/codec.h"
-#include "domain/enums.h"
-#include "domain/envelope.h"
+#include "messaging/envelope.h"
+#include "messaging/inbound_filter.h"
+#include "messaging/message_receiver.h"
+#include "model/codec.h"
+#include "model/enums.h"
+#include "net/json_rpc_client.h"
 #include "support/hand_clock.h"
 #include "support/mail.h"
 #include "support/redis/memory_server.h"
-#include "transport/rpc_client.h"
 
 namespace mycojobs {
 namespace {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "domain/codec.h"
-#include "domain/signatures.h"
-#include "inspect/flow_verify.h"
-#include "inspect/verify.h"
-#include "worker/artifact_folder.h"
-#include "worker/artifact_store.h"
-#include "worker/artifacts.h"
-#include "worker/job_inputs.h"
+#include "artifacts/artifact_folder.h"
+#include "artifacts/job_artifacts.h"
+#include "artifacts/local_artifact_store.h"
+#include "inspect/verify/flow_verify.h"
+#include "inspect/verify/job_verify.h"
+#include "model/codec.h"
+#include "security/signatures.h"
+#include "worker/intake/job_inputs.h"
 
 namespace mycojobs {
 namespace {

@@ -20,8 +20,8 @@
 
 #include "base/ed25519.h"
 #include "coordinator/context_loop.h"
-#include "coordinator/message_receiver.h"
-#include "coordinator/message_rounds.h"
+#include "messaging/message_loop.h"
+#include "messaging/message_receiver.h"
 #include "support/hand_clock.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"

@@ -1,16 +1,16 @@
 // The router: which jobs of flows it sends to other supervisors, and which jobs wait. The test carries no messages to
 // the supervisors, so they never answer. The router runs on its own thread; everything else is idle.
-#include "coordinator/router.h"
+#include "messaging/router.h"
 
 #include <gmock/gmock.h>
 
 #include "base/clock.h"
 #include "base/ed25519.h"
-#include "coordinator/router_queues.h"
-#include "domain/codec.h"
-#include "inspect/flow_verify.h"
-#include "inspect/verify.h"
-#include "mycojobs/flows.h"
+#include "inspect/verify/flow_verify.h"
+#include "inspect/verify/job_verify.h"
+#include "messaging/router_scheduler.h"
+#include "model/codec.h"
+#include "store/flow_store.h"
 #include "store/job_fields.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"

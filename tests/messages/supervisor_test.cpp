@@ -1,5 +1,5 @@
 // The supervisor of a context on its thread, with an imitated Mycelium node between it and its peer.
-#include "coordinator/supervisor.h"
+#include "messaging/supervisor.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include <string>
 
 #include "base/clock.h"
-#include "domain/codec.h"
-#include "domain/signatures.h"
+#include "model/codec.h"
+#include "net/json_rpc_client.h"
+#include "security/signatures.h"
 #include "support/mycelium_mesh.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
-#include "transport/rpc_client.h"
 
 namespace mycojobs {
 namespace {

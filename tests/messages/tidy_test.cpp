@@ -3,12 +3,12 @@
 
 #include <filesystem>
 
+#include "artifacts/local_artifact_store.h"
 #include "base/clock.h"
 #include "coordinator/coordinator.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"
 #include "support/still_file.h"
-#include "worker/artifact_store.h"
 
 namespace mycojobs {
 namespace {

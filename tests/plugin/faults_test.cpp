@@ -1,8 +1,8 @@
 // Faults during the use of a plugin: the error names the fault, the next call gets a new host, and a plugin that fails
 // repeatedly is paused.
-#include "domain/policy.h"
 #include "executors/channel.h"
 #include "executors/plugin/plugin_executor.h"
+#include "model/policy_json.h"
 #include "plugin/plugins.h"
 
 namespace mycojobs::test {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/base64.h"
+#include "text/base64.h"
 
 namespace mycojobs::plugin {
 namespace {

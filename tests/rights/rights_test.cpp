@@ -16,23 +16,23 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "api/auth/tokens.h"
 #include "api/server.h"
-#include "api/tokens.h"
 #include "base/clock.h"
-#include "cli/commands.h"
-#include "coordinator/message_receiver.h"
-#include "coordinator/message_rounds.h"
-#include "domain/codec.h"
-#include "domain/enums.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
+#include "cli/commands/command_table.h"
 #include "e2e/client.h"
-#include "service/messages.h"
-#include "store/redis_store.h"
-#include "transport/http_client.h"
-#include "transport/rpc_client.h"
-#include "worker/object_task.h"
-#include "worker/topic_intake.h"
+#include "messaging/envelope.h"
+#include "messaging/message_loop.h"
+#include "messaging/message_receiver.h"
+#include "model/codec.h"
+#include "model/enums.h"
+#include "net/http_client.h"
+#include "net/json_rpc_client.h"
+#include "security/signatures.h"
+#include "service/message_service.h"
+#include "store/redis/redis_store.h"
+#include "worker/intake/topic_intake.h"
+#include "worker/runs/object_task.h"
 
 namespace mycojobs::test {
 namespace {
@@ -381,7 +381,7 @@ TEST_F(JsonRpcRights, EveryMethodByEveryRole) {
   expect_creating_and_reading();
   expect_steering_and_more();
   std::set<std::string> elsewhere(kOfAnybody.begin(), kOfAnybody.end());
-  elsewhere.insert("message.send");  // has the same checks as message.create (service/messages.cpp)
+  elsewhere.insert("message.send");  // has the same checks as message.create (service/message_service.cpp)
   for (const char* each : kOfWorkflows) elsewhere.insert("workflow." + std::string(each));
   expect_all_methods_tried(*server_, elsewhere);
 }

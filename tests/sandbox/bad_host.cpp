@@ -11,7 +11,7 @@
 
 #include "mutate.h"
 #include "sandbox/messages.h"
-#include "sandbox/zygote.h"
+#include "sandbox/zygote/zygote.h"
 
 namespace {
 

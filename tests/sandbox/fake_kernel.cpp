@@ -18,7 +18,7 @@
 #include <cstddef>
 #include <fstream>
 
-#include "attempt_calls.h"
+#include "sandbox/attempts/attempt_calls.h"
 
 namespace mycojobs::test {
 namespace {

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "base/clock.h"
-#include "sandbox/client.h"
+#include "sandbox/launcher_client.h"
 #include "support/build_paths.h"
 
 namespace mycojobs::test {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sandbox/client.h"
+#include "sandbox/launcher_client.h"
 #include "support/process.h"
 
 namespace mycojobs::test {

@@ -1,5 +1,5 @@
 // Freezing changes neither the contents of memory nor its permissions, and does not make it shared.
-#include "sandbox/freeze.h"
+#include "sandbox/zygote/freeze.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -13,10 +13,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "attempts.h"
-#include "denied.h"
 #include "fake_kernel.h"
 #include "fixture.h"
+#include "sandbox/attempts/attempts.h"
+#include "sandbox/denied/denied.h"
 #include "sandbox/landlock.h"
 
 namespace mycojobs::test {

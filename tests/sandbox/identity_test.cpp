@@ -12,7 +12,7 @@
 #include <string>
 
 #include "fixture.h"
-#include "sandbox/idmap.h"
+#include "sandbox/launcher/id_map.h"
 
 namespace mycojobs::test {
 namespace {

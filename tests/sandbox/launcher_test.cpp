@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "fixture.h"
-#include "sandbox/client.h"
+#include "sandbox/launcher_client.h"
 #include "support/build_paths.h"
 
 namespace mycojobs::test {

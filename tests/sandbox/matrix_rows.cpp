@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "attempts.h"
-#include "denied.h"
 #include "matrix.h"
-#include "sandbox/policy.h"
+#include "sandbox/attempts/attempts.h"
+#include "sandbox/denied/denied.h"
+#include "sandbox/seccomp/filter.h"
 
 namespace mycojobs::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "fixture.h"
-#include "sandbox/job.h"
-#include "sandbox/reported_calls.h"
+#include "sandbox/seccomp/reported_calls.h"
+#include "sandbox/zygote/child.h"
 
 namespace mycojobs::test {
 namespace {

@@ -1,9 +1,9 @@
 // The syscall names that "*" grants, compared with the rules of the filter.
 #include <gtest/gtest.h>
 
-#include "domain/policy.h"
-#include "domain/withheld_calls.h"
-#include "sandbox/policy.h"
+#include "model/policy_json.h"
+#include "sandbox/seccomp/filter.h"
+#include "sandbox/withheld_calls.h"
 
 namespace mycojobs::test {
 namespace {

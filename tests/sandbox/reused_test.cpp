@@ -1,4 +1,4 @@
-// Consecutive runs in the same sandbox (sandbox/runs.h): the state of a run must not reach the next run.
+// Consecutive runs in the same sandbox (sandbox/launcher/runs.h): the state of a run must not reach the next run.
 #include <algorithm>
 #include <chrono>
 #include <csignal>

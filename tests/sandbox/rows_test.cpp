@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "denied.h"
+#include "sandbox/denied/denied.h"
 #include "support/build_paths.h"
 
 namespace mycojobs::test {

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "base/clock.h"
-#include "domain/enums.h"
-#include "domain/profiles.h"
-#include "service/flows.h"
-#include "service/jobs.h"
-#include "service/records.h"
+#include "model/enums.h"
+#include "security/profiles.h"
+#include "service/flow_service.h"
+#include "service/job_service.h"
+#include "service/record_service.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs::service {

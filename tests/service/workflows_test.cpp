@@ -1,5 +1,5 @@
 // Rights to apply, send, read, answer and remove, and the requests that are rejected before any write.
-#include "service/workflows.h"
+#include "service/workflow_service.h"
 
 #include <nlohmann/json.hpp>
 

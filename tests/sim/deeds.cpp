@@ -3,9 +3,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/create.h"
-#include "domain/codec.h"
+#include "flows/flow_creation.h"
 #include "life.h"
+#include "model/codec.h"
 
 namespace mycojobs::sim {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "coordinator/flow_run.h"
-#include "domain/invariants.h"
-#include "domain/transitions.h"
+#include "flows/flow_run.h"
 #include "inspect/explain.h"
+#include "inspect/invariants.h"
+#include "jobs/state_machines.h"
 
 namespace mycojobs::sim {
 namespace {

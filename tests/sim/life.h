@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "domain/flow_plan.h"
+#include "flows/flow_plan.h"
 #include "sim_coordinator.h"
 #include "stage.h"
 

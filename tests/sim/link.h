@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "store/link.h"
+#include "store/redis/redis_link.h"
 #include "world.h"
 
 namespace mycojobs::sim {

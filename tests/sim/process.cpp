@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/ids.h"
+#include "base/random.h"
 
 namespace mycojobs::sim {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/sandbox.h"
+#include "sandbox/sandbox.h"
 #include "witness.h"
 #include "world.h"
 

@@ -1,6 +1,6 @@
 #include "rows.h"
 
-#include "domain/invariants.h"
+#include "inspect/invariants.h"
 
 namespace mycojobs::sim {
 namespace {

@@ -3,9 +3,9 @@
 #include <array>
 #include <ostream>
 
-#include "domain/codec.h"
-#include "domain/invariants.h"
-#include "inspect/verify.h"
+#include "inspect/invariants.h"
+#include "inspect/verify/job_verify.h"
+#include "model/codec.h"
 
 namespace mycojobs::sim {
 namespace {

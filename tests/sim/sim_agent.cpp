@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "domain/profiles.h"
+#include "security/profiles.h"
 
 namespace mycojobs::sim {
 namespace {

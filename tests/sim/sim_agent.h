@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "process.h"
-#include "worker/housekeeper.h"
-#include "worker/intake.h"
-#include "worker/job_runs.h"
-#include "worker/launcher_watch.h"
-#include "worker/lease_keeper.h"
-#include "worker/pace.h"
-#include "worker/prerequisite_checker.h"
-#include "worker/registrar.h"
-#include "worker/reporter.h"
+#include "worker/intake/intake.h"
+#include "worker/leases/lease_keeper.h"
+#include "worker/leases/registration_loop.h"
+#include "worker/reports/reporter.h"
+#include "worker/runs/job_runs.h"
+#include "worker/runs/launcher_monitor.h"
+#include "worker/runs/run_rate.h"
+#include "worker/upkeep/maintenance_loop.h"
+#include "worker/upkeep/prerequisite_loop.h"
 
 namespace mycojobs::sim {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "mycojobs/flows.h"
+#include "store/flow_store.h"
 #include "world.h"
 
 namespace mycojobs {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "shortest.h"
 
 namespace mycojobs::sim {

@@ -1,7 +1,7 @@
 #include "stage.h"
 
-#include "domain/codec.h"
-#include "domain/invariants.h"
+#include "inspect/invariants.h"
+#include "model/codec.h"
 
 namespace mycojobs::sim {
 namespace {

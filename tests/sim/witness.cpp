@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "inspect/verify.h"
+#include "inspect/verify/job_verify.h"
 
 namespace mycojobs::sim {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "domain/dispatch_journal.h"
+#include "jobs/dispatch_journal.h"
 #include "world.h"
 
 namespace mycojobs::sim {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "link.h"
-#include "store/redis_flows.h"
-#include "store/redis_store.h"
+#include "store/redis/redis_flows.h"
+#include "store/redis/redis_store.h"
 
 namespace mycojobs::sim {
 namespace {

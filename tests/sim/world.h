@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "mycojobs/clock.h"
-#include "mycojobs/flows.h"
-#include "store/link.h"
+#include "base/clock.h"
+#include "store/flow_store.h"
+#include "store/redis/redis_link.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs::sim {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "domain/codec.h"
+#include "model/codec.h"
 #include "support/fake_sandbox.h"
 #include "support/process.h"
 #include "support/redis/memory_server.h"

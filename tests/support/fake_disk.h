@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "artifacts/job_artifacts.h"
 #include "support/gate.h"
-#include "worker/artifacts.h"
 
 namespace mycojobs::test {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "mycojobs/executor.h"
-#include "mycojobs/sandbox.h"
+#include "executors/executor.h"
+#include "sandbox/sandbox.h"
 
 namespace mycojobs::test {
 

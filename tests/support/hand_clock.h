@@ -1,7 +1,7 @@
 // A clock that the test advances.
 #pragma once
 
-#include "mycojobs/clock.h"
+#include "base/clock.h"
 
 namespace mycojobs::test {
 

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/clock.h"
 #include "base/ed25519.h"
-#include "domain/codec.h"
-#include "domain/envelope.h"
-#include "domain/signatures.h"
-#include "mycojobs/clock.h"
+#include "messaging/envelope.h"
+#include "model/codec.h"
+#include "security/signatures.h"
 
 namespace mycojobs::test {
 

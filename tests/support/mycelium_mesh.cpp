@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/base64.h"
+#include "text/base64.h"
 
 namespace mycojobs::test {
 

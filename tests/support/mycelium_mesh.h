@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "net/http_client.h"
 #include "support/process.h"
-#include "transport/http_client.h"
 
 namespace mycojobs::test {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "domain/utf8.h"
+#include "text/utf8.h"
 
 namespace mycojobs::test {
 

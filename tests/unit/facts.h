@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "domain/dispatch_journal.h"
+#include "jobs/dispatch_journal.h"
 
 namespace mycojobs {
 

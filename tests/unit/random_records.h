@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "domain/enums.h"
-#include "domain/fields.h"
+#include "model/enums.h"
+#include "model/record_fields.h"
 
 namespace mycojobs {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/fd.h"
-#include "executors/lua/workflowhost/wire.h"
+#include "executors/lua/workflowhost/step_protocol.h"
 
 using namespace mycojobs;
 using namespace mycojobs::workflow;

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "domain/cbor.h"
+#include "text/cbor.h"
 
 namespace mycojobs::workflow {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "workflow/engine.h"
+#include "workflows/engine/engine.h"
 
 namespace mycojobs::workflow {
 

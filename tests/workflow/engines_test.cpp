@@ -1,13 +1,13 @@
 // The kernel with the real engine: requests and answers are passed on, and each workflow has its own limits.
-#include "workflow/engines.h"
+#include "workflows/engine/engine_pool.h"
 
 #include <unistd.h>
 
 #include <fstream>
 
-#include "workflow/code_look.h"
 #include "workflow/engine_fixture.h"
 #include "workflow/stage.h"
+#include "workflows/engine/code_check.h"
 
 namespace mycojobs::workflow {
 namespace {

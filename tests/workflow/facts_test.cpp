@@ -1,5 +1,5 @@
 // The encoding of facts, and folding: any content of a journal can be read and folded.
-#include "domain/workflow_facts.h"
+#include "workflows/workflow_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

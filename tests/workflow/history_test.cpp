@@ -1,15 +1,15 @@
 // A journal as a file, the differences of a new manifest, a simulation on a copy, and names in the spelling of users.
-#include "domain/workflow_history.h"
+#include "workflows/tools/workflow_history.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/base64.h"
-#include "domain/workflow_diff.h"
-#include "domain/workflow_names.h"
-#include "domain/workflow_simulate.h"
+#include "text/base64.h"
 #include "workflow/stage.h"
+#include "workflows/tools/manifest_diff.h"
+#include "workflows/tools/shadow.h"
+#include "workflows/tools/workflow_names.h"
 
 namespace mycojobs::workflow_tests {
 namespace {

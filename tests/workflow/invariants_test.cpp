@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/sha256.h"
-#include "domain/workflow_simulate.h"
-#include "domain/workflow_snapshot.h"
 #include "workflow/stage.h"
+#include "workflows/tools/shadow.h"
+#include "workflows/workflow_snapshot.h"
 
 namespace mycojobs::workflow_tests {
 namespace {

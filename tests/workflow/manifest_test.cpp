@@ -1,4 +1,4 @@
-#include "domain/workflow_manifest.h"
+#include "workflows/manifest/workflow_manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

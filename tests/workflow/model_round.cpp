@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "domain/workflow_snapshot.h"
 #include "workflow/model.h"
+#include "workflows/workflow_snapshot.h"
 
 namespace mycojobs::workflow_tests {
 namespace {

@@ -7,8 +7,8 @@
 #include <iostream>
 
 #include "workflow/engine_fixture.h"
-#include "workflow/engines.h"
 #include "workflow/model.h"
+#include "workflows/engine/engine_pool.h"
 
 namespace mycojobs::workflow_tests {
 namespace {

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <thread>
 
-#include "sandbox/helper_rights.h"
 #include "sandbox/landlock.h"
+#include "sandbox/privilege_drop.h"
 #include "support/build_paths.h"
 #include "support/process.h"
 #include "workflow/engine_fixture.h"

@@ -9,10 +9,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "domain/workflow_history.h"
 #include "support/build_paths.h"
 #include "workflow/engine_fixture.h"
-#include "workflow/engines.h"
+#include "workflows/engine/engine_pool.h"
+#include "workflows/tools/workflow_history.h"
 
 namespace mycojobs::workflow {
 namespace {

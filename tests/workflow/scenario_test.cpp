@@ -1,5 +1,5 @@
 // Scenarios: the format of their files, their execution, and the report of every mismatch.
-#include "domain/workflow_scenario.h"
+#include "workflows/tools/scenario.h"
 
 #include <gtest/gtest.h>
 

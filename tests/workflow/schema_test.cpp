@@ -1,14 +1,14 @@
-#include "domain/workflow_schema.h"
+#include "workflows/manifest/workflow_schema.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "base/ids.h"
-#include "domain/flow_plan_read.h"
-#include "domain/workflow_system.h"
+#include "base/random.h"
+#include "flows/flow_plan_reader.h"
 #include "workflow/stage.h"
+#include "workflows/manifest/system_schemas.h"
 
 namespace mycojobs::workflow_tests {
 namespace {

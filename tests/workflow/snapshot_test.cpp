@@ -1,5 +1,5 @@
 // Paged snapshots: the same world is restored, and only from its own complete set of pages.
-#include "domain/workflow_snapshot.h"
+#include "workflows/workflow_snapshot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

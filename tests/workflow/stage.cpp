@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "domain/cbor.h"
-#include "domain/workflow_fields.h"
+#include "text/cbor.h"
+#include "text/cbor_map_reader.h"
 
 namespace mycojobs::workflow_tests {
 

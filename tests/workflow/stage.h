@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "domain/workflow_decide.h"
+#include "workflows/workflow_decider.h"
 
 namespace mycojobs::workflow_tests {
 

@@ -1,11 +1,11 @@
-#include "domain/workflow_step.h"
+#include "executors/lua/workflowhost/step_codec.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/ids.h"
-#include "domain/cbor.h"
+#include "base/random.h"
+#include "text/cbor.h"
 
 namespace mycojobs {
 namespace {

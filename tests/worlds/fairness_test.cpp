@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "domain/cbor.h"
+#include "text/cbor.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

@@ -1,12 +1,12 @@
 // The inbox is served round-robin, and in order of arrival for each instance.
-#include "coordinator/world_inbox.h"
+#include "workflows/deployment/deployment_inbox.h"
 
 #include <gmock/gmock.h>
 
 #include <random>
 #include <set>
 
-#include "mycojobs/records.h"
+#include "model/records.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

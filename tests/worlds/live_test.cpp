@@ -8,10 +8,10 @@
 #include <set>
 #include <thread>
 
-#include "domain/cbor.h"
-#include "domain/codec.h"
-#include "domain/signatures.h"
-#include "domain/workflow_snapshot.h"
+#include "model/codec.h"
+#include "security/signatures.h"
+#include "text/cbor.h"
+#include "workflows/workflow_snapshot.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

@@ -2,8 +2,8 @@
 // missing lines are reported.
 #include <gmock/gmock.h>
 
-#include "domain/cbor.h"
 #include "service/workflow_logs.h"
+#include "text/cbor.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

@@ -2,10 +2,10 @@
 // admin of the context, actor 12 a submitter.
 #include <gmock/gmock.h>
 
-#include "coordinator/create.h"
-#include "coordinator/progress.h"
-#include "domain/codec.h"
-#include "domain/workflow_values.h"
+#include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
+#include "model/codec.h"
+#include "workflows/tools/readable_values.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

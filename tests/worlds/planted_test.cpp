@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/sha256.h"
-#include "domain/cbor.h"
-#include "domain/workflow_snapshot.h"
-#include "inspect/world_verify.h"
+#include "inspect/verify/deployment_verify.h"
+#include "text/cbor.h"
+#include "workflows/workflow_snapshot.h"
 #include "worlds/world_stage.h"
 
 namespace mycojobs {

@@ -1,5 +1,5 @@
 // Assignment of threads to steps while steps of other deployments are slow.
-#include "coordinator/step_pool.h"
+#include "workflows/deployment/step_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <set>
 
-#include "coordinator/create.h"
-#include "coordinator/progress.h"
-#include "domain/cbor.h"
-#include "domain/codec.h"
-#include "domain/signatures.h"
-#include "domain/workflow_values.h"
-#include "inspect/flow_verify.h"
-#include "inspect/verify.h"
-#include "inspect/world_verify.h"
+#include "flows/flow_creation.h"
+#include "flows/flow_progress.h"
+#include "inspect/verify/deployment_verify.h"
+#include "inspect/verify/flow_verify.h"
+#include "inspect/verify/job_verify.h"
+#include "model/codec.h"
+#include "security/signatures.h"
+#include "text/cbor.h"
+#include "workflows/tools/readable_values.h"
 
 namespace mycojobs {
 namespace {
@@ -321,7 +321,7 @@ void WorldStage::run_jobs() {
       end.receipt = receipt.dump();
     }
     if (tamper) tamper(job, end);
-    // The retry rule of an agent (domain/retry.h).
+    // The retry rule of an agent (jobs/retry.h).
     const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
     std::vector<Report> reports;
     if (writes) reports.push_back(LogAppend{each.ref, lines_of(writes(job), clock.unix_ms())});

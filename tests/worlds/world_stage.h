@@ -14,10 +14,10 @@
 
 #include "base/ed25519.h"
 #include "coordinator/context_loop.h"
-#include "coordinator/world_rounds.h"
-#include "service/workflows.h"
+#include "service/workflow_service.h"
 #include "support/hand_clock.h"
 #include "support/redis/memory_server.h"
+#include "workflows/deployment/deployment_loop.h"
 
 namespace mycojobs {
 

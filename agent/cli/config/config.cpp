@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "cli/config/config_file.h"
-#include "domain/codec.h"
-#include "domain/host.h"
-#include "domain/utf8.h"
+#include "model/codec.h"
+#include "net/host.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

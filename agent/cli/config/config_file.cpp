@@ -11,9 +11,9 @@
 #include <sstream>
 
 #include "base/errno_text.h"
-#include "base/ids.h"
-#include "domain/codec.h"
-#include "domain/utf8.h"
+#include "base/random.h"
+#include "model/codec.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 

@@ -8,7 +8,7 @@
 
 #include "cli/config/config.h"
 #include "cli/config/options.h"
-#include "domain/profiles.h"
+#include "security/profiles.h"
 
 namespace mycojobs {
 

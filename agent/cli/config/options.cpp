@@ -5,9 +5,9 @@
 #include <array>
 #include <limits>
 
-#include "base/ids.h"
-#include "domain/units.h"
-#include "domain/utf8.h"
+#include "base/random.h"
+#include "text/units.h"
+#include "text/utf8.h"
 
 namespace mycojobs {
 namespace {

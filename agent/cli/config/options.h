@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/log.h"
-#include "domain/profiles.h"
-#include "executors/settings.h"
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
+#include "base/result.h"
+#include "executors/executor_settings.h"
+#include "model/records.h"
+#include "security/profiles.h"
 
 namespace CLI {
 class App;

@@ -1,6 +1,6 @@
 -- Public keys of actors. The scripts run in database 0, have no KEYS, and fail with MJTYPE if a key has a wrong type.
 
---# actor_of_key: actors
+--# actor_of_key: actor_keys
 -- Finds the actor with a public key. Plain clients also write records of actors, so the index is completed by scans of
 -- all records. A scan starts at most once a second for an unknown key, otherwise once a minute, and scans take at most
 -- one hundredth of the time, however many clients call.
@@ -26,7 +26,7 @@ if #owners == 0 and redis.call('HEXISTS', 'mj:actor-keys', pubkey) == 1 then red
 return {#owners, owners[1] or '', to_integer_text(began), due and to_integer_text(now_ms) or '',
   #owners == 1 and redis.call('HGETALL', 'actor:' .. owners[1]) or {}}
 
---# index_actors: actors
+--# index_actors: actor_keys
 -- Indexes one part of the records of actors.
 -- ARGV: cursor ("0": begin), due (start of the scan from actor_of_key, or empty: the scan is not noted).
 -- Reply: the next cursor; "0" after the last part.

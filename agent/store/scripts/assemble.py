@@ -1,9 +1,9 @@
-"""Puts each script behind what it uses of its libraries, as constants of the program (../scripts.h).
+"""Puts each script behind what it uses of its libraries, as constants of the program (../lua_scripts.h).
 
     assemble.py OUTPUT.cpp FILE.lua...
 
-A file has the scripts of one subject. Each begins with a line of its own, "--# claim: journal places": its name, and the
-parts of lib/ that stand before it, behind base.lua. A server runs every definition in front of a script at every call, so
+A file has the scripts of one subject. Each begins with a line of its own, "--# claim: dispatch_journal job_indexes": its name, and the
+parts of lib/ that stand before it, behind prelude.lua. A server runs every definition in front of a script at every call, so
 that of a part only those stand there that the script uses, or that these use. A part is definitions and nothing else: each
 begins in the first column, with "local" or with the name that it gives a value to, and goes on as far as the next one
 does."""
@@ -16,7 +16,7 @@ import sys
 NOT_CODE = re.compile(r"""--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 NAME = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 BEGINNING = re.compile(r"(?m)^(?=[a-z])(?!end\b|\w+\))")
-SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z]*)\n")
+SCRIPT = re.compile(r"(?m)^--# (\w+):([ a-z_]*)\n")
 DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
 
 
@@ -39,13 +39,13 @@ def scripts_of(file):
     """(name, names of parts, text) of each script in the file."""
     begins = list(SCRIPT.finditer(file.read_text()))
     if not begins:
-        raise SystemExit(f'{file}: no line begins a script ("--# name:", "--# name: journal places")')
+        raise SystemExit(f'{file}: no line begins a script ("--# name:", "--# name: dispatch_journal job_indexes")')
     ends = [*(each.start() for each in begins[1:]), None]
     return [(each[1], each[2].split(), each.string[each.end():end].rstrip() + "\n") for each, end in zip(begins, ends)]
 
 
 def assembled(lib, parts, own):
-    there = [each for name in ["base", *parts] for each in definitions(lib / f"{name}.lua")]
+    there = [each for name in ["prelude", *parts] for each in definitions(lib / f"{name}.lua")]
     uses, missing = set(NAME.findall(NOT_CODE.sub("", own))), there
     while more := [each for each in missing if each.names & uses]:
         uses = uses.union(*(each.uses for each in more))

@@ -3,7 +3,7 @@
 -- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
 -- otherwise.
 
---# claim: journal places messages worlds kept ends refusals
+--# claim: dispatch_journal job_indexes messages deployments kept job_ends refusals
 -- Claims jobs from the right end of queues, and handles entries that cannot run now: they are parked, ended or dropped.
 -- ARGV: runner (id), instance (text), actor (id; empty: rights are not checked; 0: the agent is no actor), context
 -- (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries, lease_ms,
@@ -24,7 +24,7 @@ read_quota()
 local err = check_shared_types()
 if err then return err end
 
--- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (domain/rights.h): if
+-- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (security/rights.h): if
 -- the record of the context names executors, only these and the admins may run jobs.
 local function permission_denial()
   local lists = redis.pcall('HMGET', 'context:' .. context, 'executors', 'admins')
@@ -389,7 +389,7 @@ end
 for caller, kept in pairs(charges) do charge(caller, kept) end
 return {set_aside, taken, paused, seen >= 256 and 1 or 0, written_heads()}
 
---# renew: journal places messages worlds kept ends
+--# renew: dispatch_journal job_indexes messages deployments kept job_ends
 -- Renews the leases of a runner.
 -- ARGV: lease_ms, count, then for each claim: job (key), claim_id, token.
 -- Reply: for each claim 0 (stale), 1 (renewed), or 2 (renewed, and cancellation of the job was requested).
@@ -424,7 +424,7 @@ for i = 1, count do
 end
 return answers
 
---# report: journal places messages worlds kept ends
+--# report: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores reports of runners in order.
 -- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
 -- release or mark), job (key), claim_id, token, words (list; see the function of each kind).
@@ -574,7 +574,7 @@ end
 answers[count + 1] = written_heads()
 return answers
 
---# unclaim: journal places messages worlds kept ends leases
+--# unclaim: dispatch_journal job_indexes messages deployments kept job_ends leases
 -- Releases claims after a lost reply: no agent runs their jobs. The jobs return to their queues without a counted
 -- delivery. Each call processes one page of the leases.
 -- ARGV: after (position from the last reply; empty: begin), claim ids (list).
@@ -613,7 +613,7 @@ for i = 1, #listed, 2 do
 end
 return found
 
---# expire: journal places messages worlds kept ends
+--# expire: dispatch_journal job_indexes messages deployments kept job_ends
 -- Expires a lease. The caller must have observed the lease without renewal for a whole lease on its own clock.
 -- ARGV: job (key), until_ms (end of the observed lease).
 -- Reply: 1 if the job was returned to its queue, or has ended because its cancellation was requested; 0 if the lease
@@ -650,7 +650,7 @@ local left_ms = until_ms - now_ms
 if left_ms >= 0 and left_ms <= to_number(claim.lease_ms) then return 0 end
 return return_to_queue(job, claim, 'expired', 'its lease ran out') or 1
 
---# expire_instance: journal places messages worlds kept ends leases
+--# expire_instance: dispatch_journal job_indexes messages deployments kept job_ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
 -- leases.
 -- ARGV: runner (id), instance (text), after (position from the last reply; empty: begin).
@@ -670,7 +670,7 @@ for i = 1, #page, 2 do
 end
 return jobs
 
---# grant: journal
+--# grant: dispatch_journal
 -- Extends each live claim to a whole lease after the server was restarted; no lease becomes shorter. Stores the
 -- revision that each journal had at the restart, so that lost facts are detected.
 -- ARGV: run_id (text, the server's id of this start).

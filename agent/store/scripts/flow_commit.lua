@@ -1,4 +1,4 @@
---# flow_commit: journal places messages worlds kept ends flows
+--# flow_commit: dispatch_journal job_indexes messages deployments kept job_ends flows
 -- Commits a change of a flow: appends facts, consumes events, changes the flow's jobs and record, and sets its due
 -- time. All of this happens in one step, or nothing if the revision has changed. The script has no KEYS; a list in ARGV
 -- is a count followed by that many texts.

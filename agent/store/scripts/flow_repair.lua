@@ -44,9 +44,9 @@ for i, other in ipairs(list_arg()) do
 end
 return answers
 
---# flow_repair: journal flows
+--# flow_repair: dispatch_journal flows
 -- Applies repair steps to a flow if its revision and the state of its mark are those that the inspection has found. The
--- steps are chosen in domain/invariants.cpp.
+-- steps are chosen in inspect/invariants.cpp.
 -- ARGV: flow (id), expected (revision), state (of the mark; empty: there is no mark, and the first step writes it),
 -- count, then for each step: kind (set_mark, set_record, enter or leave), place (an index in kPlaces), words (list of
 -- name, value, ...).

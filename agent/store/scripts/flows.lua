@@ -74,7 +74,7 @@ end
 redis.call('SET', counter, to_integer_text(first + jobs - 1))
 return to_integer_text(first)
 
---# flow_put_jobs: journal places messages worlds kept ends flows
+--# flow_put_jobs: dispatch_journal job_indexes messages deployments kept job_ends flows
 -- Adds planned jobs to a flow that has not begun, all of them or none.
 -- ARGV: context (id), flow (id), count, the quotas in bytes of a caller and of the context, then for each job: key,
 -- queue, accepted (flag: its existing record has the same content), fields (list).
@@ -151,7 +151,7 @@ for _, each in ipairs(fresh) do
 end
 return {}
 
---# flow_put: journal kept flows
+--# flow_put: dispatch_journal kept flows
 -- Completes the creation of a flow: stores its definition, its record and its catalog entries. The flow becomes `new`.
 -- ARGV: flow (id), hash (of the definition), definition (text), name (or empty), fields (list), the quotas in bytes of
 -- a caller and of the context.
@@ -318,7 +318,7 @@ for _, entry in ipairs(redis.call('XREVRANGE', key, to, '-', 'COUNT', 500)) do
 end
 return rows
 
---# flow_due: journal flows
+--# flow_due: dispatch_journal flows
 -- Returns the active flows that are due. Invalid entries are dropped and recorded as anomalies.
 -- ARGV: max.
 -- Reply: {ms until the next due flow or 0, flow...}.
@@ -357,7 +357,7 @@ redis.call('ZADD', kDue, 'LT', to_integer_text(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
 return 1
 
---# flow_await: journal places messages worlds kept ends flows
+--# flow_await: dispatch_journal job_indexes messages deployments kept job_ends flows
 -- Registers a flow for the end of another flow, or adds the event at once if that flow has ended. If the caller of the
 -- flow may not read the other flow, the event is `absent`, as for a missing flow, and the record is not read.
 -- ARGV: context (id), flow (id), other (flow id).
@@ -372,7 +372,7 @@ if err then return err end
 local mark = read_mark(other)
 
 -- Returns whether the caller of the flow may read the other flow: the row `read` of the table of rights
--- (domain/rights.h).
+-- (security/rights.h).
 local function check_read_permission()
   local reader, maker = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. other, 'caller_id')
   if not reader or reader == maker or redis.call('EXISTS', record) == 0 then return true end
@@ -418,7 +418,7 @@ if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
 return 0
 
---# flow_schedule_put: journal kept flows
+--# flow_schedule_put: dispatch_journal kept flows
 -- Writes a schedule at an expected revision.
 -- ARGV: name, expected (revision; 0: new), hash (of the definition), definition (text, or empty if it is stored
 -- already), fields (list), the quotas in bytes of a caller and of the context.
@@ -456,7 +456,7 @@ add_definition_use(hash, definition, 'schedule:' .. name, caller)
 if there.definition_hash and there.definition_hash ~= hash then remove_definition_use(there.definition_hash, 'schedule:' .. name) end
 return ''
 
---# flow_schedule_remove: journal kept flows
+--# flow_schedule_remove: dispatch_journal kept flows
 -- Removes a schedule and its use of the definition. ARGV: name. Reply: empty, or missing. Repeat: safe; the reply is
 -- missing.
 local name = arg()
@@ -471,7 +471,7 @@ if there[2] and there[3] then release_charge(there[3], to_number(there[2])) end
 remove_definition_use(hash, 'schedule:' .. name)
 return ''
 
---# flow_retire: journal places kept flows
+--# flow_retire: dispatch_journal job_indexes kept flows
 -- Deletes an ended or abandoned flow with all of its keys.
 -- ARGV: flow (id), asked (flag: at the request of a user, independent of the retention), before_ms (end of the
 -- retention).

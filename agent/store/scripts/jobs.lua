@@ -3,7 +3,7 @@
 -- flag is "1" or "0". If a key has a wrong type, a script fails with MJTYPE before its first write, unless stated
 -- otherwise.
 
---# submit: ids journal places kept
+--# submit: ids dispatch_journal job_indexes kept
 -- Writes new jobs of one caller, all of them or none.
 -- ARGV: caller (id), queued (flag: also queue the jobs), count, the quotas in bytes of a caller and of the context,
 -- then for each job: id (0: allocate), queue, accepted (key of an existing job with the same content, or empty),
@@ -109,7 +109,7 @@ if #seen > 0 then call_index('ZADD', 'mj:jobs', unpack(seen)) end
 if last_id then redis.call('SET', counter, to_integer_text(last_id)) end
 return answer
 
---# create_record: actors ids journal kept
+--# create_record: actor_keys ids dispatch_journal kept
 -- Writes a record that is in no queue: an actor, context, runner or message.
 -- ARGV: prefix (of the key), counter (key), id (0: allocate), fields (list), the quotas in bytes of a caller and of the
 -- context.
@@ -147,7 +147,7 @@ if pubkey then add_key_owner(pubkey, to_integer_text(id)) end
 if allocate then redis.call('SET', counter, to_integer_text(id)) end
 return {'new', key, redis.call('HGETALL', key)}
 
---# start_job: journal places
+--# start_job: dispatch_journal job_indexes
 -- Queues a job that was created without a queue entry.
 -- ARGV: job (key), queue.
 -- Reply: {missing, queued or known, record}. known: the job is queued, is planned, runs or has ended.
@@ -217,7 +217,7 @@ for i, key in ipairs(keys) do
 end
 return found
 
---# ended_job: journal
+--# ended_job: dispatch_journal
 -- Reads the record of a job together with the fields of its claim that describe its end. Clients cannot write the
 -- claim.
 -- ARGV: job (key), max (bytes of the record).
@@ -322,7 +322,7 @@ end
 if seen < max and 2 * seen == #page then last, skip = '', 0 end
 return {looked, last, skip, jobs, unseen}
 
---# cancel: journal places messages worlds kept ends
+--# cancel: dispatch_journal job_indexes messages deployments kept job_ends
 -- Cancels a job.
 -- ARGV: job (key).
 -- Reply: ended, asked, over or missing, as cancel_job() returns it.
@@ -332,7 +332,7 @@ local err = check_shared_types() or check_type(job, 'hash') or check_type('mj:cl
 if err then return err end
 return cancel_job(job, read_claim(job))
 
---# requeue: journal places messages worlds kept ends
+--# requeue: dispatch_journal job_indexes messages deployments kept job_ends
 -- Queues a job that ended as `error` again.
 -- ARGV: job (key).
 -- Reply: empty if it is queued, missing, or the reason why not.

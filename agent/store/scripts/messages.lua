@@ -46,7 +46,7 @@ redis.call('HDEL', message, 'detail')
 redis.call('LPUSH', 'msg_out', message)
 return 'posted'
 
---# pending_messages: journal messages
+--# pending_messages: dispatch_journal messages
 -- Returns the messages in a list that have a record, oldest first. An entry without a record is moved to the index
 -- `missing`, so that it does not block the list, and returns to the list when its record exists. It is forgotten after
 -- wait_ms. The number of entries in one call is limited, so that other clients of Redis do not wait long.
@@ -93,7 +93,7 @@ for i = #entries, 1, -1 do
 end
 return found
 
---# take_message: journal places messages
+--# take_message: dispatch_journal job_indexes messages
 -- Queues the jobs of a message, and removes its entry from the list. The search for the entry begins at the end from
 -- which messages are taken, so that a long list is not searched as a whole. A second entry of the message is removed by
 -- a later call, whose reply is `repeated`.
@@ -173,7 +173,7 @@ end
 table.insert(keys, 1, 'taken')
 return keys
 
---# close_message: journal messages
+--# close_message: dispatch_journal messages
 -- Closes a message without jobs: with a reason it is refused; without a reason it is a chat message or mail and is
 -- complete.
 -- ARGV: list (key), message (key), reason (or empty).
@@ -197,7 +197,7 @@ if reason ~= '' or not state then redis.call('LREM', list, -1, message) end
 redis.call('ZREM', 'mj:inbox', message)
 return answer
 
---# arrive_message: journal messages
+--# arrive_message: dispatch_journal messages
 -- Stores a verified message that was received from another context or host.
 -- ARGV: message (key), content (hash of its content), written (flag: its record exists), max (number of waiting
 -- messages), max_of_one (number of waiting messages of one caller), fields (list), origin (list of fields of the mark
@@ -254,7 +254,7 @@ redis.call('LREM', 'msg_out_coordinator', 0, message)
 publish_mailbox_change()
 return 'stored'
 
---# route_message: journal places messages
+--# route_message: dispatch_journal job_indexes messages
 -- Prepares a message for sending to another context or host. Its jobs are planned here, in no queue, until their ends
 -- are received.
 -- ARGV: message (key), content (hash of its content), deliver_ms and result_ms (time limits for delivery and result; 0:
@@ -302,7 +302,7 @@ enqueue_outbox('send ' .. message)
 table.insert(keys, 1, 'routed')
 return keys
 
---# mail_due: journal messages
+--# mail_due: dispatch_journal messages
 -- Returns the due entries of the outbox and the inbox. Each entry that is returned is postponed by hold_ms, so that
 -- another coordinator does not process it at the same time.
 -- ARGV: max, hold_ms, clock_went_back (flag: the clock of Redis was set back). With the flag, entries beyond hold_ms
@@ -352,7 +352,7 @@ for _, index in ipairs({'mj:outbox', 'mj:inbox'}) do
 end
 return {out, arrived, to_integer_text(next_due), to_integer_text(now_ms)}
 
---# settle_mail: journal places messages worlds kept ends
+--# settle_mail: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores the result of processing an entry of the outbox.
 -- ARGV: entry ("<kind> <message>"), result (delivered, later, failed or over), pause_ms (of later: until the next try),
 -- detail (of failed: for the jobs of the message), why (of later and failed: the reason), more (list of fields for the
@@ -411,7 +411,7 @@ elseif what == 'failed' then
 end
 return what
 
---# answer_message: journal places messages worlds kept ends
+--# answer_message: dispatch_journal job_indexes messages deployments kept job_ends
 -- Ends the jobs of a sent message with the ends in its answer. After the last part of the answer the message ends, and
 -- jobs that the answer does not contain end as lost.
 -- ARGV: message (key), content (hash of its content), reason (error of the message, or empty), fields (list, for the
@@ -445,7 +445,7 @@ if #fields > 0 and has_type(message, 'hash') then redis.call('HSET', message, un
 if carried ~= '' then redis.call('HSET', mark, 'carried_answer', carried) end
 return 'done'
 
---# cancel_message: journal places messages worlds kept ends
+--# cancel_message: dispatch_journal job_indexes messages deployments kept job_ends
 -- Cancels a message and all of its jobs and its flow. A message that was not taken yet ends at once.
 -- ARGV: message (key).
 -- Reply: ended; asked if jobs, the flow or the receiver must end first; over; missing.
@@ -485,7 +485,7 @@ end
 enqueue_outbox('cancel ' .. message)
 return 'asked'
 
---# follow_log: journal messages kept
+--# follow_log: dispatch_journal messages kept
 -- Stores log lines of a job that runs elsewhere for a message. Lines beyond kMaxFollowed bytes of all jobs of the
 -- message, or beyond the quotas of the job's caller, are not stored.
 -- ARGV: message (key), content (hash of its content), job (key), lines (list: number, stream, text and time in ms of
@@ -540,7 +540,7 @@ if not first then return redis.error_reply('MJFULL caller ' .. caller .. ' has n
 redis.call('SET', counter, to_integer_text(first + count - 1))
 return to_integer_text(first)
 
---# retire_messages: journal messages kept
+--# retire_messages: dispatch_journal messages kept
 -- Deletes messages that ended more than keep_ms ago, with their marks. The mark of a received message remains until the
 -- message is too old to be accepted again, so that a repeat is recognised.
 -- ARGV: keep_ms, max.

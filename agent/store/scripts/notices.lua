@@ -14,7 +14,7 @@ for _, entry in ipairs(due) do redis.call('ZADD', 'mj:notices', to_integer_text(
 local next_due = redis.call('ZRANGE', 'mj:notices', 0, 0, 'WITHSCORES')[2]
 return {due, next_due and to_integer_text(math.max(1, to_number(next_due) - now_ms)) or '0'}
 
---# settle_notice: journal
+--# settle_notice: dispatch_journal
 -- Stores the result of a delivery: the notice is tried again, is delivered, or has failed for good.
 -- ARGV: entry, again (the changed entry for the next try, or empty), after_ms (pause before it), given_up (text of the
 -- anomaly for a permanent failure, or empty), of (key of the job or flow).

@@ -2,7 +2,7 @@
 -- Conventions: the scripts have no KEYS. ARGV is listed in order. If a key has a wrong type, a script fails with MJTYPE
 -- before its first write.
 
---# prerequisites_due: journal places
+--# prerequisites_due: dispatch_journal job_indexes
 -- Returns the jobs with prerequisites to check. Each job is returned at most once in again_ms.
 -- ARGV: max, again_ms, looker (coordinator, or another word for an agent).
 -- Reply: {{job, its prerequisites, ms for which it has waited, 1 if it belongs to a flow, {names of given approvals}, 1
@@ -36,7 +36,7 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', to_
 end
 return found
 
---# prerequisites_settled: journal places messages worlds kept ends
+--# prerequisites_settled: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores the result of a check: the prerequisites are met and the job is queued, or they are impossible and the job
 -- ends.
 -- ARGV: job (key), impossible (reason; empty: they are met).
@@ -55,7 +55,7 @@ else
 end
 return 1
 
---# prerequisite_answer: journal places messages worlds kept ends
+--# prerequisite_answer: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores the answer of a user to an approval that a job without a flow waits for. A rejected job ends.
 -- ARGV: job (key), name (of the approval), line (for the job's log: actor and reason), reason (of a rejection; empty:
 -- approved).

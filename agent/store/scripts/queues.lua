@@ -16,7 +16,7 @@ for _, revision in ipairs(list_arg()) do
 end
 return there
 
---# purge_queue: journal places messages worlds kept ends
+--# purge_queue: dispatch_journal job_indexes messages deployments kept job_ends
 -- Cancels the jobs in a queue and removes their entries, beginning with the next entry.
 -- ARGV: queue, max (number of entries).
 -- Reply: number of removed entries.
@@ -52,7 +52,7 @@ for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - go
 end
 return gone
 
---# settle_dead_letter: journal places messages worlds kept ends
+--# settle_dead_letter: dispatch_journal job_indexes messages deployments kept job_ends
 -- Removes a dead letter from the list and, on request, runs its job again or queues its entry again.
 -- ARGV: id (of the dead letter), requeue (flag).
 -- Reply: empty; missing; or the reason why it cannot be queued again.

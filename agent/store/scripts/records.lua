@@ -2,7 +2,7 @@
 -- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts. If a
 -- key has a wrong type, a script fails with MJTYPE before its first write.
 
---# change_record: actors
+--# change_record: actor_keys
 -- Changes fields of an existing record.
 -- ARGV: key, fields (list of name, value, ...; an empty value deletes the field), expected (list of name, value, ...
 -- that the record must have).
@@ -27,7 +27,7 @@ if before and pubkey ~= '' then add_key_owner(pubkey, actor) end
 if before and before ~= '' and before ~= pubkey then remove_key_owner(before, actor) end
 return {0, redis.call('HGETALL', key)}
 
---# delete_record: actors journal kept
+--# delete_record: actor_keys dispatch_journal kept
 -- Deletes the record of an actor, a context, a runner or a message.
 -- ARGV: key.
 -- Reply: gone; missing; or the reason why it cannot be deleted, for example jobs that wait for the runner.
@@ -87,7 +87,7 @@ if pubkey then remove_key_owner(pubkey, actor) end
 if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('HDEL', 'mj:came', content) end
 return 'gone'
 
---# delete_actor: actors
+--# delete_actor: actor_keys
 -- Deletes the record of an actor if records of contexts have not changed.
 -- ARGV: id, expected (list of context, field and value in turn; an empty value: the field is absent). The records of
 -- the contexts are in other databases of the same server.
@@ -129,7 +129,7 @@ if revision_of_context(context) ~= revision then return 0 end
 redis.call('UNLINK', 'context:' .. context)
 return 1
 
---# delete_job: journal places messages worlds kept ends
+--# delete_job: dispatch_journal job_indexes messages deployments kept job_ends
 -- Deletes a job that has ended or was never queued, with its log and facts.
 -- ARGV: job (key).
 -- Reply: gone; missing; or the reason why it cannot be deleted.

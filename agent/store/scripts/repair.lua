@@ -2,7 +2,7 @@
 -- Conventions: the scripts have no KEYS. ARGV is listed in order; a list is a count followed by that many texts, and a
 -- flag is "1" or "0".
 
---# places: journal places sight
+--# places: dispatch_journal job_indexes inspection
 -- Inspects jobs.
 -- ARGV: positions (flag: a complete inspection with a digest), jobs (list of keys).
 -- Reply: for each job the result of inspect_job(). Its fifth list also has now_ms and, with the flag, the digest as `seen`.
@@ -22,9 +22,9 @@ for i, job in ipairs(jobs) do
 end
 return answers
 
---# repair: journal places messages worlds kept ends sight
+--# repair: dispatch_journal job_indexes messages deployments kept job_ends inspection
 -- Applies repair steps to a job if nothing has changed since its inspection: the digest is the same, and the journal
--- has no unread facts of the job. The steps are chosen in domain/invariants.cpp.
+-- has no unread facts of the job. The steps are chosen in inspect/invariants.cpp.
 -- ARGV: job (key), seen (digest), queue, head (revision up to which the journal was read; 0: not checked), count, then
 -- for each step: kind (a name in `doing`), place (a name in kPlaces, or empty), of (argument of the step), score, words
 -- (list).
@@ -141,7 +141,7 @@ end
 for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
 return 1
 
---# message_places: journal sight
+--# message_places: dispatch_journal inspection
 -- Inspects messages.
 -- ARGV: messages (list of keys).
 -- Reply: for each message the result of inspect_message() and its digest.
@@ -153,7 +153,7 @@ for i, message in ipairs(list_arg()) do
 end
 return answers
 
---# repair_message: journal messages sight
+--# repair_message: dispatch_journal messages inspection
 -- Adds a message to indexes in which it is missing, if nothing has changed since its inspection.
 -- ARGV: message (key), seen (digest), kinds (list: inbox, messages, came, or a kind of the outbox).
 -- Reply: 1; or 0 if the message has changed, and nothing was written.

@@ -1,4 +1,4 @@
---# tick: journal places messages worlds kept ends
+--# tick: dispatch_journal job_indexes messages deployments kept job_ends
 -- Performs the time-driven work of a context: delayed jobs, dependents, held jobs, missing records, time-outs,
 -- retention.
 -- ARGV (integers): missing_wait (ms until an entry without a record is dropped), keep_ms (retention; 0: unlimited),

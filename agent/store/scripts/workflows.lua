@@ -19,7 +19,7 @@ redis.call('HSET', key, hash, text)
 redis.call('SADD', 'mj:worlds', world)
 return 'put'
 
---# world_read: journal flows
+--# world_read: dispatch_journal flows
 -- Reads facts of a deployment and its head.
 -- ARGV: world, after (height), most (number of facts).
 -- Reply: {height, height of the latest snapshot, its hash, {facts after the given height}, hash of the manifest in
@@ -45,7 +45,7 @@ while after + #facts < head and #facts < most and bytes < kMaxBytes do
 end
 return {to_integer_text(head), taken[1] or '0', taken[2] or '', facts, taken[3] or ''}
 
---# world_commit: journal flows
+--# world_commit: dispatch_journal flows
 -- Commits a change of a deployment at the height on which it is based, in one step, or nothing.
 -- ARGV: context (id), world, base (height), due (ms; 0: not due), facts (list), blobs (list of hash, bytes, ...), done
 -- (list of processed inbox entries), snapshot (hash, or empty), manifest (hash that comes into force, or empty), alone
@@ -93,7 +93,7 @@ end
 if #facts > 0 then redis.call('PUBLISH', 'mj:worlds', context .. ' ' .. world) end
 return {'done'}
 
---# world_post: worlds
+--# world_post: deployments
 -- Adds an event to the inbox of a deployment.
 -- ARGV: context (id), world, max (number of inbox entries), manifest (hash by which the event was checked, or empty),
 -- key (idempotency key, or empty), content (hash of the event), keep_ms (how long keys are kept), most_keys (number of
@@ -206,7 +206,7 @@ for _ = 1, to_number(arg()) do
 end
 return {to_integer_text(now_ms), rows}
 
---# world_collect: journal flows
+--# world_collect: dispatch_journal flows
 -- Deletes blobs to which no fact refers.
 -- ARGV: world, base (height), hashes (list).
 -- Reply: gone; or conflict if the height has changed, since the new facts may refer to one of the blobs.
@@ -219,7 +219,7 @@ if head_of(journal) ~= base then return 'conflict' end
 for i = 1, #hashes, 100 do redis.call('HDEL', store, unpack(hashes, i, math.min(i + 99, #hashes))) end
 return 'gone'
 
---# world_places: journal flows
+--# world_places: dispatch_journal flows
 -- Inspects the keys of a deployment.
 -- ARGV: world.
 -- Reply: {height, height of the latest snapshot, its hash, hash of the manifest in force, 1 if it is registered, due
@@ -237,9 +237,9 @@ local due = redis.call('ZSCORE', 'mj:worlds:due', world)
 return {to_integer_text(head), to_integer_text(to_number(taken[1])), taken[2] or '', taken[3] or '', redis.call('SISMEMBER', 'mj:worlds', world),
   due and to_integer_text(math.max(1, to_number(due))) or '0', redis.call('XLEN', inbox), to_integer_text(now_ms), redis.call('SMEMBERS', closed)}
 
---# world_repair: journal flows worlds
+--# world_repair: dispatch_journal flows deployments
 -- Applies repair steps to a deployment if its height is the one that the inspection has found. The steps are chosen in
--- domain/world_invariants.cpp.
+-- inspect/deployment_invariants.cpp.
 -- ARGV: context (id), world, height, count, then three texts for each step: its name in `mend` and the two arguments.
 -- Reply: done; or moved if the height has changed, and nothing was written.
 -- Repeat: safe; a repeated `notice` adds a second entry to the inbox, and an effect is settled only once.

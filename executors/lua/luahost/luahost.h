@@ -8,8 +8,8 @@
 
 #include <string>
 
-#include "mycojobs/result.h"
-#include "sandbox/zygote.h"
+#include "base/result.h"
+#include "sandbox/zygote/zygote.h"
 
 namespace mycojobs {
 

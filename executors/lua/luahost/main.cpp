@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/last_words.h"
+#include "base/uncaught_exception.h"
 #include "executors/channel.h"
 #include "executors/lua/luahost/luahost.h"
-#include "sandbox/zygote.h"
+#include "sandbox/zygote/zygote.h"
 
 int main(int argc, char** argv) try {
   if (const auto warm = mycojobs::warm_lua(); !warm) {

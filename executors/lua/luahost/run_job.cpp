@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "domain/utf8_cut.h"
 #include "executors/host_channel.h"
 #include "executors/lua/luahost/job.h"
 #include "executors/lua/luahost/luahost.h"
+#include "text/utf8_cut.h"
 
 namespace mycojobs::lua {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "executors/lua/lua_names.h"
-#include "mycojobs/result.h"
 
 namespace mycojobs::lua {
 

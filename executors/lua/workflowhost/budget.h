@@ -3,14 +3,15 @@
 // one unit for each 16 allocated bytes. The sum approximates the CPU time and is equal on all machines. A process runs
 // one step at a time, on one thread.
 //
-// There are two counting versions (domain/workflow_step.h). Version 2 adds charges to those of version 1. Version 1
-// must not change by a single unit, because journals contain failures of steps that were counted with it.
+// There are two counting versions (executors/lua/workflowhost/step_codec.h). Version 2 adds charges to those of
+// version 1. Version 1 must not change by a single unit, because journals contain failures of steps that were counted
+// with it.
 #pragma once
 
 #include <cstdint>
 
 #include "executors/lua/lua_names.h"
-#include "executors/lua/workflowhost/heap.h"
+#include "executors/lua/workflowhost/lua_heap.h"
 
 namespace mycojobs::workflow {
 

@@ -1,6 +1,6 @@
-// mycojobs-workflowhost INSTRUCTIONS BYTES COUNTING: started by the engine of workflows (agent/workflow), with a socket
-// as descriptor 3 and an empty environment. It is not a command for users. It runs one step after another. Before it
-// reads the first program, it drops all rights that a step could use.
+// mycojobs-workflowhost INSTRUCTIONS BYTES COUNTING: started by the engine of workflows (agent/workflows/engine), with
+// a socket as descriptor 3 and an empty environment. It is not a command for users. It runs one step after another.
+// Before it reads the first program, it drops all rights that a step could use.
 #include <linux/close_range.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -14,10 +14,10 @@
 #include <string_view>
 
 #include "base/fd.h"
-#include "base/last_words.h"
+#include "base/uncaught_exception.h"
 #include "executors/lua/workflowhost/step.h"
-#include "executors/lua/workflowhost/wire.h"
-#include "sandbox/helper_rights.h"
+#include "executors/lua/workflowhost/step_protocol.h"
+#include "sandbox/privilege_drop.h"
 
 namespace mycojobs::workflow {
 namespace {

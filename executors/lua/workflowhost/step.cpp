@@ -8,12 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/counted.h"
-#include "domain/cbor_items.h"
-#include "domain/utf8.h"
 #include "executors/lua/workflowhost/library.h"
+#include "executors/lua/workflowhost/step_protocol.h"
 #include "executors/lua/workflowhost/values.h"
-#include "executors/lua/workflowhost/wire.h"
+#include "text/cbor_items.h"
+#include "text/plural.h"
+#include "text/utf8.h"
 
 namespace mycojobs::workflow {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "executors/lua/lua_names.h"
 #include "executors/lua/workflowhost/budget.h"
-#include "mycojobs/result.h"
 
 namespace mycojobs::workflow {
 
@@ -26,8 +26,8 @@ class Programs {
 
   // If loading fails, for example in the top level of the program, every step of the program answers with that error.
   void load(std::string_view hash, const std::string& entrypoint, const std::string& name, std::string_view source);
-  // Writes the answer as CBOR (wire.h). Returns false if the program is not loaded; load it again. Error invalid: the
-  // request is malformed.
+  // Writes the answer as CBOR (step_protocol.h). Returns false if the program is not loaded; load it again. Error
+  // invalid: the request is malformed.
   Result<bool> step(std::string_view hash, std::string_view request, std::string& answer);
 
  private:

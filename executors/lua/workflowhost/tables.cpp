@@ -1,7 +1,7 @@
 // Charges the work of table accesses that the instruction count does not include. Keys with colliding hashes form a
 // chain that each access walks, and a program can choose such keys. A table that grows or shrinks visits all its slots.
-// The linker redirects the calls of the Lua library to this file, as for fixed.cpp. Small tables have short chains and
-// are not charged.
+// The linker redirects the calls of the Lua library to this file, as for libc_overrides.cpp. Small tables have short
+// chains and are not charged.
 //
 // The layout of tables is that of Lua 5.4 (lobject.h). tests/workflow checks the layout: only the charges of this file
 // end the attacks of hostile_test.cpp.

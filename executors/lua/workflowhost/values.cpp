@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "domain/cbor.h"
-#include "domain/cbor_items.h"
-#include "domain/utf8.h"
 #include "executors/lua/workflowhost/budget.h"
 #include "executors/lua/workflowhost/tables.h"
+#include "text/cbor.h"
+#include "text/cbor_items.h"
+#include "text/utf8.h"
 
 namespace mycojobs::workflow {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "executors/python/pyhost/heap.h"
 #include "executors/python/pyhost/job_steps.h"
 #include "executors/python/pyhost/own_source.h"
 #include "executors/python/pyhost/preload.h"
 #include "executors/python/pyhost/pyhost.h"
+#include "executors/python/pyhost/python_heap.h"
 #include "executors/python/python_executor.h"
 
 namespace py = pybind11;

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "domain/utf8_cut.h"
 #include "executors/host_job.h"
 #include "executors/python/pyhost/streams.h"
+#include "text/utf8_cut.h"
 
 namespace py = pybind11;
 

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/last_words.h"
+#include "base/uncaught_exception.h"
 #include "executors/channel.h"
 #include "executors/python/pyhost/pyhost.h"
-#include "sandbox/zygote.h"
+#include "sandbox/zygote/zygote.h"
 
 static int fail_with(const mycojobs::Error& error) {
   std::fprintf(stderr, "mycojobs-pyhost: %s\n", error.message.c_str());

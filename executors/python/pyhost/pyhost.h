@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "mycojobs/result.h"
-#include "sandbox/zygote.h"
+#include "base/result.h"
+#include "sandbox/zygote/zygote.h"
 
 namespace mycojobs {
 

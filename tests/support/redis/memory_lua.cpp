@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/ids.h"
+#include "base/random.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs::memory {

@@ -1,5 +1,5 @@
 // An in-process imitation of Redis 7.0, limited to the features that the scripts and the store need: data, commands,
-// Lua. Replies and error texts are those of Redis (tests/contract/memory_redis_test.cpp compares them with a real
+// Lua. Replies and error texts are those of Redis (tests/contract/redis/memory_redis_test.cpp compares them with a real
 // server), with these differences: no command is random, SCAN returns all keys at once, and XADD MAXLEN ~ trims
 // exactly.
 //
@@ -10,7 +10,7 @@
 #include <functional>
 #include <string_view>
 
-#include "mycojobs/clock.h"
+#include "base/clock.h"
 #include "support/redis/memory_lua.h"
 #include "support/redis/memory_values.h"
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "store/redis_connection.h"
-#include "store/redis_flows.h"
-#include "store/redis_objects.h"
-#include "store/redis_store.h"
-#include "store/redis_workflows.h"
+#include "store/redis/redis_connection.h"
+#include "store/redis/redis_flows.h"
+#include "store/redis/redis_objects.h"
+#include "store/redis/redis_store.h"
+#include "store/redis/redis_workflows.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs {

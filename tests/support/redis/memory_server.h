@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "mycojobs/clock.h"
-#include "mycojobs/store.h"
-#include "store/link.h"
+#include "base/clock.h"
+#include "store/redis/redis_link.h"
+#include "store/store.h"
 #include "support/redis/memory_redis.h"
 
 namespace mycojobs {

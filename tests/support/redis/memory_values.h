@@ -13,9 +13,9 @@
 #include <variant>
 #include <vector>
 
-#include "mycojobs/records.h"
-#include "mycojobs/result.h"
-#include "store/link.h"
+#include "base/result.h"
+#include "model/records.h"
+#include "store/redis/redis_link.h"
 
 namespace mycojobs::memory {
 

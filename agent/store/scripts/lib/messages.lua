@@ -62,7 +62,7 @@ local function enqueue_inbox(message)
 end
 -- Ends a message: as processed, or as error with a reason. Makes the answer due if the sender waits for it. The message
 -- ends even if another client has deleted its record. After a cancellation the error begins with "cancelled"; readers
--- recognise a cancelled message by this (service/messages.cpp).
+-- recognise a cancelled message by this (service/message_service.cpp).
 local function end_message(message, reason)
   local mark = 'mj:message:' .. message
   if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end

@@ -1,4 +1,4 @@
--- The list of the newest 1000 requests that the table of rights (domain/rights.h) denied.
+-- The list of the newest 1000 requests that the table of rights (security/rights.h) denied.
 
 -- Adds a refusal. newest: the newest entry of the list, if there is any. Returns the number of the new entry, or an
 -- error.

@@ -1,0 +1,87 @@
+// Server-sent events about the flows of a context, one flow, one job, or the overview of a context.
+//
+//   GET /events?context=N[&flow=M|&job=CALLER:ID|&overview=1]
+//
+//   event: flow            data: {context, flow, revision, status, detail, error}      the current state of a flow
+//   event: fact            data: {context, flow, revision, at_ms, kind, node?, job?, node_status?, ...}
+//   : heartbeat            sent when there was no event for ApiLimits::heartbeat_ms
+//
+// With &flow: the id of an event is the revision. The header Last-Event-ID (or ?after=) resumes after this revision,
+// and no fact is omitted. For all flows of a context: the id is "<at_ms>.<flow>.<revision>", and Last-Event-ID resumes
+// with the facts of active and recent flows since at_ms.
+//
+// With &job: state and log of the job (job_stream.h). With &overview=1: the overview of the context after each change,
+// at most once a second (overview_feed.h).
+//
+// Threads: one thread waits for hints of the store. Each stream reads the store in the thread of its connection. A
+// stream with too many unprocessed hints is ended; its client reconnects with Last-Event-ID.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "api/events/event_stream.h"
+#include "api/events/overview_feed.h"
+#include "api/http/http_server.h"
+#include "api/services.h"
+
+namespace mycojobs::api {
+
+// Thread-safe.
+class EventHub {
+ public:
+  // Both references must outlive this object.
+  EventHub(Services& services, StoreFactory& stores) : services_(services), stores_(stores), overviews_(services) {}
+  ~EventHub() { stop(); }
+  Result<void> open();  // starts the thread that waits for hints
+  void stop();          // ends all streams
+  // Answers GET /events. The stream of the reply runs in the thread of the connection.
+  HttpReply stream(const HttpRequest&, const RpcCaller&);
+
+  // State of one open stream: the changes that the stream has not processed yet.
+  struct Subscription {
+    Id context = 0, flow = 0;  // flow 0: all flows
+    Id actor = 0;              // actor whose share is used; 0: none
+    bool is_operators = false;
+    bool hints = true;                               // false: the stream polls in short intervals
+    std::deque<std::pair<Id, std::uint64_t>> moved;  // flow and its new revision
+    bool check_again_ms = false;                     // hints may have been lost
+    bool ends = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
+  };
+  // The oldest subscription is the last one. Returns end() if there are too many.
+  std::list<Subscription>::iterator subscribe(const EventRequest&);
+  void unsubscribe(std::list<Subscription>::iterator);
+  enum class Next { moved, silence, over };
+  // Waits for changes, at most `ms`, and moves them to `taken`. Next::over: the stream must end.
+  Next wait(Subscription&, Subscription& taken, std::uint32_t ms);
+
+ private:
+  void follow_flows(const EventRequest&, Subscription&, EventSink&);
+  void follow_overview(const EventRequest&, Subscription&, EventSink&);
+  void follow_job(const EventRequest&, Subscription&, EventSink&);
+  // The next two functions and notify_subscribers() need the lock.
+  bool has_capacity_for(const EventRequest&);
+  // Ends the oldest stream of the actor with the most streams. Returns false if no actor has more than `actor` would.
+  bool make_room_for(Id actor);
+  void listen();
+  void notify_subscribers(const std::string& hint);
+
+  Services& services_;
+  StoreFactory& stores_;
+  OverviewFeed overviews_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Subscription> subscriptions_;
+  std::unique_ptr<Waiter> waiter_;
+  std::thread thread_;
+  bool stopping_ = false;
+};
+
+}  // namespace mycojobs::api

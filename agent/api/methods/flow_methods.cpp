@@ -1,0 +1,318 @@
+// The `flow.` methods that create, read and delete flows. Methods that control a flow are in flow_control_methods.cpp.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "api/methods/flow_methods.h"
+#include "base/random.h"
+#include "flows/flow_run.h"
+#include "inspect/flow_view.h"
+#include "model/codec.h"
+#include "model/flow_data.h"
+#include "model/notify_targets.h"
+#include "model/result_values.h"
+
+namespace mycojobs::api {
+
+using nlohmann::json;
+
+json flow_to_json(const Flow& flow) {
+  json object = to_json(flow);
+  object.erase("result_json");
+  if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
+  object.erase("definition");  // may be large; flow.get returns it on request
+  if (auto inputs = inputs_of(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
+  return object;
+}
+
+json result_of_flow(const Flow& flow) {
+  const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
+  return {{"id", flow.id},         {"status", to_string(flow.status)},
+          {"detail", flow.detail}, {"error", flow.error},
+          {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
+}
+
+namespace flows_methods {
+
+Result<Flow> read_flow(MethodCall& call) {
+  return service::read_flow(call.request_context_of(), call.store(), call.id("id"));
+}
+
+Result<TextMap> env_vars_of(const MethodCall& call) {
+  json object = json::object();
+  if (call.has("env_vars")) object["env_vars"] = call.params().at("env_vars");
+  auto decoded = decode_json<Job>(object);
+  if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
+  return std::move(decoded.record.env_vars);
+}
+
+// Returns the notification targets in the form of the record; empty: the request has none.
+Result<std::string> notify_of(const MethodCall& call) {
+  if (!call.has("notify")) return std::string();
+  const json& value = call.params().at("notify");
+  const ParsedNotify read = read_notify(value, "notify");
+  if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
+  return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
+}
+
+Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
+  const auto given = [&](const char* name) { return call.has(name) ? call.params().at(name) : json(); };
+  MJ_TRY(flows, call.flows());
+  if (call.has("definition")) {
+    if (call.has("nodes") || call.has("jobs"))
+      return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
+    return service::create_flow(call.request_context_of(), call.stores(*flows), given("definition"), given("inputs"),
+                                request);
+  }
+  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
+  if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
+  const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
+  return service::create_flow_of_jobs(call.request_context_of(), call.stores(*flows), call.text("name"), given("jobs"),
+                                      nodes, request);
+}
+
+Result<json> create(MethodCall& call) {
+  service::CreateFlow request;
+  request.owner = call.named("caller_id");
+  if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
+  MJ_TRY(env, env_vars_of(call));
+  request.env_vars = std::move(env);
+  MJ_TRY(notify, notify_of(call));
+  request.notify = std::move(notify);
+  request.traceparent = call.text("traceparent");
+  MJ_CHECK(service::check(request));
+  MJ_TRY(flow, make_flow(call, request));
+  return flow_to_json(flow);
+}
+
+Result<json> get(MethodCall& call) {
+  MJ_TRY(flow, read_flow(call));
+  json object = flow_to_json(flow);
+  if (!call.flag("definition")) return object;
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(text, flows->definition(call.context(), flow.definition_hash));
+  auto parsed = parse_json(text);
+  object["definition"] = parsed ? *parsed : json(text);
+  return object;
+}
+
+Result<service::ListFlows> wanted_of(const MethodCall& call, Id before) {
+  service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
+  if (call.has("status")) {
+    request.status = parse<FlowStatus>(call.text("status"));
+    if (!request.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
+  }
+  request.word = call.text("state");
+  request.caller = call.id("caller_id");
+  request.until_ms = call.number("until_ms", 0);
+  return request;
+}
+
+json rows_of(const std::vector<service::FlowRow>& rows) {
+  json all = json::array();
+  for (const service::FlowRow& row : rows) {
+    json object = flow_to_json(row.flow);
+    object["name"] = row.summary.name;
+    object["at_ms"] = row.summary.at_ms;
+    object["retired"] = row.summary.record.empty();
+    if (row.flow.status == FlowStatus::started) object["detail"] = row.word;
+    all.push_back(std::move(object));
+  }
+  return all;
+}
+
+Result<json> list(MethodCall& call) {
+  MJ_TRY(request, wanted_of(call, call.id("before")));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(found, service::list_flows(call.request_context_of(), call.stores(*flows), request));
+  return rows_of(found);
+}
+
+Result<json> page(MethodCall& call) {
+  Id before = 0;
+  if (std::uint64_t given = 0; !call.text("after").empty()) {
+    if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
+      return fail(Code::invalid, "after: give what the page before gave as `after`");
+    before = static_cast<Id>(given);
+  }
+  MJ_TRY(request, wanted_of(call, before));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(found, service::page_flows(call.request_context_of(), call.stores(*flows), request));
+  return json{{"flows", rows_of(found.flows)},
+              {"after", found.after == 0 ? "" : std::to_string(found.after)},
+              {"looked_at", found.looked_at},
+              {"malformed", found.malformed.size()}};
+}
+
+// Returns the FlowNodes of the coordinator's specification, extended by the run-time state of each node.
+Result<json> dag(MethodCall& call) {
+  MJ_TRY(flow, read_flow(call));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(view, inspect_flow(*flows, call.store(), call.context(), flow.id));
+  // Without a readable definition, the nodes of the record are used.
+  auto run = load_run(*flows, call.context(), flow.id, call.runs());
+  std::map<Id, FlowNode> stored;
+  for (const FlowNode& node : run ? nodes_of(*run) : view.record.nodes) stored[node.id] = node;
+  if (run) call.runs().cache_run(call.context(), flow.id, std::move(*run));
+  json nodes = json::array(), edges = json::array();
+  for (const NodeView& node : view.nodes) {
+    json depends = json::array();
+    for (const std::uint32_t need : node.needs) {
+      if (need >= view.nodes.size()) continue;
+      depends.push_back(view.nodes[need].job);
+      edges.push_back({{"from", view.nodes[need].job}, {"to", node.job}});
+    }
+    const auto found = stored.find(node.job);
+    const bool known = found != stored.end();
+    nodes.push_back({{"id", node.job},
+                     {"name", node.name},
+                     {"depends", std::move(depends)},
+                     {"prerequisites", known ? json(found->second.prerequisites) : json::array()},
+                     {"supervisor_url", known ? found->second.supervisor_url : ""},
+                     {"node_status", to_string(node.status)},
+                     {"kind", node.kind},
+                     {"detail", node.detail},
+                     {"error", node.error},
+                     {"attempt", node.attempt},
+                     {"started_ms", node.started_ms},
+                     {"ended_ms", node.ended_ms},
+                     {"runner_id", node.runner},
+                     {"job", node.job_key},
+                     {"since_ms", node.since_ms},
+                     {"until_ms", node.until_ms},
+                     {"on_call", node.on_call},
+                     {"gates", node.gates},
+                     {"approvers", node.approvers},
+                     {"asks", node.asks},
+                     {"child", node.child}});
+  }
+  return json{{"id", flow.id},
+              {"caller_id", flow.caller_id},
+              {"context_id", call.context()},
+              {"name", flow.name},
+              {"status", view.status},
+              {"detail", view.detail},
+              {"revision", view.revision},
+              {"nodes", std::move(nodes)},
+              {"edges", std::move(edges)},
+              {"anomalies", view.anomalies},
+              {"now_ms", view.now_ms}};
+}
+
+Result<json> explain(MethodCall& call) {
+  MJ_TRY(flow, read_flow(call));
+  MJ_TRY(flows, call.flows());
+  MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
+  json all = json::array();
+  for (const FlowReason& why : reasons) {
+    all.push_back({{"node", why.node},
+                   {"cause", why.cause},
+                   {"reason", why.reason},
+                   {"evidence", why.evidence},
+                   {"next", why.next}});
+  }
+  return all;
+}
+
+Result<json> timeline(MethodCall& call) {
+  MJ_TRY(flow, read_flow(call));
+  MJ_TRY(flows, call.flows());
+  const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
+  MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
+  json all = json::array();
+  for (const TimelineRow& row : rows)
+    all.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.what}});
+  return all;
+}
+
+Result<json> result(MethodCall& call) {
+  MJ_TRY(flow, read_flow(call));
+  return result_of_flow(flow);
+}
+
+Result<json> replay(MethodCall& call) {
+  MJ_TRY(flows, call.flows());
+  const service::ReplayFlow request{call.id("id"), call.flag("allow_irreversible"), call.text("traceparent")};
+  MJ_TRY(made, service::replay_flow(call.request_context_of(), call.stores(*flows), request));
+  return flow_to_json(made);
+}
+
+Result<json> remove_flow(MethodCall& call) {
+  MJ_TRY(flows, call.flows());
+  const Id id = call.id("id");
+  MJ_CHECK(service::delete_flow(call.request_context_of(), call.stores(*flows), id));
+  return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
+}
+
+}  // namespace flows_methods
+
+std::vector<Param> flow_params(std::vector<Param> more) {
+  std::vector<Param> all{{"id", "id", "the flow's id", true},
+                         {"context_id", "id", "the context; absent: the server's first"}};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+void add_flow_methods(Services& s, std::vector<Method>& all) {
+  using namespace flows_methods;
+  const Param context{"context_id", "id", "the context; absent: the server's first"};
+  const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
+  const Param traceparent{"traceparent", "text",
+                          "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"};
+  all.push_back(
+      method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
+             {context,
+              caller,
+              {"jobs", "ids", "jobs of the caller that job.create has written"},
+              {"nodes", "object",
+               "what the jobs' records do not say, by job id or name: when, on_error, "
+               "compensate, supervisor_url, irreversible"},
+              {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
+              {"inputs", "object", "values of the inputs that the definition declares, by name"},
+              {"name", "text", "of a flow of jobs"},
+              {"env_vars", "variables", "over the definition's own"},
+              {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
+              {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+              traceparent},
+             "Flow: the flow", create));
+  all.push_back(method(s, "flow.get", "read a flow's record",
+                       flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
+  all.push_back(method(s, "flow.list", "list flows, newest first",
+                       {context,
+                        {"name", "text", "only of definitions of this name"},
+                        {"before", "id", "only flows before this one"},
+                        {"status", "text", "only these"},
+                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"caller_id", "id", "only this actor's"},
+                        {"until_ms", "unix_ms", "only flows that were made until then"},
+                        {"limit", "count", "at most so many (50; 1000 at most)"}},
+                       "[FlowRow]: flows without definition, nodes and result", list));
+  all.push_back(method(s, "flows.page", "list flows page by page, newest first",
+                       {context,
+                        {"name", "text", "only of definitions of this name"},
+                        {"status", "text", "only these"},
+                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"caller_id", "id", "only this actor's"},
+                        {"until_ms", "unix_ms", "only flows that were made until then"},
+                        {"limit", "count", "at most so many (50; 1000 at most)"},
+                        {"after", "text", "as the page before gives it; absent: the first page"}},
+                       "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
+  all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
+                       "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
+  all.push_back(method(s, "flow.explain", "explain the state of a flow", flow_params(),
+                       "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
+  all.push_back(method(s, "flow.timeline", "read the history of a flow, in order",
+                       flow_params({{"limit", "count", "at most so many rows"}}),
+                       "[FlowMoment]: at_ms, revision, node, what", timeline));
+  all.push_back(method(s, "flow.result", "read the results of a flow's jobs", flow_params(),
+                       "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
+  all.push_back(
+      method(s, "flow.replay", "make a new run of the same definition and environment, of the same caller",
+             flow_params({{"allow_irreversible", "boolean", "although an irreversible node is done"}, traceparent}),
+             "Flow: the new flow, not started", replay));
+  all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
+                       "Deleted: its key", remove_flow));
+  add_flow_controls(s, all);
+}
+
+}  // namespace mycojobs::api

@@ -1,0 +1,73 @@
+// One artifact while it is received: in pieces, with a total size that is not known before the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "base/sha256.h"
+#include "security/redactor.h"
+
+namespace mycojobs {
+
+// Checks whether the bytes so far are text: UTF-8 without NUL.
+class TextDetector {
+ public:
+  bool feed(std::string_view bytes);  // Returns false from the first invalid byte on.
+  bool finish() const { return text_ && cut_.empty(); }
+
+ private:
+  bool text_ = true;
+  std::string cut_;  // incomplete character at the end of the last piece
+};
+
+// A file of mode 0600 that is written in pieces and hashed at the same time. Blocks of zeros become holes, so that a
+// sparse file stays sparse.
+class HashedFile {
+ public:
+  Result<void> create(const std::string& path);
+  Result<void> write(std::string_view bytes);
+  Result<void> finish();                      // Sets the length of the file. REQUIRES: called after the last write().
+  std::string hash() { return hash_.hex(); }  // REQUIRES: called once, after the last write().
+  std::uint64_t bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  Fd fd_;
+  Sha256 hash_;
+  std::uint64_t bytes_ = 0;
+  bool has_hole_ = false;
+};
+
+struct WholeFile {
+  std::string path, sha256;
+  std::uint64_t bytes = 0;
+  bool text = false;
+  bool executable = false;
+};
+
+// Writes an artifact. While the bytes are text, two files are written: the bytes as received, and the text without
+// secrets. The end decides which one is kept, since the bytes of a binary file must not change.
+class ArtifactFile {
+ public:
+  // A null redactor means that there are no secrets. The redactor must outlive this object.
+  static Result<ArtifactFile> create(const std::string& path, const Redactor* redactor);
+  Result<void> write(std::string_view bytes);
+  // Returns how many bytes the redacted text is longer than the received text.
+  std::uint64_t grown() const { return clean_ && clean_->bytes() > raw_.bytes() ? clean_->bytes() - raw_.bytes() : 0; }
+  Result<WholeFile> finish();  // Deletes the file that is not needed. REQUIRES: called once.
+
+ private:
+  ArtifactFile() = default;
+
+  TextDetector watch_;
+  HashedFile raw_;
+  std::unique_ptr<Redaction> redaction_;  // null for binary files and without secrets
+  std::unique_ptr<HashedFile> clean_;
+};
+
+}  // namespace mycojobs

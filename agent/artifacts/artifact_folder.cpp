@@ -1,0 +1,121 @@
+#include "artifacts/artifact_folder.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <vector>
+
+#include "base/errno_text.h"
+#include "base/random.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::string_view kLockEnding = ".lock";
+
+Result<void> make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
+  return fail(Code::io, path + ": " + errno_text(errno));
+}
+
+// Returns whether the file still has a name. The lock of a deleted file has no effect: a process that deletes a spool
+// deletes the name first.
+bool has_name(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && info.st_nlink > 0;
+}
+
+void remove_spool(const std::string& path) {
+  std::error_code deferred_to_next_check;
+  std::filesystem::remove_all(path, deferred_to_next_check);
+  (void)::unlink((path + std::string(kLockEnding)).c_str());
+}
+
+}  // namespace
+
+std::string ArtifactFolder::job(const std::string& store, const std::string& job_key) const {
+  return store_folder(store) + '/' + job_folder_name(job_key);
+}
+
+Result<void> ArtifactFolder::make(const std::string& store) const {
+  std::error_code error;
+  std::filesystem::create_directories(state_dir_, error);
+  if (error) return fail(Code::io, state_dir_ + ": " + errno_text(error.value()));
+  for (const auto& each : {state_dir_ + "/contexts", path_, objects(), spool(), path_ + "/jobs", store_folder(store)})
+    MJ_CHECK(make_folder(each));
+  return {};
+}
+
+std::optional<Fd> ArtifactFolder::lock(bool exclusive, int wait_ms) const {
+  return lock_file(path_ + "/lock", exclusive, wait_ms);
+}
+
+std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms) {
+  constexpr int kPauseMs = 5;
+  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return std::nullopt;
+  for (int waited = 0;; waited += kPauseMs) {
+    if (::flock(fd.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return fd;
+    if (errno != EWOULDBLOCK && errno != EINTR) return std::nullopt;
+    if (waited >= wait_ms) return std::nullopt;
+    ::poll(nullptr, 0, kPauseMs);
+  }
+}
+
+std::string job_folder_name(const std::string& job_key) {
+  std::string name = job_key.substr(std::min<std::size_t>(4, job_key.size()));  // after "job:"
+  std::replace(name.begin(), name.end(), ':', '.');
+  return name;
+}
+
+std::string job_key_of_folder(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  std::uint64_t caller = 0;
+  std::uint64_t id = 0;
+  if (dot == std::string::npos || !parse_u64(std::string_view(name).substr(0, dot), caller) ||
+      !parse_u64(std::string_view(name).substr(dot + 1), id) || caller > UINT32_MAX || id > UINT32_MAX)
+    return {};
+  return job_key(static_cast<Id>(caller), static_cast<Id>(id));
+}
+
+Result<Spool> Spool::make(const std::string& folder) {
+  for (int tries = 0; tries < 10; ++tries) {
+    const std::string path = folder + '/' + random_hex(12);
+    const std::string lock_path = path + std::string(kLockEnding);
+    Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock) return fail(Code::io, lock_path + ": " + errno_text(errno));
+    // Between the two calls another agent can take the file for the file of a dead run and delete it.
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
+    Spool spool(path, std::move(lock));
+    MJ_CHECK(make_folder(path));
+    return spool;
+  }
+  return fail(Code::io, folder + ": other users can delete files there");
+}
+
+Spool::~Spool() {
+  if (!path_.empty()) remove_spool(path_);
+}
+
+void remove_dead_spools(const std::string& folder) {
+  std::vector<std::string> locks;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+    std::string path = entry->path().string();
+    if (path.ends_with(kLockEnding)) locks.push_back(std::move(path));
+  }
+  for (std::string& path : locks) {
+    const Fd lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
+    path.resize(path.size() - kLockEnding.size());
+    remove_spool(path);
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,56 @@
+// The folders and locks of artifacts (artifacts/job_artifacts.h has their layout). Several agents may share them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+class ArtifactFolder {
+ public:
+  ArtifactFolder(const std::string& state_dir, Id context)
+      : state_dir_(state_dir), path_(state_dir + "/contexts/" + std::to_string(context)) {}
+  const std::string& path() const { return path_; }
+  std::string objects() const { return path_ + "/objects"; }
+  std::string spool() const { return path_ + "/spool"; }
+  std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
+  std::string job(const std::string& store, const std::string& job_key) const;
+  // Creates all folders with mode 0700. Error `io`.
+  Result<void> make(const std::string& store) const;
+  // Returns no lock if another process holds a conflicting one for longer than wait_ms, or the folder does not exist.
+  std::optional<Fd> lock(bool exclusive, int wait_ms) const;
+
+ private:
+  std::string state_dir_, path_;
+};
+
+// Locks any file, which is created if needed. Returns no lock as ArtifactFolder::lock() does.
+std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
+
+// Converts between the key of a job (job:12:2001) and the name of its folder (12.2001). Empty for an invalid key or
+// name.
+std::string job_folder_name(const std::string& job_key);
+std::string job_key_of_folder(const std::string& name);
+
+// The temporary files of a run. They are deleted by the destructor, or by the next agent after a crash
+// (remove_dead_spools()).
+class Spool {
+ public:
+  static Result<Spool> make(const std::string& folder);
+  Spool(Spool&& other) noexcept : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
+  Spool& operator=(Spool&&) = delete;
+  ~Spool();
+  const std::string& path() const { return path_; }
+
+ private:
+  Spool(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::string path_;
+  Fd lock_;
+};
+void remove_dead_spools(const std::string& folder);
+
+}  // namespace mycojobs

@@ -1,0 +1,41 @@
+// Quota of the incoming/ folders of a host, over all contexts (artifacts/local_artifact_store.h). The usage is computed
+// from the names of the files, which contain owner and final size. No state is kept, so the quota holds for all
+// processes of the host and after a restart. The usage is computed when a sender asks for space, not for each piece.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "artifacts/artifact_store.h"
+#include "base/fd.h"
+
+namespace mycojobs {
+
+class InboundQuota {
+ public:
+  InboundQuota(std::string state_dir, std::uint64_t max) : state_dir_(std::move(state_dir)), most_(max) {}
+
+  static std::string folder_name(const InboundBundleId&);
+  static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
+
+  std::uint64_t sender_limit() const { return most_ / 4; }  // limit of one sender in bytes
+  // Checks that there is space for these files, which do not exist yet. The returned lock keeps out other senders until
+  // the caller has created the files. Errors: unavailable, too_large; both name the setting.
+  Result<Fd> reserve_space(Id context, const InboundBundleId&, const std::vector<FileContent>&) const;
+  // Deletes files that were not modified for an hour, also those of contexts that are no longer served.
+  void delete_expired() const;
+
+ private:
+  struct Usage {
+    std::uint64_t all = 0, of_sender = 0;
+    std::uint64_t of_bundle = 0;  // number of files of the parcel
+  };
+  Result<Usage> count(Id context, const InboundBundleId&) const;
+
+  const std::string state_dir_;
+  const std::uint64_t most_;
+};
+
+}  // namespace mycojobs

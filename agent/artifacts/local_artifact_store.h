@@ -1,0 +1,22 @@
+// The implementation of ArtifactStore on the folders of artifacts/job_artifacts.h, with one more folder for received
+// files:
+//
+//   incoming/<parcel>.<sender>/<sha256>.<bytes>.part    incomplete file
+//   incoming/<parcel>.<sender>/<sha256>.<bytes>         complete file with a verified hash
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "artifacts/artifact_store.h"
+#include "base/clock.h"
+
+namespace mycojobs {
+
+// Returns null if state_dir is empty. sweep_every_ms: see ArtifactSweep. max_incoming: maximum number of bytes in the
+// incoming/ folders of all contexts (artifacts/inbound_quota.h). The clock must outlive the store.
+std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock&,
+                                                   std::uint64_t sweep_every_ms, std::uint64_t max_incoming);
+
+}  // namespace mycojobs

@@ -1,0 +1,33 @@
+// Parser of the command line, based on the tables of commands and options. It also prints --help and errors for unknown
+// commands and flags.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/commands/command_table.h"
+
+namespace mycojobs {
+
+// Returns the group in which `mycojobs --help` lists a noun ("job"); empty: no group.
+std::string_view command_group(std::string_view noun);
+
+// Returns an error message for the first unknown command word ("rum"), with a suggestion; empty: all words are known.
+std::string unknown_command(int argc, const char* const* argv);
+
+// A parsed command line.
+struct CommandLine {
+  const Command* command = nullptr;  // null: exit with exit_code (help was printed, or the line is invalid)
+  int exit_code = 0;
+  bool json = false;
+  std::vector<std::string> arguments;
+  std::map<std::string, std::vector<std::string>, std::less<>> flags;
+  FlagValues options;
+};
+
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+}  // namespace mycojobs

@@ -1,0 +1,14 @@
+// Commands for programs that are not listed in the help: data for shell completion, and man page sources for the build.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "cli/commands/command_table.h"
+
+namespace mycojobs {
+
+const std::vector<Command>& hidden_commands();
+bool is_hidden(std::string_view name);
+
+}  // namespace mycojobs

@@ -1,0 +1,195 @@
+#include "cli/commands/man_pages.h"
+
+#include <vector>
+
+#include "cli/commands/command_line.h"
+#include "cli/commands/command_table.h"
+
+namespace mycojobs {
+namespace {
+
+// Escapes characters with a special meaning in scdoc.
+std::string text_of(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    if (std::string_view("\\*_`#[]|<>~+.'-").find(c) != std::string_view::npos) out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out;
+}
+
+std::string bold(std::string_view text) { return "*" + text_of(text) + "*"; }
+
+std::string upper_first(std::string_view text) {
+  std::string out(text);
+  if (!out.empty() && out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');
+  return out;
+}
+
+// Returns the title "name(1) "mycojobs" ..." and the section NAME.
+std::string heading(std::string_view name, char section, std::string_view about) {
+  return std::string(name) + "(" + section + ") \"mycojobs\" \"mycojobs\"\n\n# NAME\n\n" + std::string(name) + " - " +
+         std::string(about) + "\n\n";
+}
+
+std::string definition(const std::string& term, std::string_view about) {
+  return term + "\n\t" + text_of(upper_first(about)) + ".\n\n";
+}
+
+std::string definition_of(const FlagRow& flag) {
+  const std::string value = flag.value.empty() ? "" : " " + text_of(flag.value);
+  std::string about(flag.help);
+  if (!flag.choices.empty()) about += "; one of " + std::string(flag.choices);
+  if (flag.repeats) about += "; may be given often";
+  return definition(bold("--" + std::string(flag.name)) + value, about);
+}
+
+std::string definition_of(const Option& option) {
+  const std::string value(value_name(option));
+  std::string term = bold(flag_of(option)) + (value.empty() ? "" : " " + text_of(value));
+  if (option.type == OptionType::flag) term += ", " + bold("--no-" + flag_of(option).substr(2));
+  std::string about(option.help);
+  if (!option.choices.empty()) about += "; one of " + std::string(option.choices);
+  if (!option.fallback.empty()) about += "; default " + std::string(option.fallback);
+  about += "; in the file " + std::string(option.name) + ", in the environment " + environment_of(option);
+  if (!option.commands.empty()) about += "; a flag of " + std::string(option.commands) + " and config";
+  return definition(term, about);
+}
+
+const std::string kCommonFlags =
+    definition("*--config* FILE", "configuration file, TOML; in the environment MYCOJOBS_CONFIG") +
+    definition("*--json*", "answer in JSON on stdout") + definition("*--help*, *-h*", "print what a command takes");
+
+std::string settings_of(std::string_view command) {
+  std::string out;
+  for (const Option& option : options()) {
+    if (accepts_flag(option, command)) out += definition_of(option);
+  }
+  return out;
+}
+
+std::string all_settings() {
+  std::string out;
+  for (const Option& option : options()) out += definition_of(option);
+  return out;
+}
+
+std::string exits() {
+  static const std::vector<std::pair<std::string_view, std::string_view>> kExits = {
+      {"0", "it is done; of run, flow start --follow, flow watch and flow result: job or flow has finished"},
+      {"1", "it has found something wrong; of those that reflect a job or a flow: it has failed"},
+      {"64, 65, 66", "a wrong command line; a wrong input or setting; no such file, job or flow"},
+      {"69", "a server, a helper or a layer of the sandbox is not available"},
+      {"70", "a bug, of which one line tells"},
+      {"74, 75, 77", "the system refused a file; try again later; wrong password or rights"},
+      {"124, 126, 130, 137", "the job ran out of time; tried what is never innocent; was cancelled; ran out of memory"},
+      {"141", "the reader of its output has gone"},
+  };
+  std::string out = "# EXIT STATUS\n\n";
+  for (const auto& [code, about] : kExits) out += definition(bold(code), about);
+  return out;
+}
+
+constexpr std::string_view kFiles =
+    "# FILES\n\n"
+    "_/etc/mycojobs/config.toml_, _~/.config/mycojobs/config.toml_\n\tSettings of root, of an ordinary user: "
+    "*mycojobs.toml*(5).\n\n"
+    "_/etc/mycojobs/secrets_\n\tSecrets that jobs may ask for, CONTEXT/NAME.\n\n"
+    "_/var/lib/mycojobs_, _~/.local/state/mycojobs_\n\tWork folders, artifacts, the private Redis.\n\n";
+
+std::string see_also(std::string_view self) {
+  std::string out;
+  for (std::string_view each : kManPages) {
+    if (each == self) continue;
+    const auto dot = each.rfind('.');
+    out += (out.empty() ? "" : ", ") + bold(each.substr(0, dot)) + "(" + std::string(each.substr(dot + 1)) + ")";
+  }
+  return "# SEE ALSO\n\n" + out +
+         "\n\nThe manual is _/usr/share/doc/mycojobs/docs/manual.md_ where the package is installed.\n";
+}
+
+std::string program_page() {
+  std::string out = heading("mycojobs", '1', "runs scripts as jobs on many hosts with Redis between them");
+  out +=
+      "# SYNOPSIS\n\n*mycojobs* COMMAND \\[FLAGS\\] \\[ARGUMENTS\\]\n\n# DESCRIPTION\n\n"
+      "Agents take jobs from lists of Redis and run each in a sandbox; coordinators move flows of jobs on. Answers go "
+      "to "
+      "stdout, talk goes to stderr. All commands but *agent*, *coordinator* and *dev* use the Redis that *--redis* "
+      "names, "
+      "else the one of a running *mycojobs dev*, else a private one for as long as they need it.\n\n"
+      "JOB is CALLER:ID, or ID for caller 1. QUEUE is a script type or a key that *mycojobs queue list* shows.\n\n"
+      "# COMMANDS\n\n";
+  for (const Command& row : commands()) {
+    const std::string arguments = row.arguments.empty() ? "" : " " + std::string(row.arguments);
+    out += "## mycojobs " + std::string(row.name) + arguments + "\n\n" +  // scdoc takes a heading as it is
+           text_of(upper_first(row.help)) + ".\n\n";
+    for (const FlagRow& flag : row.flags) out += definition_of(flag);
+  }
+  return out + "# FLAGS OF EVERY COMMAND\n\n" + kCommonFlags +
+         "# SETTINGS AS FLAGS\n\nA flag is over the environment, that over the file, that over the default. Where a "
+         "line "
+         "names commands, these alone take the flag.\n\n" +
+         all_settings() + exits() + std::string(kFiles) + see_also("mycojobs.1");
+}
+
+struct Service {
+  std::string_view page, command, about, description;
+};
+constexpr Service kServices[] = {
+    {"mycojobs-agent.8", "agent", "worker of mycojobs: takes jobs from Redis and runs each in a sandbox",
+     "Serves the queues of a Redis as a runner, until TERM. The first TERM or INT drains: nothing more is "
+     "claimed, running jobs finish. A second one stops the running jobs and gives them back. A third leaves at once: "
+     "the jobs are delivered again when their leases have run out. HUP reloads ceilings, secrets and the log's "
+     "level.\n\n"
+     "Under systemd, *mycojobs-agent@20.service* is runner 20; *mycojobs-agent.service* is the runner that the "
+     "configuration names. Either is enabled with *systemctl enable --now* once _/etc/mycojobs/config.toml_ names the "
+     "Redis. A stop drains for TimeoutStopSec=, two minutes. *mycojobs doctor* says what a host lacks."},
+    {"mycojobs-coordinator.8", "coordinator", "moves the flows of mycojobs on, and starts what schedules say",
+     "Moves the flows of a Redis on, starts what schedules say, calls webhooks and serves JSON-RPC, until TERM. It "
+     "runs "
+     "no jobs. Without *--context* it serves every context that it finds. Run as many as you like on any hosts: one "
+     "leads a context, the others take over when it falls silent.\n\n"
+     "Under systemd it is *mycojobs-coordinator.service*."},
+};
+
+std::string service_page(const Service& service) {
+  const std::string_view name = service.page.substr(0, service.page.rfind('.'));
+  return heading(name, '8', service.about) + "# SYNOPSIS\n\n*mycojobs " + text_of(service.command) +
+         "* \\[FLAGS\\]\n\n# DESCRIPTION\n\n" + std::string(service.description) + "\n\n# FLAGS\n\n" + kCommonFlags +
+         settings_of(service.command) + exits() + std::string(kFiles) + see_also(service.page);
+}
+
+std::string settings_page() {
+  std::string out = heading("mycojobs.toml", '5', "settings of mycojobs");
+  out +=
+      "# DESCRIPTION\n\nA file in TOML: _/etc/mycojobs/config.toml_ of root, _~/.config/mycojobs/config.toml_ of an "
+      "ordinary user, or what *--config* or MYCOJOBS\\_CONFIG names. Flags are over the environment, that over the "
+      "file, "
+      "that over the default. What is not known is refused with its line; *mycojobs config check* reads the file, "
+      "*mycojobs config print* shows each setting and where it comes from.\n\n"
+      "A name with a dot is a key of a table: sandbox.memory stands as memory in \\[sandbox\\]. The tables "
+      "\\[ceiling\\], "
+      "\\[contexts.N\\] and \\[executors.NAME\\] are explained in the manual.\n\n# SETTINGS\n\n";
+  for (const Option& option : options()) {
+    std::string about(option.help);
+    if (!option.choices.empty()) about += "; one of " + std::string(option.choices);
+    if (!option.fallback.empty()) about += "; default " + std::string(option.fallback);
+    out += definition(bold(option.name), about);
+  }
+  return out +
+         "# EXAMPLE\n\n```\nredis = \"redis://10.0.0.5:6379\"\nslots = 8\n\n[sandbox]\nmemory = \"512MiB\"\n```\n\n" +
+         std::string(kFiles) + see_also("mycojobs.toml.5");
+}
+
+}  // namespace
+
+std::string man_page(std::string_view name) {
+  if (name == "mycojobs.1") return program_page();
+  if (name == "mycojobs.toml.5") return settings_page();
+  for (const Service& each : kServices) {
+    if (each.page == name) return service_page(each);
+  }
+  return "";
+}
+
+}  // namespace mycojobs

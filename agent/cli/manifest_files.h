@@ -1,0 +1,55 @@
+// Reader of workflow manifests and their module files, for `workflow check`, `test`, `apply` and other commands.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/commands/command_table.h"
+#include "flows/flow_plan.h"
+#include "text/yaml.h"
+#include "workflows/engine/engine.h"
+#include "workflows/manifest/workflow_manifest.h"
+
+namespace mycojobs {
+
+inline constexpr std::size_t kMaxHistoryBytes = 1U << 30;
+
+// A problem in a file.
+struct FileProblem {
+  std::string file;
+  PlanProblem problem;
+};
+// Returns one line for each problem: "order.json:3:5: effects[0].name: ...".
+std::string join(const std::vector<FileProblem>&);
+nlohmann::json to_json(const std::vector<FileProblem>&);
+
+// A JSON document with the positions of its values.
+struct JsonFile {
+  std::shared_ptr<const nlohmann::json> document;  // nullptr: invalid JSON, see problems
+  YamlText places;
+  std::vector<FileProblem> problems;
+};
+// Errors of the file itself: not_found, io, too_large, invalid (a folder).
+Result<JsonFile> read_json_file(const std::string& file);
+// Adds the file name and lines to the problems.
+std::vector<FileProblem> located(const std::string& file, const YamlText&, std::vector<PlanProblem>);
+
+// A manifest with its code.
+struct ManifestFile {
+  std::shared_ptr<const nlohmann::json> document;
+  CodeFiles code;
+  ManifestRef manifest;  // nullptr: there are problems
+  std::vector<FileProblem> problems;
+};
+// Reads a manifest and the modules that it names, in the same folder or below. The engine loads the code, which checks
+// its syntax, its top level and its entrypoints. Errors: those of read_json_file() and of the engine.
+Result<ManifestFile> read_manifest_file(workflow::EngineOptions, const std::string& file);
+
+// Options for the workflow engine of this installation.
+workflow::EngineOptions engine_options(const Settings&);
+
+}  // namespace mycojobs

@@ -1,0 +1,416 @@
+#include "flows/flow_creation.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/sha256.h"
+#include "flows/flow_plan.h"
+#include "flows/node_job.h"
+#include "jobs/state_machines.h"
+#include "model/codec.h"
+#include "model/notify_targets.h"
+#include "store/redis/redis_flows.h"
+
+namespace mycojobs {
+
+namespace {
+
+// Limits of one call of the store, since Redis serves no other client during the call.
+constexpr std::size_t kMaxJobsBatch = 100, kMaxBytesBatch = 1U << 20;
+
+Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
+  std::size_t from = 0, bytes = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    bytes += jobs[i].script.size();
+    if (i + 1 < jobs.size() && i + 1 - from < kMaxJobsBatch && bytes < kMaxBytesBatch) continue;
+    MJ_CHECK(store.put_jobs(flow.context_id, flow.id, std::span(jobs).subspan(from, i + 1 - from)));
+    from = i + 1;
+    bytes = 0;
+  }
+  return {};
+}
+
+std::string fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std::string& parent) {
+  return sha256_hex(plan.hash + dump_json(nlohmann::json(env_vars)) + parent);
+}
+
+// Returns the initial record of a flow. jobs: ids of the jobs, by node.
+Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id> jobs) {
+  Flow flow;
+  flow.id = id;
+  flow.caller_id = asked.caller;
+  flow.context_id = asked.context;
+  flow.jobs = std::move(jobs);
+  flow.env_vars = asked.env_vars;
+  flow.env_vars.insert(plan.env_vars.begin(), plan.env_vars.end());
+  flow.name = plan.name;
+  flow.detail = "new";
+  flow.definition_hash = plan.hash;
+  flow.parent = asked.parent;
+  flow.notify = asked.notify.empty() ? plan.notify : asked.notify;
+  flow.traceparent = asked.traceparent;
+  if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_json(plan)));
+  if (!asked.effect_of.empty()) flow.unknown.emplace_back("effect_of", asked.effect_of);
+  LoadedRun run;
+  run.record = flow;
+  run.plan = std::make_shared<const FlowPlan>(plan);
+  run.state = initial_state(plan);
+  flow.nodes = nodes_of(run);
+  return flow;
+}
+
+// Returns the record of the flow, or no value if its creation is not complete.
+Result<std::optional<Flow>> complete(FlowStore& store, Id context, Id flow) {
+  MJ_TRY(read, store.read(context, flow, std::nullopt));
+  auto decoded = decode<Flow>(read.record);
+  if (read.record.empty() || decoded.record.detail == "creating") return std::optional<Flow>();
+  return std::optional(std::move(decoded.record));
+}
+
+Result<void> check(const NewFlow& asked) {
+  if (asked.context == 0) return fail(Code::invalid, "context_id: is missing or 0: give the context of the flow");
+  if (asked.caller == 0)
+    return fail(Code::invalid, "caller_id: is missing or 0: give the id of the actor that starts the flow");
+  if (asked.idempotency_key.size() > 255) {
+    return fail(Code::invalid, "idempotency_key: is longer than 255 bytes: use a hash of the key");
+  }
+  return {};
+}
+
+// Returns the plan of a flow of existing jobs, from their records and `nodes`.
+Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                              const nlohmann::json& nodes) {
+  MJ_TRY(definition, definition_of_jobs(name, env_vars, jobs, nodes));
+  ParsedPlan read = read_plan(definition);
+  if (!read.plan) return fail(Code::invalid, join(read.problems));
+  return std::move(*read.plan);
+}
+
+// Writes the jobs, the definition and the record of a flow of existing jobs.
+Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Job> jobs) {
+  std::vector<Id> ids;
+  for (const Job& job : jobs) ids.push_back(job.id);
+  Flow flow = record_of(plan, asked, id, std::move(ids));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const std::string& url = plan.nodes.at(i).supervisor_url;
+    if (!url.empty()) {
+      std::erase_if(jobs[i].unknown, [](const auto& field) { return field.first == "supervisor_url"; });
+      jobs[i].unknown.emplace_back("supervisor_url", url);
+    }
+    jobs[i].flow_id = id;
+  }
+  MJ_CHECK(put_jobs(store, flow, jobs));
+  MJ_CHECK(store.put_flow(flow, plan.canonical));
+  return flow;
+}
+
+}  // namespace
+
+Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& asked) {
+  MJ_CHECK(check(asked));
+  if (!plan.missing.empty()) return fail(Code::invalid, missing_inputs(plan));
+  FlowDraft draft;
+  draft.context = asked.context;
+  draft.caller = asked.caller;
+  draft.jobs = static_cast<std::uint32_t>(plan.nodes.size());
+  draft.idempotency_key = asked.idempotency_key;
+  draft.fingerprint = fingerprint(plan, asked.env_vars, asked.parent);
+  MJ_TRY(place, store.create(draft));
+  if (place.existed) {
+    MJ_TRY(there, complete(store, asked.context, place.flow));
+    if (there) return std::move(*there);
+  }
+  std::vector<Id> ids(plan.nodes.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = place.first_job + static_cast<Id>(i);
+  Flow flow = record_of(plan, asked, place.flow, std::move(ids));
+  std::vector<Job> jobs;
+  jobs.reserve(plan.nodes.size());
+  for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+    // Jobs of `each` elements are written at their first dispatch.
+    if (!plan.nodes[i].each) jobs.push_back(job_of(flow, plan, i));
+  }
+  MJ_CHECK(put_jobs(store, flow, jobs));
+  MJ_CHECK(store.put_flow(flow, plan.canonical));
+  return flow;
+}
+
+Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, const NewFlow& asked,
+                                 const std::vector<Job>& jobs, const nlohmann::json& nodes) {
+  MJ_CHECK(check(asked));
+  MJ_TRY(plan, plan_of_jobs(name, asked.env_vars, jobs, nodes));
+  std::string ids;
+  for (const Job& job : jobs) ids += ' ' + std::to_string(job.id);
+  FlowDraft draft;
+  draft.context = asked.context;
+  draft.caller = asked.caller;
+  draft.fingerprint = fingerprint(plan, asked.env_vars, ids);
+  // Without a key of the caller, the content is the key, so that a repeated call finds a creation that was interrupted.
+  const bool has_key = !asked.idempotency_key.empty();
+  draft.idempotency_key = has_key ? asked.idempotency_key : "jobs " + draft.fingerprint;
+  MJ_TRY(place, store.create(draft));
+  if (place.existed) {
+    MJ_TRY(there, complete(store, asked.context, place.flow));
+    if (there && has_key) return std::move(*there);
+    if (there) {
+      draft.idempotency_key.clear();
+      MJ_TRY(another, store.create(draft));
+      place = another;
+    }
+  }
+  return put_all(store, plan, asked, place.flow, jobs);
+}
+
+namespace {
+
+// Searches a run and the runs of its child flows, at any depth, for a completed irreversible node.
+class IrreversibleSearch {
+ public:
+  explicit IrreversibleSearch(FlowStore& store) : store_(store) {}
+  // Returns a description of the first one ("node c: flow 2: node pay is irreversible and has completed"), or an empty
+  // text. A child flow without a record counts as one that completed its irreversible nodes.
+  Result<std::string> find(const LoadedRun& run);
+  // The same in the children that this node has started, as "node c: flow 2: ...".
+  Result<std::string> find_in_children(const LoadedRun& run, std::uint32_t node);
+
+ private:
+  Result<bool> has_completed(const LoadedRun& run, std::uint32_t node);
+  Result<std::string> find_in_child(Id context, Id child);
+  Result<std::vector<Id>> children_of_node(const LoadedRun& run, std::uint32_t node);
+  static bool can_repeat_irreversible(const FlowPlan& plan);
+  static bool child_can_repeat_irreversible(const PlanNode& node);
+
+  FlowStore& store_;
+  RunCache cache_;
+};
+
+bool IrreversibleSearch::child_can_repeat_irreversible(const PlanNode& node) {
+  if (node.kind != NodeKind::flow) return false;
+  const auto definition = parse_json(node.child, kMaxDefinitionBytes);
+  const ParsedPlan read = definition ? read_plan(*definition) : ParsedPlan();
+  return read.plan && can_repeat_irreversible(*read.plan);
+}
+
+bool IrreversibleSearch::can_repeat_irreversible(const FlowPlan& plan) {
+  return std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                     [](const PlanNode& node) { return node.irreversible || child_can_repeat_irreversible(node); });
+}
+
+// The end of a job may not have been applied to its flow yet.
+Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32_t node) {
+  const NodeStatus status = run.state.nodes[node].status;
+  if (status == NodeStatus::completed || is_terminal(status)) return status == NodeStatus::completed;
+  const std::vector<std::string> keys{node_job_key(run, node)};
+  MJ_TRY(views, store_.jobs(run.record.context_id, keys));
+  return !views.empty() && views[0].state == "ended" && views[0].status == to_string(JobStatus::finished);
+}
+
+// A node that was retried has started several children; the state of the run names the latest one only.
+Result<std::vector<Id>> IrreversibleSearch::children_of_node(const LoadedRun& run, std::uint32_t node) {
+  std::set<Id> children;
+  if (run.state.nodes[node].child != 0) children.insert(run.state.nodes[node].child);
+  for (std::uint64_t after = 0;;) {
+    MJ_TRY(read, store_.read(run.record.context_id, run.record.id, after));
+    for (const RunFact& fact : read.facts) {
+      after = fact.revision;
+      if (fact.kind != "child_started" || fact.node != node) continue;
+      const auto more = parse_json(fact.more);
+      if (!more || !more->is_object()) continue;
+      const auto flow = more->find("flow");
+      if (flow != more->end() && flow->is_number_unsigned()) children.insert(flow->get<Id>());
+    }
+    if (!read.more || read.facts.empty()) return std::vector<Id>(children.begin(), children.end());
+  }
+}
+
+Result<std::string> IrreversibleSearch::find_in_child(Id context, Id child) {
+  const std::string name = "flow " + std::to_string(child);
+  auto run = load_run(store_, context, child, cache_);
+  if (!run && run.error().code == Code::not_found)
+    return name + " was deleted, and its definition has an irreversible node that may have completed";
+  if (!run && run.error().code == Code::conflict) return std::string();  // the child was never started
+  if (!run) return tl::unexpected<Error>(std::move(run).error());
+  MJ_TRY(found, find(*run));
+  return found.empty() ? found : name + ": " + found;
+}
+
+Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
+  for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
+    const PlanNode& node = run.plan->nodes[i];
+    if (node.irreversible) {
+      MJ_TRY(completed, has_completed(run, i));
+      if (completed) return "node " + node.name + " is irreversible and has completed";
+    }
+    MJ_TRY(found, find_in_children(run, i));
+    if (!found.empty()) return found;
+  }
+  return std::string();
+}
+
+Result<std::string> IrreversibleSearch::find_in_children(const LoadedRun& run, std::uint32_t node) {
+  const PlanNode& planned = run.plan->nodes[node];
+  if (!child_can_repeat_irreversible(planned)) return std::string();
+  MJ_TRY(children, children_of_node(run, node));
+  for (const Id child : children) {
+    MJ_TRY(found, find_in_child(run.record.context_id, child));
+    if (!found.empty()) return "node " + planned.name + ": " + found;
+  }
+  return std::string();
+}
+
+Error irreversible_error(const LoadedRun& run, const std::string& found, const char* where) {
+  return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
+                              ": use --allow-irreversible to run the node again in " + where};
+}
+
+}  // namespace
+
+Result<void> check_retry(FlowStore& store, const LoadedRun& run) {
+  for (std::uint32_t i = 0; i < run.plan->nodes.size(); ++i) {
+    const NodeStatus status = run.state.nodes[i].status;
+    if (status != NodeStatus::failed && status != NodeStatus::cancelled) continue;  // a retry does not reset this node
+    MJ_TRY(found, IrreversibleSearch(store).find_in_children(run, i));
+    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new child flow"));
+  }
+  return {};
+}
+
+Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const ReplayOptions& replay) {
+  const Id context = run.record.context_id;
+  if (!replay.allow_irreversible) {
+    MJ_TRY(found, IrreversibleSearch(store).find(run));
+    if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new flow"));
+  }
+  NewFlow again;
+  again.context = context;
+  again.caller = run.record.caller_id;
+  again.traceparent = replay.traceparent;
+  again.env_vars = run.record.env_vars;
+  again.notify = run.record.notify;
+  return create_flow(store, *run.plan, again);
+}
+
+// Adoption of flows that another client has written as records with a plain HSET (seed 001).
+
+namespace {
+
+// The message names the record and its field.
+tl::unexpected<Error> wrong(const std::string& record, const std::string& what) {
+  return fail(Code::invalid, record + ": " + what);
+}
+
+// Returns whether the field defines the flow. Plain clients do not write the other fields, so their problems are
+// ignored.
+bool is_of_seed(std::string_view field) {
+  static constexpr auto kFields = std::to_array<std::string_view>(
+      {"id", "caller_id", "context_id", "jobs", "env_vars", "result", "status", "created_at", "updated_at", "name"});
+  return std::any_of(kFields.begin(), kFields.end(), [&](std::string_view each) {
+    return field == each || (field.starts_with(each) && (field[each.size()] == '[' || field[each.size()] == '.'));
+  });
+}
+
+Result<void> check_flow(const DecodeResult<Flow>& read, Id context, Id flow) {
+  const std::string name = "flow:" + std::to_string(flow);
+  const Flow& record = read.record;
+  for (const FieldProblem& problem : read.problems) {
+    if (is_of_seed(problem.field)) return wrong(name, problem.message);
+  }
+  if (record.id != 0 && record.id != flow)
+    return wrong(
+        name, "id: is " + std::to_string(record.id) + ", but the key of the record has the id " + std::to_string(flow));
+  if (record.caller_id == 0) return wrong(name, "caller_id: is missing: set it to the id of the flow's owner");
+  if (record.context_id != 0 && record.context_id != context) {
+    return wrong(name, "context_id: is " + std::to_string(record.context_id) +
+                           ", but the record is stored in context " + std::to_string(context));
+  }
+  if (record.status != FlowStatus::dispatched) {
+    return wrong(
+        name, "status: is " + std::string(to_string(record.status)) +
+                  ": a flow can only be started with the status dispatched; write the record again under another id");
+  }
+  if (record.jobs.empty()) return wrong(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");
+  if (record.jobs.size() > kMaxFlowNodes)
+    return wrong(name, "jobs: are over " + std::to_string(kMaxFlowNodes) + ": split the flow into several flows");
+  if (const auto problems = read_notify(record.notify, "notify").problems; !problems.empty())
+    return wrong(name, problems.front().message);
+  std::set<Id> seen;
+  for (const Id job : record.jobs) {
+    if (!seen.insert(job).second) return wrong(name, "jobs: " + std::to_string(job) + " is listed twice");
+  }
+  return {};
+}
+
+Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const JobLimits& limits) {
+  const std::string key = job_key(flow.caller_id, flow.jobs[index]);
+  auto fields = store.load(flow.context_id, key);
+  if (!fields && fields.error().code == Code::not_found) {
+    return wrong(redis_key(flow), "jobs[" + std::to_string(index) + "]: there is no record " + key +
+                                      ": write the record before you start the flow");
+  }
+  if (!fields) return fail(fields.error(), key);
+  auto read = decode<Job>(*fields);
+  if (!read.problems.empty()) return wrong(key, read.problems.front().message);
+  Job& job = read.record;
+  if (job.id == 0) job.id = flow.jobs[index];
+  if (job.caller_id == 0) job.caller_id = flow.caller_id;
+  if (job.context_id == 0) job.context_id = flow.context_id;
+  if (redis_key(job) != key)
+    return wrong(key, "id, caller_id: name " + redis_key(job) + ", but the record has another key");
+  if (job.context_id != flow.context_id) {
+    return wrong(key, "context_id: is " + std::to_string(job.context_id) + ", but its flow is stored in context " +
+                          std::to_string(flow.context_id));
+  }
+  if (job.flow_id != 0 && job.flow_id != flow.id)
+    return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", which is another flow");
+  if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
+  if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
+  // The ceiling of the remote host limits a job that runs there.
+  const bool elsewhere = std::any_of(job.unknown.begin(), job.unknown.end(), [](const auto& field) {
+    return field.first == "supervisor_url" && !field.second.empty();
+  });
+  if (elsewhere) return std::move(job);
+  if (auto fits = check_policy(job, limits); !fits) return fail(fits.error(), key);
+  return std::move(job);
+}
+
+}  // namespace
+
+Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits, Id id) {
+  const Id context = limits.ceiling.context;
+  MJ_TRY(read, flows.read(context, id, kRecordAlone));
+  if (read.record.empty()) return {};  // starting the flow reports the missing record
+  auto decoded = decode<Flow>(read.record);
+  Flow& flow = decoded.record;
+  if (!flow.definition_hash.empty()) return {};
+  MJ_TRY(places, flows.places(context, id));
+  const bool ours = !places.state.empty() && places.state != "creating";
+  if (ours) return {};
+  if (auto sound = check_flow(decoded, context, id); !sound) {
+    // create() has started to write this record, so its fields may be missing.
+    return flow.detail == "creating" ? Result<void>() : std::move(sound);
+  }
+  flow.id = id;
+  flow.context_id = context;
+  if (flow.name.empty()) flow.name = "flow" + std::to_string(id);
+  std::vector<Job> jobs;
+  for (std::size_t i = 0; i < flow.jobs.size(); ++i) {
+    MJ_TRY(job, read_job(store, flow, i, limits));
+    jobs.push_back(std::move(job));
+  }
+  auto plan = plan_of_jobs(flow.name, flow.env_vars, jobs, nlohmann::json::object());
+  if (!plan) return fail(plan.error(), redis_key(flow));
+  MJ_TRY(going_on, adopt_flow_record(flows, context, id, flow.caller_id));
+  if (!going_on) return {};
+  NewFlow asked;
+  asked.context = context;
+  asked.caller = flow.caller_id;
+  asked.env_vars = flow.env_vars;
+  asked.notify = flow.notify;
+  auto made = put_all(flows, *plan, asked, id, std::move(jobs));
+  if (!made && made.error().code == Code::conflict) return wrong(redis_key(flow), "jobs: " + made.error().message);
+  MJ_CHECK(made);
+  return {};
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,125 @@
+// The reader of definitions. Included only by flow_plan.cpp, flow_plan_reader.cpp and the reader of manifests
+// (workflows/manifest/workflow_schema.h).
+//
+//   read_flow --> read_inputs, read_node for each (flow_plan_reader.cpp) --> link --> make_elements (flow_plan.cpp)
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flows/flow_plan.h"
+
+namespace mycojobs::plans {
+
+using nlohmann::json;
+
+inline constexpr std::size_t kMaxProblems = 50;
+inline constexpr int kMaxChildDepth = 8;  // nested child flows
+inline constexpr std::size_t kMaxNameBytes = 64;
+
+class Problems {
+ public:
+  void add(std::string path, std::string message) {
+    if (!full()) list_.push_back({std::move(path), std::move(message)});
+  }
+  bool full() const { return list_.size() >= kMaxProblems; }
+  bool empty() const { return list_.empty(); }
+  std::vector<PlanProblem> take_problems() { return std::move(list_); }
+
+ private:
+  std::vector<PlanProblem> list_;
+};
+
+// A JSON value and its path: "jobs.build.needs[0]".
+struct JsonPath {
+  const json& value;
+  std::string path;
+  Problems& problems;
+
+  void report_problem(std::string message) const { problems.add(path, std::move(message)); }
+  bool report_wrong_type(std::string_view expected) const;  // reports the actual type; returns false
+  JsonPath at(const json& item, std::string_view key) const;
+  JsonPath at(const json& item, std::size_t index) const;
+};
+
+// Typed reads. They return false if the value was rejected; `out` is then unchanged.
+bool read_text(const JsonPath&, std::string& out);    // not empty
+bool read_scalar(const JsonPath&, std::string& out);  // text, number or boolean, as text
+bool read_switch(const JsonPath&, bool& out);
+bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
+bool read_whole(const JsonPath&, std::int64_t min, std::int64_t most, std::int64_t& out);
+bool read_map(const JsonPath&, TextMap& out);
+void read_notify_field(const JsonPath&, std::string& out);  // as JSON
+// Calls see(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
+void each_of(const JsonPath&, const std::function<void(const JsonPath&)>& see);
+
+bool is_node_name(std::string_view name);
+void check_node_name(std::string_view name, const std::string& path, Problems&);
+
+// The name of another node, and the path at which it occurs.
+struct NodeReference {
+  std::string name, path;
+};
+struct DraftCondition {
+  FlowCondition condition;
+  NodeReference node;
+  bool is_ordered_before = false;  // set if the node that the condition reads comes before the node with the condition
+};
+// The fields `each` and `max` of a node.
+struct DraftEach {
+  std::string path;
+  std::vector<std::string> elements;  // elements of a literal list or map
+  NodeReference from;  // otherwise `inputs`, or the node whose result has the elements; `key` is the key in it
+  std::string key;
+  std::optional<std::uint32_t> max;
+  std::string max_path;
+};
+// A node before the names in it are resolved.
+struct DraftNode {
+  PlanNode node;
+  std::string path;
+  std::vector<NodeReference> needs;
+  std::vector<DraftCondition> when;
+  std::optional<NodeReference> route, compensation;
+  bool has_on_error = false;
+  std::vector<NodeReference> inputs;  // nodes whose artifacts the job receives
+  std::optional<DraftEach> each;
+};
+
+// One row per field: the kinds of nodes that have it, and its reader.
+constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
+struct NodeField {
+  std::string_view name;
+  std::uint32_t kinds;  // one bit per NodeKind
+  void (*read)(const JsonPath&, DraftNode&, int depth);
+  std::string_view takes, meaning;
+};
+std::span<const NodeField> node_fields();
+// The field of this language for a name used elsewhere: "depends" -> "needs"; empty: unknown.
+std::string_view resolve_node_name(std::string_view field);
+
+// defaults: an object with default fields of jobs, already checked by check_defaults().
+DraftNode read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
+void check_defaults(const JsonPath&);
+// Reads `inputs` and `given` of a flow.
+void read_inputs(const JsonPath& flow, FlowPlan&);
+void read_each(const JsonPath&, DraftNode&, int depth);
+void read_max(const JsonPath&, DraftNode&, int depth);
+// Returns the elements of a list, or of a map as {"key", "value"}, as JSON. Returns no value for any other type.
+std::optional<std::vector<std::string>> elements_of(const json&);
+void read_condition(const JsonPath&, DraftNode&);
+// Reads everything except canonical and hash. Problems are added to those of the JsonPath.
+FlowPlan read_flow(const JsonPath&, int depth);
+// Resolves names, and rejects plans that cannot work.
+void link(FlowPlan&, std::vector<DraftNode>, Problems&);
+// Returns the nodes in an order in which each node follows its needs and the nodes whose errors it handles. The result
+// is shorter if there are cycles, which are reported with their paths.
+std::vector<std::uint32_t> order_of(const FlowPlan&, const std::vector<DraftNode>&, Problems&);
+
+}  // namespace mycojobs::plans

@@ -1,0 +1,37 @@
+// Advances a flow: loads its run, decides, and commits; after a conflicting commit of another process it starts again.
+// The loop of the coordinator, recovery, commands and RPC methods all use this function. The revision of the flow
+// fences every commit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "flows/flow_decider.h"
+#include "flows/flow_run.h"
+#include "store/flow_store.h"
+
+namespace mycojobs {
+
+struct FlowProgress {
+  FlowStatus status = FlowStatus::dispatched;
+  std::string detail;
+  std::uint64_t revision = 0;
+  std::uint32_t facts = 0;  // number of facts that this call appended
+  std::size_t gates = 0;    // nodes that wait for an approval or a gate
+  bool more = false;        // more work is due now
+};
+struct ProgressRequest {
+  Id context = 0, flow = 0;
+  std::optional<StartRun> start;       // applied first
+  std::optional<FlowControl> control;  // applied second; an error of it is returned
+  bool due = false;                    // the flow was taken from the list of due flows, and is rescheduled
+  // Check every job, child flow and awaited flow that should be active, independent of events: first planned jobs that
+  // are not queued, then completed jobs that are not applied.
+  bool recover = false;
+};
+// Applies events, timers and the request until nothing is left or a limit of the call is reached.
+Result<FlowProgress> progress(FlowStore&, RunCache&, const ProgressRequest&);
+
+}  // namespace mycojobs

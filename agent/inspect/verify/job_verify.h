@@ -1,0 +1,120 @@
+// Checks that a store holds the reliability invariants of every job. Works on a live or a stopped store. Read-only. A
+// mismatch is read again, each job in one atomic step and once more after a pause, so that jobs that change during the
+// read give no findings.
+//
+// Not checked: members of indexes that name neither a record nor a claim, a lease or a fact (the store interface does
+// not list them; they are dropped when they are met); and jobs that wait for other jobs, unless a first read shows a
+// problem (a rebuild reads each of them completely).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "inspect/invariants.h"
+#include "store/store.h"
+
+namespace mycojobs {
+
+// The jobs of a context and their histories from the journals. verify and rebuild share this reading. The store may
+// change during the read; read_new_entries() reads the changes.
+using ProgressCallback = std::function<void(std::string_view phase, std::uint64_t done, std::uint64_t total)>;
+
+struct KeyInventory {
+  std::vector<QueueInfo> queues;
+  std::unordered_map<std::string, JobHistory> jobs;
+  std::vector<std::pair<std::string, std::string>> stray_entries;  // queue, entry: names no job
+  std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: names no job
+  std::vector<std::uint64_t> read_to;  // by queue: revision up to which the journal was read
+  std::uint64_t facts = 0;
+  std::uint64_t began_ms = 0;  // time of the store
+
+  std::string queue_name(std::uint32_t queue) const;         // "" for kNoQueue
+  std::uint32_t queue_index(const std::string& name) const;  // kNoQueue if the queue was not listed
+  std::string queue_of(const JobHistory&,
+                       const JobStoreState&) const;  // queue with the facts of the job in its journal
+  // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
+  JobInspection inspection(const JobStoreState&, const JobHistory&, const FactListDifference&, bool whole) const;
+};
+Result<KeyInventory> read_key_inventory(Store&, Id context, const ProgressCallback&);
+// Reads the facts that were added to the journal of a queue since.
+Result<void> read_more_entries(Store&, Id context, std::uint32_t queue, KeyInventory&, const ProgressCallback&);
+// Reads the lists of the queues again.
+Result<void> read_entries(Store&, Id context, KeyInventory&, const ProgressCallback&);
+
+// Adds the facts that the claim lists and that were written since to the history, so that it matches `places` exactly.
+// again: also checks whether unlisted facts still exist; retired facts are removed from the history.
+Result<FactListDifference> read_new_entries(Store&, Id context, const KeyInventory&, const JobStoreState& places,
+                                            bool again, JobHistory&);
+
+// Returns the key prefix of data about a job or a message: "<job key>" (its claim), "<message key>".
+std::string own_prefix(std::string_view of);
+
+// Finds problems between jobs: jobs that wait for others, that share the slots of a concurrency key, or that belong to
+// one message. Each group is counted over all jobs, and a mismatch is counted again.
+class JobGroups {
+ public:
+  JobGroups(Store& store, Id context, KeyInventory& inventory)
+      : store_(store), context_(context), inventory_(inventory) {}
+
+  void note(const JobStoreState&);
+  std::vector<std::string> wait_for_ended() const;  // jobs that seem to wait for an ended job
+  // `pause` waits between two reads.
+  Result<std::vector<Finding>> judge(const std::function<void()>& pause);
+
+ private:
+  // Returns the jobs that a parked job waits for; empty if the job is not parked.
+  const std::vector<std::string>& waits_of(const std::string& job) const;
+  // Jobs that have not ended, by their relation to the slots of their concurrency key.
+  struct Slots {
+    std::uint32_t taken = 0;
+    std::uint32_t comers = 0;  // on their way to a slot: queued, or pushed by another client
+    std::uint32_t limit = 0;   // smallest limit of a held job
+    std::map<std::string, std::vector<std::uint64_t>> held;  // with the revisions of their facts
+    std::vector<std::string> members;
+    bool wrong() const { return !held.empty() && comers == 0 && taken < limit; }
+  };
+  using SlotsByKey = std::map<std::string, Slots>;
+
+  static void note_slots(const JobStoreState&, SlotsByKey&);
+  Result<SlotsByKey> count_slots(const SlotsByKey& of);
+  Result<std::vector<std::string>> new_jobs();
+  Result<std::vector<Finding>> check_slots(const std::function<void()>& pause);
+  Result<std::vector<Finding>> check_messages(const std::function<void()>& pause);
+  // Returns "" if the mark of the message agrees with its jobs.
+  Result<std::string> message_trouble(const std::string& message, const std::vector<std::string>& jobs);
+  std::vector<std::vector<std::string>> find_cycles() const;
+  Result<std::vector<Finding>> check_cycles();
+  Result<std::vector<JobStoreState>> index_entries_of(const std::vector<std::string>& jobs);
+
+  Store& store_;
+  const Id context_;
+  KeyInventory& inventory_;
+  std::unordered_map<std::string, std::vector<std::string>> waits_;
+  SlotsByKey slots_;
+  std::map<std::string, std::vector<std::string>> messages_;  // by message: its jobs that have not ended
+};
+
+// A message that is not at the place stored in its mark; read in one step.
+struct MessageProblem {
+  MessageStoreState places;
+  std::vector<MessageFinding> findings;
+};
+Result<std::vector<MessageProblem>> read_message_states(Store&, Id context);
+
+struct VerifyReport {
+  std::vector<Finding> findings;  // sorted by subject; the cause is first within a subject
+  std::uint64_t jobs = 0, facts = 0, queues = 0;
+};
+
+// Errors: those of the store. Uses about 300 bytes of memory for each job and 8 for each fact.
+Result<VerifyReport> verify(Store&, Id context, const ProgressCallback&);
+
+}  // namespace mycojobs

@@ -1,0 +1,497 @@
+#include "jobs/dispatch_journal.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/random.h"
+#include "model/codec.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+namespace {
+
+using Shape = FactField::Shape;
+
+constexpr auto kFactWords = std::to_array<std::string_view>(
+    {"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired", "retry", "completed", "failed",
+     "cancelled", "dead_lettered", "requeued", "planned", "replanned", "restored"});
+constexpr auto kStateWords = std::to_array<std::string_view>(
+    {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
+
+constexpr FactField kClaim{"c", Shape::text};
+constexpr FactField kEpoch{"e", Shape::number};
+constexpr FactField kWhy{"why", Shape::text};
+constexpr FactField kDetail{"detail", Shape::optional_text};
+
+constexpr auto kFactShapes = std::to_array<FactShape>({
+    {FactKind::scheduled,
+     "submitted through mycojobs; with due it is delayed until then; m: the message that contained it",
+     {{{"due", Shape::optional_number}, {"m", Shape::optional_text}}}},
+    {FactKind::parked,
+     "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
+     "caller)",
+     {{kWhy, {"due", Shape::optional_number}}}},
+    {FactKind::queued,
+     "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
+     {{kWhy}}},
+    {FactKind::claimed,
+     "a runner claimed it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
+     {{kClaim,
+       {"t", Shape::text},
+       kEpoch,
+       {"a", Shape::number},
+       {"d", Shape::number},
+       {"r", Shape::number},
+       {"i", Shape::optional_text},
+       {"l", Shape::number}}}},
+    {FactKind::heartbeat, "its lease was renewed; only some of the many renewals have a fact", {{kClaim}}},
+    {FactKind::released,
+     "its owner released it without an end; d: number of counted deliveries",
+     {{kClaim, {"why", Shape::optional_text}, {"d", Shape::number}}}},
+    {FactKind::expired, "its lease ran out or its owner was found dead", {{kClaim, kEpoch}}},
+    {FactKind::retry,
+     "the attempt failed in this way; the next one is due then",
+     {{kClaim, kEpoch, kDetail, {"due", Shape::number}}}},
+    {FactKind::completed,
+     "it finished: by its owner with c, e and g (digest of the end); else by its flow",
+     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
+    {FactKind::failed,
+     "it failed for good: by its owner with c, e and g; else by the system",
+     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, kDetail, {"g", Shape::optional_text}}}},
+    {FactKind::cancelled,
+     "cancelled on request: by its owner with c and e, otherwise by the system",
+     {{{"c", Shape::optional_text}, {"e", Shape::optional_number}, {"g", Shape::optional_text}}}},
+    {FactKind::dead_lettered,
+     "it can never run, or not once more",
+     {{{"why", Shape::optional_text},
+       {"c", Shape::optional_text},
+       {"e", Shape::optional_number},
+       {"g", Shape::optional_text}}}},
+    {FactKind::requeued, "an operator reopened it: its next attempt", {{{"a", Shape::number}}}},
+    {FactKind::planned,
+     "in no queue: a job of a flow (fl: its context and id) until the flow queues it, or of a sent message (m)",
+     {{{"fl", Shape::optional_text}, {"m", Shape::optional_text}}}},
+    {FactKind::replanned, "its flow reopened it, in no queue: its next attempt", {{{"a", Shape::number}}}},
+    {FactKind::restored,
+     "a rebuild found facts lost or out of order: the claim had this state (s: state, st: status once it has ended)",
+     {{{"s", Shape::text},
+       {"st", Shape::optional_text},
+       kDetail,
+       {"c", Shape::optional_text},
+       {"t", Shape::optional_text},
+       {"e", Shape::number},
+       {"a", Shape::number},
+       {"d", Shape::number},
+       {"r", Shape::optional_number},
+       {"i", Shape::optional_text},
+       {"l", Shape::optional_number},
+       {"g", Shape::optional_text},
+       {"due", Shape::optional_number},
+       {"m", Shape::optional_text},
+       {"fl", Shape::optional_text},
+       {"en", Shape::optional_number}}}},
+});
+
+template <class Enum, std::size_t N>
+std::string_view word_at(const std::array<std::string_view, N>& words, Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < N ? words[index] : std::string_view("?");
+}
+template <class Enum, std::size_t N>
+std::optional<Enum> find_word(const std::array<std::string_view, N>& words, std::string_view word) {
+  const auto* found = std::find(words.begin(), words.end(), word);
+  if (found == words.end()) return std::nullopt;
+  return static_cast<Enum>(found - words.begin());
+}
+
+}  // namespace
+
+std::string_view to_string(FactKind kind) { return word_at(kFactWords, kind); }
+std::string_view to_string(JobState state) { return word_at(kStateWords, state); }
+std::optional<FactKind> parse_fact_kind(std::string_view word) { return find_word<FactKind>(kFactWords, word); }
+std::optional<JobState> parse_job_state(std::string_view word) { return find_word<JobState>(kStateWords, word); }
+
+bool is_terminal(FactKind kind) {
+  return kind == FactKind::completed || kind == FactKind::failed || kind == FactKind::cancelled ||
+         kind == FactKind::dead_lettered;
+}
+
+std::span<const FactShape> fact_shapes() { return kFactShapes; }
+
+std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
+  const auto waits = [](JobState state) {
+    return state == JobState::waiting || state == JobState::prerequisites || state == JobState::planned;
+  };
+  switch (kind) {
+    case FactKind::parked:
+      return waits(to) ? std::optional(JobEvent::park) : std::nullopt;
+    case FactKind::queued:
+      return waits(from) ? std::optional(JobEvent::unpark) : std::nullopt;
+    case FactKind::claimed:
+      return JobEvent::claim;
+    case FactKind::released:
+    case FactKind::expired:
+    case FactKind::retry:
+      return JobEvent::release;
+    case FactKind::completed:  // a node that its flow runs itself was never started
+      return from == JobState::live ? std::optional(JobEvent::succeed) : std::nullopt;
+    case FactKind::failed:
+    case FactKind::dead_lettered:
+      return JobEvent::fail;
+    case FactKind::cancelled:
+      return JobEvent::cancel;
+    case FactKind::scheduled:
+    case FactKind::heartbeat:
+    case FactKind::requeued:
+    case FactKind::replanned:
+    case FactKind::restored:
+      break;
+    case FactKind::planned:
+      return JobEvent::park;
+  }
+  return std::nullopt;
+}
+
+JobStatus status_of(JobState state, JobStatus ended) {
+  switch (state) {
+    case JobState::live:
+      return JobStatus::started;
+    case JobState::waiting:
+    case JobState::prerequisites:
+    case JobState::planned:
+      return JobStatus::waiting_for_prerequisites;
+    case JobState::ended:
+      return ended;
+    case JobState::none:
+    case JobState::queued:
+    case JobState::delayed:
+    case JobState::held:
+      break;
+  }
+  return JobStatus::dispatched;
+}
+
+ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
+  ClaimView claim;
+  claim.present = job.state != JobState::none;
+  claim.state = to_string(job.state);
+  claim.queue = queue;
+  claim.claim_id = job.claim_id;
+  claim.token_hash = job.token_hash;
+  claim.instance = job.instance;
+  claim.reason = job.reason;
+  claim.epoch = job.epoch;
+  claim.attempt = job.attempt;
+  claim.deliveries = job.deliveries;
+  claim.runner = job.runner;
+  claim.revisions = job.revisions;
+  if (job.state == JobState::live) claim.lease_ms = job.lease_ms;
+  claim.message = job.message;
+  claim.flow = job.flow;
+  if (job.state == JobState::ended) {
+    claim.status = to_string(job.status);
+    claim.detail = job.detail;
+    claim.end_digest = job.digest;
+    claim.ended_ms = job.since_ms;
+  }
+  return claim;
+}
+
+namespace {
+
+using Shape = FactField::Shape;
+
+// A reason to park a job, with the resulting state and the detail of the record.
+struct Parking {
+  std::string_view why;
+  JobState state;
+  std::string_view detail;
+};
+constexpr auto kParkings = std::to_array<Parking>({{"dependencies", JobState::waiting, "dependencies"},
+                                                   {"prerequisite", JobState::prerequisites, "prerequisite"},
+                                                   {"held", JobState::held, "held"},
+                                                   {"delayed", JobState::delayed, "delayed"},
+                                                   {"quota", JobState::delayed, "quota"}});
+
+std::string_view text(const Fact& fact, std::string_view name) { return field_of(fact.more, name); }
+std::uint64_t number(const Fact& fact, std::string_view name) {
+  std::uint64_t value = 0;
+  return parse_u64(text(fact, name), value) ? value : 0;
+}
+std::uint32_t count(const Fact& fact, std::string_view name) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number(fact, name), UINT32_MAX));
+}
+
+class JobFold {
+ public:
+  JobFold(FoldedJob& job, const Fact& fact) : job_(job), fact_(fact) {}
+  std::optional<FactProblem> run();
+
+ private:
+  using Verdict = std::optional<FactProblem>;
+  Verdict problem(std::string_view rule, const std::string& what) const {
+    return FactProblem{rule, "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + what};
+  }
+  Verdict impossible() const {
+    const std::string where = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
+    return problem(kFactOrder, "of " + where + std::string(to_string(job_.state)));
+  }
+  bool by_owner() const { return !text(fact_, "c").empty(); }
+
+  Verdict check_fields() const;
+  Verdict check_order() const;
+  Verdict check_claim() const;
+  Verdict check_counts() const;
+  std::optional<JobState> next_state() const;
+  void apply(JobState to);
+  void apply_claim();
+  void apply_end();
+  Verdict restore();
+
+  FoldedJob& job_;
+  const Fact& fact_;
+  FactKind kind_ = FactKind::scheduled;
+};
+
+std::optional<FactProblem> JobFold::run() {
+  if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
+    return problem(kFactRevision,
+                   "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
+  }
+  job_.revisions.push_back(fact_.revision);
+  const auto kind = parse_fact_kind(fact_.kind);
+  if (!kind) return problem(kFactKind, "is not a known kind of fact");
+  kind_ = *kind;
+  if (kind_ == FactKind::restored) return restore();
+  if (is_terminal(kind_)) ++job_.terminals;
+  for (const auto check :
+       {&JobFold::check_fields, &JobFold::check_order, &JobFold::check_claim, &JobFold::check_counts}) {
+    if (auto wrong = (this->*check)()) return wrong;
+  }
+  const auto to = next_state();
+  if (!to) return impossible();
+  const auto event = event_of(kind_, job_.state, *to);
+  if (event && !advance(job_.status, *event)) return impossible();
+  if (event) job_.status = *advance(job_.status, *event);
+  apply(*to);
+  return std::nullopt;
+}
+
+std::optional<FactProblem> JobFold::check_fields() const {
+  if (fact_.at_ms == 0) return problem(kFactField, "has no time (at)");
+  for (const FactField& field : fact_shapes()[static_cast<std::size_t>(kind_)].fields) {
+    if (field.name.empty()) break;
+    const std::string_view value = text(fact_, field.name);
+    const bool optional = field.shape == Shape::optional_text || field.shape == Shape::optional_number;
+    if (value.empty() && !optional) return problem(kFactField, "lacks " + std::string(field.name));
+    const bool numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
+    std::uint64_t ignored = 0;
+    if (numeric && !value.empty() && !parse_u64(value, ignored)) {
+      return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is not a whole number");
+    }
+  }
+  if (kind_ == FactKind::planned && text(fact_, "fl").empty() && text(fact_, "m").empty())
+    return problem(kFactField, "names neither a flow (fl) nor a message (m)");
+  if (is_terminal(kind_) && by_owner() && (text(fact_, "e").empty() || text(fact_, "g").empty())) {
+    return problem(kFactField, "names a claim and lacks its epoch or the end's digest");
+  }
+  return std::nullopt;
+}
+
+std::optional<FactProblem> JobFold::check_order() const {
+  if (job_.state != JobState::ended || kind_ == FactKind::requeued || kind_ == FactKind::replanned) return std::nullopt;
+  if (is_terminal(kind_)) return problem(kSecondEnd, "of a job that had ended");
+  return problem(kAfterEnd, "of a job that had ended");
+}
+
+// A fact by an owner is valid only if it names the latest claim, and only while that claim is live.
+std::optional<FactProblem> JobFold::check_claim() const {
+  if (kind_ == FactKind::claimed) {
+    if (job_.state == JobState::live)
+      return problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
+    if (number(fact_, "e") <= job_.epoch) {
+      return problem(kFactEpoch,
+                     "with epoch " + std::to_string(number(fact_, "e")) + " after epoch " + std::to_string(job_.epoch));
+    }
+    return std::nullopt;
+  }
+  if (!by_owner()) return std::nullopt;
+  if (job_.state != JobState::live)
+    return problem(kFactClaim, "by claim " + ascii(text(fact_, "c"), 60) + ", but no claim is live");
+  if (text(fact_, "c") != job_.claim_id) {
+    return problem(kFactClaim,
+                   "by claim " + ascii(text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
+  }
+  if (!text(fact_, "e").empty() && number(fact_, "e") != job_.epoch) {
+    return problem(kFactEpoch, "with epoch " + std::to_string(number(fact_, "e")) + ", that of the claim is " +
+                                   std::to_string(job_.epoch));
+  }
+  return std::nullopt;
+}
+
+std::optional<FactProblem> JobFold::check_counts() const {
+  const auto expect = [&](const char* what, const char* name, std::uint32_t min, std::uint32_t max) -> Verdict {
+    const std::uint32_t is = count(fact_, name);
+    if (is >= min && is <= max) return std::nullopt;
+    return problem(kFactCount,
+                   std::string("with ") + what + ' ' + std::to_string(is) + ", " + std::to_string(max) + " is next");
+  };
+  if (kind_ == FactKind::claimed) {
+    const std::uint32_t attempt = std::max(1U, job_.attempt);
+    if (auto wrong = expect("attempt", "a", attempt, attempt)) return wrong;
+    return expect("delivery", "d", job_.deliveries + 1, job_.deliveries + 1);
+  }
+  if (kind_ == FactKind::released) return expect("deliveries", "d", job_.deliveries - 1, job_.deliveries);
+  const std::uint32_t next = std::max(1U, job_.attempt) + 1;
+  if (kind_ == FactKind::requeued && job_.state == JobState::ended) return expect("attempt", "a", next, next);
+  if (kind_ == FactKind::replanned && job_.state == JobState::ended) return expect("attempt", "a", next - 1, next);
+  return std::nullopt;
+}
+
+std::optional<JobState> JobFold::next_state() const {
+  const JobState from = job_.state;
+  const bool takeable = from == JobState::none || from == JobState::queued;
+  const auto only = [](bool possible, JobState to) { return possible ? std::optional(to) : std::nullopt; };
+  switch (kind_) {
+    case FactKind::scheduled:
+      return only(from == JobState::none, text(fact_, "due").empty() ? JobState::queued : JobState::delayed);
+    case FactKind::parked:
+      for (const Parking& each : kParkings) {
+        if (each.why == text(fact_, "why")) return only(takeable, each.state);
+      }
+      return std::nullopt;
+    case FactKind::queued: {
+      const std::string_view why = text(fact_, "why");
+      if (from == JobState::planned) return only(why == "flow", JobState::queued);
+      for (const Parking& each : kParkings) {
+        if (each.state == from) return only(why == (from == JobState::delayed ? "due" : each.why), JobState::queued);
+      }
+      return std::nullopt;
+    }
+    case FactKind::claimed:
+      return only(takeable, JobState::live);
+    case FactKind::heartbeat:
+      return only(from == JobState::live, JobState::live);
+    case FactKind::released:
+    case FactKind::expired:
+      return only(from == JobState::live, JobState::queued);
+    case FactKind::retry:
+      return only(from == JobState::live, JobState::delayed);
+    case FactKind::completed:
+      return only(from == (by_owner() ? JobState::live : JobState::planned), JobState::ended);
+    case FactKind::failed:
+      return only(by_owner() || from != JobState::live, JobState::ended);
+    case FactKind::cancelled:
+    case FactKind::dead_lettered:
+      return JobState::ended;
+    case FactKind::requeued:
+      return only(from == JobState::ended && !job_.for_good, JobState::queued);
+    case FactKind::planned:
+      return only(from == JobState::none, JobState::planned);
+    case FactKind::replanned:
+      return only(from == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
+    case FactKind::restored:
+      break;
+  }
+  return std::nullopt;
+}
+
+void JobFold::apply(JobState to) {
+  const JobState from = job_.state;
+  job_.state = to;
+  if (kind_ == FactKind::heartbeat) return;
+  job_.since_ms = fact_.at_ms;
+  job_.due_ms = to == JobState::delayed ? number(fact_, "due") : 0;
+  if (kind_ == FactKind::claimed) return apply_claim();
+  if (to == JobState::ended) return apply_end();
+  if (kind_ == FactKind::scheduled) job_.message = text(fact_, "m");
+  if (kind_ == FactKind::planned) {
+    job_.flow = text(fact_, "fl");
+    job_.message = text(fact_, "m");
+  }
+  job_.detail = to == JobState::queued ? "queued" : "delayed";
+  if (to == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
+  for (const Parking& each : kParkings) {
+    if (kind_ == FactKind::parked && each.why == text(fact_, "why")) job_.detail = each.detail;
+  }
+  if (from == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
+  if (kind_ == FactKind::released) job_.deliveries = count(fact_, "d");
+  if (kind_ == FactKind::retry) {
+    ++job_.attempt;
+    job_.deliveries = 0;
+    job_.detail = "retry_wait";
+  }
+  if (kind_ == FactKind::requeued || kind_ == FactKind::replanned) {
+    ++job_.lives;
+    // Changed by an operator or a flow, outside of the state machine of state_machines.h.
+    job_.status = status_of(to, job_.status);
+    job_.attempt = count(fact_, "a");
+    job_.deliveries = 0;
+    job_.claim_id.clear();
+    job_.token_hash.clear();
+    job_.digest.clear();
+  }
+}
+
+void JobFold::apply_claim() {
+  job_.claim_id = text(fact_, "c");
+  job_.token_hash = text(fact_, "t");
+  job_.instance = text(fact_, "i");
+  job_.epoch = number(fact_, "e");
+  job_.attempt = count(fact_, "a");
+  job_.deliveries = count(fact_, "d");
+  job_.runner = count(fact_, "r");
+  job_.lease_ms = number(fact_, "l");
+  job_.detail = "claimed";
+  job_.reason.clear();
+}
+
+// A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their revisions and
+// the number of lives are kept.
+std::optional<FactProblem> JobFold::restore() {
+  if (auto wrong = check_fields()) return wrong;
+  const auto state = parse_job_state(text(fact_, "s"));
+  const auto ended = parse<JobStatus>(text(fact_, "st"));
+  if (!state || *state == JobState::none)
+    return problem(kFactField, "s=" + ascii(text(fact_, "s"), 60) + " is not a known state");
+  if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
+    return problem(kFactField, "st=" + ascii(text(fact_, "st"), 60) + " is not a known end");
+  FoldedJob job;
+  job.revisions = std::move(job_.revisions);
+  job.lives = job_.lives + 1;
+  job.terminals = *state == JobState::ended ? 1 : 0;
+  job_ = std::move(job);
+  apply_claim();
+  job_.state = *state;
+  job_.status = status_of(*state, ended.value_or(JobStatus::error));
+  job_.since_ms = *state == JobState::ended && number(fact_, "en") > 0 ? number(fact_, "en") : fact_.at_ms;
+  job_.due_ms = *state == JobState::delayed ? number(fact_, "due") : 0;
+  job_.digest = text(fact_, "g");
+  job_.message = text(fact_, "m");
+  job_.flow = text(fact_, "fl");
+  job_.detail = text(fact_, "detail");
+  job_.for_good = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
+  return std::nullopt;
+}
+
+void JobFold::apply_end() {
+  job_.reason.clear();
+  job_.message.clear();  // the message has counted this end; a later life does not belong to it
+  job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
+  job_.digest = text(fact_, "g");
+  if (kind_ == FactKind::completed) job_.status = JobStatus::finished;
+  if (!by_owner()) {
+    job_.claim_id.clear();
+    job_.token_hash.clear();
+  }
+  job_.detail = text(fact_, "detail");
+  if (kind_ == FactKind::cancelled) job_.detail = "cancelled";
+  if (kind_ == FactKind::dead_lettered) job_.detail = "dead_letter";
+}
+
+}  // namespace
+
+std::optional<FactProblem> fold(FoldedJob& job, const Fact& fact) { return JobFold(job, fact).run(); }
+
+}  // namespace mycojobs

@@ -1,0 +1,95 @@
+// Checks the prerequisites of waiting jobs. A job is settled if all its conditions are met at the same time, if they
+// can never be met, or if it has waited too long. A check may be slow, so the owner runs this class in a thread of its
+// own (worker/upkeep/prerequisite_loop.h, PrerequisiteLoop in coordinator/coordinator.cpp). Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "jobs/file_checks.h"
+#include "model/prerequisite.h"
+#include "security/rights.h"
+#include "store/store_roles.h"
+
+namespace mycojobs {
+
+struct Curl;
+
+// Checks of the network, many at the same time and each with a short limit: whether host:port accepts a connection, and
+// whether a URL answers below 400. Not thread-safe; the owner waits in wait(). Uses no proxy, redirects or credentials,
+// and reads only the status of an answer.
+class NetworkProbes {
+ public:
+  static Result<std::unique_ptr<NetworkProbes>> open(const Clock&);
+  ~NetworkProbes();
+  NetworkProbes(const NetworkProbes&) = delete;
+  NetworkProbes& operator=(const NetworkProbes&) = delete;
+
+  // Returns a result of the last few seconds. No value: the check is under way, or will start with a later call.
+  std::optional<bool> ask(const Condition&);
+  // Returns when a check has completed, one of wake_fds is readable, or the time has passed. True: call ask() again.
+  bool wait(std::span<const int> wake_fds, std::uint32_t timeout_ms);
+
+ private:
+  struct Probe;
+  NetworkProbes(const Clock&, const Curl&, void* multi);
+  bool take_finished();
+
+  const Curl& curl_;
+  void* multi_;  // handle of libcurl
+  std::map<std::string, std::unique_ptr<Probe>> under_way_;
+  CheckResultCache seen_;
+};
+
+struct PrerequisiteCheckSettings {
+  CheckerRole looker = CheckerRole::agent;
+  std::vector<std::string> allowed;  // setting prerequisites.allow
+  std::uint64_t timeout_ms = 0;      // 0: no limit
+};
+
+// The store interfaces that PrerequisiteEvaluator uses.
+using PrerequisiteStores = StoreRoles<PrerequisiteStore, RecordStore, JournalStore>;
+
+class PrerequisiteEvaluator {
+ public:
+  PrerequisiteEvaluator(PrerequisiteStores, const Clock&, PrerequisiteCheckSettings);
+
+  // Checks the due jobs of the context. Returns the time in ms until the next call is useful.
+  Result<std::uint32_t> look(Id context);
+  // Waits until a check has completed, wake_fd is readable, or the time has passed; then evaluates the jobs that waited
+  // for the results. failed: called if the store returned an error; the store returns the jobs again later.
+  void wait(int wake_fd, std::uint32_t timeout_ms, const std::function<void(Id, const Error&)>& failed);
+
+ private:
+  enum class CheckState { yes, no, later };  // later: the check is under way
+
+  Result<void> evaluate(Id context, AwaitedPrerequisites job);
+  Result<std::vector<Condition>> read_conditions(const std::vector<std::string>& texts) const;
+  // never: set to the reason if the condition cannot become true.
+  Result<CheckState> check_condition(Id context, const AwaitedPrerequisites&, const Condition&, std::string& never);
+  Result<AclContext> place_of(Id context);
+  Result<CheckState> check_key(Id context, Id caller, const std::string& key);
+  Result<CheckState> check_flow(Id context, Id caller, const Condition&, std::string& never);
+  Result<std::uint64_t> now_ms(Id context, const std::string& job_key);
+  CheckState check_network(const Condition&);
+  static CheckState cached_or_pending(std::optional<bool>);
+  bool wait_for_checks(int wake_fd, std::uint32_t timeout_ms);  // true: a check has completed
+
+  PrerequisiteStores store_;
+  const Clock& clock_;
+  PrerequisiteCheckSettings settings_;
+  FileChecks files_;
+  std::unique_ptr<NetworkProbes> probes_;                            // created for the first job that needs it
+  std::map<Id, std::uint32_t> again_ms_;                             // interval between two checks of a job
+  std::map<std::pair<Id, std::string>, AwaitedPrerequisites> open_;  // jobs with pending checks
+};
+
+}  // namespace mycojobs

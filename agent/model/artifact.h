@@ -1,0 +1,95 @@
+// The artifact fields of job records: `artifacts` and `artifacts_dropped` of a job, and `given`, which holds the
+// results of dependencies that ran on another supervisor. Pure and thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/dropped_artifact.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+inline constexpr std::size_t kMaxArtifacts = 1000;  // per job
+inline constexpr int kMaxArtifactFolders = 32;      // per path
+
+// Returns whether the name is a valid artifact name: a relative path of at most 512 bytes of UTF-8 and at most 32
+// folders, without control characters, without "..", and without parts that are empty or longer than 255 bytes.
+bool is_artifact_name(std::string_view name);
+// Returns the rule that the name violates, or an empty text if the name is valid. The text does not contain the name.
+std::string problem_with_artifact_name(std::string_view name);
+
+struct ListedArtifact {
+  std::string name, sha256;
+  std::uint64_t bytes = 0;
+  bool executable = false;
+};
+// Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
+std::vector<ListedArtifact> read_artifact_list(const std::string& json);
+
+// Texts for one DropReason. The rows are in the order of DropReason.
+struct DropReasonRow {
+  std::string_view word;     // value of the member `reason`
+  std::string_view setting;  // value of the member `setting`: the setting to change to keep the file; may be empty
+  bool loses_data;           // false: a link or a FIFO has no content of its own
+  std::string_view meaning;  // message for people, printed after the file name
+};
+inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
+    {"bytes", "job.max_artifact_bytes", true, "over the limit of {} bytes for all artifacts of a job"},
+    {"files", "", true, "over the limit of {} files; the following files were dropped, too"},
+    {"folders", "", true, "more than {} folders deep"},
+    {"name", "", true, "its name is not valid for an artifact"},
+    {"link", "", false, "a link, or a file with a second name"},
+    {"special", "", false, "neither a file nor a folder"},
+    {"unreadable", "", true, "it cannot be read to its end"},
+    {"incomplete", "", true, "the run ended while it was handed over"},
+    {"disk", "state_dir", true, "the host cannot store it"},
+    {"caller_quota", "quota.caller_artifact_bytes", true,
+     "the caller has {} bytes of artifacts on the host, or almost"},
+    {"context_quota", "quota.context_artifact_bytes", true,
+     "the context has {} bytes of artifacts on the host, or almost"},
+});
+inline constexpr const DropReasonRow& row_of(DropReason reason) {
+  return kDropReasons[static_cast<std::size_t>(reason)];
+}
+
+// A bounded list of dropped files: at most 100 that lose data, and at most 100 others.
+class DroppedArtifacts {
+ public:
+  static constexpr std::size_t kMax = 100;
+  void add(DroppedArtifact);
+  const std::vector<DroppedArtifact>& all() const { return all_; }
+
+ private:
+  std::vector<DroppedArtifact> all_;
+  std::size_t losing_data_ = 0;
+};
+
+// Returns the field `artifacts_dropped`: [{"name": "big.bin", "reason": "bytes", "limit": 67108864, "setting":
+// "job.max_artifact_bytes", "optional": true}]. `limit` and `setting` are present only if they apply. `optional` is
+// present only if it is true: the file loses no data, or the job's policy sets artifacts.optional. Returns an empty
+// text without dropped files.
+std::string dropped_json(const std::vector<DroppedArtifact>&, bool optional);
+// Returns one line per file, for people. Returns no lines for unreadable text.
+std::vector<std::string> dropped_lines(const std::string& json);
+// Returns whether a file that is not optional was dropped.
+bool has_lost_artifacts(const std::string& json);
+
+// The results of a dependency that ran on another supervisor. The record holds them by the job's id on that supervisor:
+//   {"7": {"name": "build", "result": {...}, "result_json": [...], "artifacts": {...}}}
+struct RemoteInput {
+  Id id = 0;
+  std::string name;
+  TextMap result = {};
+  std::vector<std::string> result_json = {};
+  std::string artifacts = {};  // same format as the field `artifacts` of a job
+};
+// Error invalid: the text does not have this form.
+Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& json);
+std::string remote_inputs_to_json(const std::vector<RemoteInput>&);  // "" for an empty list
+
+}  // namespace mycojobs

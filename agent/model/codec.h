@@ -1,0 +1,65 @@
+// Conversion of records to and from Redis hashes and JSON, based on one table of fields per record (record_fields.h).
+// Decoding accepts any input: a field that cannot be read keeps its default and is listed in `problems`, and the caller
+// decides whether the problem matters. No function throws. Pure and thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+struct FieldProblem {
+  std::string field;
+  std::string message;  // "timeout: -1 is not a whole number from 1 to 4294967295"
+};
+
+template <class Record>
+struct DecodeResult {
+  Record record;
+  std::vector<FieldProblem> problems;
+  bool ok() const { return problems.empty(); }
+};
+
+// R is one of the records in model/record_fields.h; FlowNode and Log have no hash form.
+template <class R>
+DecodeResult<R> decode(const Fields& hash);
+// Omits fields that are empty, absent or 0. Enums, booleans and unknown fields are always written.
+template <class R>
+Fields encode(const R&);
+template <class R>
+DecodeResult<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
+template <class R>
+nlohmann::json to_json(const R&);  // the same fields with types; bytes that are not UTF-8 become U+FFFD
+
+// Parses JSON. Checks the limits on depth (64), size and number of values before parsing, because a short value needs
+// many times its size in memory. Rejects duplicate keys. The error names line and column, or the limit.
+Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20,
+                                  std::size_t max_values = SIZE_MAX);
+// Returns the first integer of a JSON text that fits neither int64 nor uint64, or an empty text. parse_json() can only
+// round such an integer to a double.
+std::string_view integer_beyond_64_bits(std::string_view json_text);
+// As parse_json(), except that such an integer is an error, which names its digits.
+Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
+                                        std::size_t max_values = SIZE_MAX);
+// Returns whether parse_json() would accept the text, except that duplicate keys are not detected.
+bool is_json(std::string_view text);
+// Never throws: replaces bytes that are not UTF-8.
+std::string dump_json(const nlohmann::json&, int indent = -1);
+
+// Checks the rules beyond types that a job must meet before it may run, such as: ids above 0, script and script_type
+// present, timeout not 0, names in env_vars without '=' or NUL. Returns an empty list for a valid job.
+std::vector<FieldProblem> validate(const Job&);
+// Checks only the fields that a script host needs: ids, script, script_type, timeout, name, env_vars.
+std::vector<FieldProblem> validate_script(const Job&);
+std::string_view field_of(const Fields&, std::string_view name);  // empty if the field is absent
+std::uint64_t number_of(const Fields&, std::string_view name);    // 0 if the field is absent or not a whole number
+std::string join(const std::vector<FieldProblem>&);               // one line
+
+}  // namespace mycojobs

@@ -1,0 +1,122 @@
+#include "model/enums.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "model/records.h"
+#include "sandbox/outcome.h"
+
+namespace mycojobs {
+
+namespace {
+
+// One table per enum, in the order of its values.
+template <class Enum>
+struct EnumNames;
+template <>
+struct EnumNames<FlowStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "started", "error", "finished"});
+};
+template <>
+struct EnumNames<JobStatus> {
+  static constexpr auto kTable =
+      std::to_array<std::string_view>({"dispatched", "waiting_for_prerequisites", "started", "error", "finished"});
+};
+template <>
+struct EnumNames<MessageStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"dispatched", "acknowledged", "error", "processed"});
+};
+template <>
+struct EnumNames<MessageType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"job", "chat", "mail"});
+};
+template <>
+struct EnumNames<MessageFormatType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"html", "text", "md"});
+};
+template <>
+struct EnumNames<RunnerType> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"v", "python", "osis", "rust"});
+};
+template <>
+struct EnumNames<NodeStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>(
+      {"pending", "ready", "dispatched", "running", "completed", "failed", "cancelled"});
+};
+template <>
+struct EnumNames<LogStream> {
+  static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
+};
+
+template <>
+struct EnumNames<Code> {
+  static constexpr auto kTable =
+      std::to_array<std::string_view>({"invalid", "not_found", "conflict", "stale_claim", "denied", "unavailable",
+                                       "unsupported", "too_large", "io", "internal"});
+};
+template <>
+struct EnumNames<RunStatus> {
+  static constexpr auto kTable = std::to_array<std::string_view>(
+      {"ok", "exit", "signal", "timeout_wall", "timeout_cpu", "oom", "output_limit", "file_limit", "pids_limit",
+       "violation", "cancelled", "lost", "unkillable", "setup_error"});
+};
+static_assert(EnumNames<Code>::kTable.size() == static_cast<std::size_t>(Code::internal) + 1);
+static_assert(EnumNames<RunStatus>::kTable.size() == static_cast<std::size_t>(RunStatus::setup_error) + 1);
+
+template <class Enum>
+std::string_view word_of(Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < EnumNames<Enum>::kTable.size() ? EnumNames<Enum>::kTable[index] : std::string_view("?");
+}
+
+std::string key_of(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
+
+}  // namespace
+
+template <class Enum>
+std::span<const std::string_view> words() {
+  return EnumNames<Enum>::kTable;
+}
+
+template <class Enum>
+std::optional<Enum> parse(std::string_view word) {
+  const auto& table = EnumNames<Enum>::kTable;
+  const auto found = std::find(table.begin(), table.end(), word);
+  if (found == table.end()) return std::nullopt;
+  return static_cast<Enum>(found - table.begin());
+}
+
+#define MJ_ENUM(Enum)                                               \
+  std::string_view to_string(Enum value) { return word_of(value); } \
+  template std::span<const std::string_view> words<Enum>();         \
+  template std::optional<Enum> parse<Enum>(std::string_view)
+MJ_ENUM(FlowStatus);
+MJ_ENUM(JobStatus);
+MJ_ENUM(MessageStatus);
+MJ_ENUM(MessageType);
+MJ_ENUM(MessageFormatType);
+MJ_ENUM(RunnerType);
+MJ_ENUM(NodeStatus);
+MJ_ENUM(LogStream);
+MJ_ENUM(Code);
+MJ_ENUM(RunStatus);
+#undef MJ_ENUM
+
+bool is_script_type(std::string_view name) {
+  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto allowed = [&](char c) { return lower(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= 32 && lower(name[0]) && std::all_of(name.begin(), name.end(), allowed);
+}
+
+std::string queue_key(std::string_view script_type) { return "queue:" + std::string(script_type); }
+
+std::string redis_key(const Actor& actor) { return key_of("actor", actor.id); }
+std::string redis_key(const Context& context) { return key_of("context", context.id); }
+std::string redis_key(const Flow& flow) { return key_of("flow", flow.id); }
+std::string redis_key(const Message& message) { return key_of(key_of("message", message.caller_id), message.id); }
+std::string redis_key(const Runner& runner) { return key_of("runner", runner.id); }
+std::string redis_key(const Job& job) { return job_key(job.caller_id, job.id); }
+std::string job_key(Id caller, Id job) { return key_of(key_of("job", caller), job); }
+
+}  // namespace mycojobs

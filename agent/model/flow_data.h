@@ -1,0 +1,33 @@
+// Data that a flow passes to a job in addition to results: the field `flow_data` of the job's record, written when the
+// job is queued.
+//
+//   {"inputs": {name: value}, "signals": {name: payload}, "each": {"index": 0, "count": 20, "value": ...},
+//    "joins": {"parts": [ids of the jobs whose results it reads as one list]}}
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "model/records.h"
+
+namespace mycojobs {
+
+inline constexpr const char* kFlowDataField = "flow_data";
+
+struct FlowData {
+  std::shared_ptr<const nlohmann::json> values;  // inputs, signals, each: the members that exist; passed to the script
+  std::map<std::string, std::vector<Id>> joins;  // by node name
+};
+// Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
+FlowData flow_data_of(const Job&);
+// Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
+// JSON.
+TextMap flow_environment(const FlowData&);
+
+// Returns the inputs in a flow's record, or null if they are absent or not a map.
+nlohmann::json inputs_of(const Flow&);
+
+}  // namespace mycojobs

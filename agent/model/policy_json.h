@@ -1,0 +1,189 @@
+// Policies: parsed from JSON, combined and compared. The type is in sandbox/sandbox_policy.h; security/profiles.h has
+// the defaults of each kind of run. Checks names, numbers and structure; never accesses files of the host. Thread-safe.
+//
+//   read_policy(text)               --> PolicyRequest: the fields that the text names
+//   combine(profile, asked, most)   --> Policy: in no field above `most`
+//
+// The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
+//
+//   fs.read, fs.write, secrets, syscalls.add    lists; the items are added to those of the profile
+//   net                                         "none", "loopback" or a list of entries, which are added
+//   exec, output.kill, artifacts.optional       true or false
+//   memory, disk, file_size, output.keep        bytes, or text such as "64 MiB"
+//   cpu, wall                                   milliseconds, or text such as "30 s"
+//   pids, open_files                            whole numbers
+//   warm.runs                                   a whole number; 0: no warm process
+//   warm.idle                                   as cpu and wall
+//   replace.<a list or net>                     replaces the items of the profile
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/codec.h"
+#include "model/records.h"
+#include "sandbox/sandbox_policy.h"
+
+namespace mycojobs {
+
+enum class PolicyField : std::size_t {
+  fs_read,
+  fs_write,
+  net,
+  exec,
+  cpu,
+  memory,
+  pids,
+  wall,
+  disk,
+  file_size,
+  open_files,
+  output_keep,
+  output_kill,
+  syscalls,
+  secrets,
+  warm_runs,
+  warm_idle,
+  artifacts_optional,
+};
+inline constexpr std::size_t kPolicyFields = 18;
+// Returns whether a ceiling can restrict the field. Jobs may request the other fields everywhere.
+inline constexpr bool has_ceiling(PolicyField field) {
+  return field != PolicyField::output_kill && field != PolicyField::artifacts_optional;
+}
+inline constexpr std::size_t kMaxPolicyBytes = 64U << 10;  // size of a policy as text
+inline constexpr std::size_t kMaxFolders = 16;             // fs.read and fs.write together
+
+// Returns the name in a policy's text: "fs.read", "output.keep".
+std::string_view to_string(PolicyField);
+// Returns the value as it is written in a policy, as JSON that is also valid TOML: "64 MiB", 16, true, ["/srv/a"],
+// "unlimited".
+std::string value_text(PolicyField, const Policy&);
+
+struct PolicyRequest {
+  Policy values;  // values of the named fields
+  std::bitset<kPolicyFields> named;
+  std::bitset<kPolicyFields> replace;  // fields that replace the value of the profile instead of adding to it
+  bool names(PolicyField field) const { return named[static_cast<std::size_t>(field)]; }
+  bool replaces(PolicyField field) const { return replace[static_cast<std::size_t>(field)]; }
+  bool operator==(const PolicyRequest&) const = default;
+};
+
+enum class PolicyKind {
+  request,  // requested by a job
+  // Allowed by an operator. Lists are complete, so there is no `replace`. cpu and wall may be "unlimited". "*" in
+  // syscalls.add allows every call that need not be named (requires_grant()).
+  ceiling,
+};
+
+struct ParsedPolicy {
+  PolicyRequest request;
+  std::vector<FieldProblem> problems;  // "policy.memory: -1 is not ..."; field: "policy.memory"
+  bool ok() const { return problems.empty(); }
+};
+// prefix: put in front of the names in problems ("policy"; "" for none). An empty text requests nothing.
+ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, PolicyKind = PolicyKind::request);
+// Returns one line of JSON that read_policy() parses to the same request.
+std::string write_policy(const PolicyRequest&);
+// Returns all fields by name. Sizes and times are plain numbers; null means no limit.
+nlohmann::json to_json(const Policy&);
+
+// Returns the part of a receipt that shows a job's policy, as members of a JSON object. "granted" has the fields that
+// grant something: empty lists, flags that are false, and numbers without a limit are omitted. "lowered", if not empty,
+// has the fields that a ceiling has lowered.
+std::string grant_members(const Policy&, const std::vector<std::string>& lowered);
+
+// The maximum policy for jobs of a context.
+struct Ceiling {
+  Policy max;
+  Id context = 0;                        // used in messages
+  std::vector<std::string> own_folders;  // folders of the agent: nothing above or below them is ever granted
+  // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
+  // `most`; there, `most` restricts only requests.
+  std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
+};
+
+struct GrantedPolicy {
+  Policy policy;                       // contains everything that was not rejected
+  std::vector<FieldProblem> problems;  // all rejections, each with field, value, ceiling and remedy
+};
+// Rejects requested values above the ceiling, and lowers values of the profile to the written ceiling.
+GrantedPolicy apply_ceiling(const Policy& profile, const PolicyRequest&, const Ceiling&);
+// As apply_ceiling(). Error invalid: has the first eight rejections and the number of further ones. An empty request is
+// never rejected.
+Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest&, const Ceiling&);
+// Returns the profile with the request applied, without a ceiling.
+Policy apply_request(const Policy& profile, const PolicyRequest&);
+
+struct PolicyDifference {
+  PolicyField field;
+  std::string before, after;  // as in value_text()
+  bool operator==(const PolicyDifference&) const = default;
+};
+std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);
+
+// Returns whether the call is one that no legitimate script needs. A ceiling allows such a call only by name, never by
+// "*".
+bool is_never_innocent(std::string_view syscall);
+// Returns whether "*" excludes the call: calls of is_never_innocent(), and calls that another field grants or whose
+// arguments the sandbox checks (fork, socket, ioctl, prlimit64, ...).
+bool requires_grant(std::string_view syscall);
+bool is_known_syscall(std::string_view name);
+
+}  // namespace mycojobs
+
+namespace mycojobs::policies {
+
+// The tables that define the fields: one row per field.
+
+enum class Unit { bytes, time, count };
+
+struct NumberRow {
+  PolicyField field;
+  Unit unit;
+  std::uint64_t min, max;
+  bool may_be_unlimited;  // 0 in a Policy means no limit
+  std::uint64_t (*get)(const Policy&);
+  void (*set)(Policy&, std::uint64_t);
+};
+std::span<const NumberRow> number_rows();
+
+struct ListRow {
+  PolicyField field;
+  std::size_t max;  // maximum number of items
+  std::string_view noun;
+  std::vector<std::string> Policy::*member;
+};
+std::span<const ListRow> list_rows();  // without net
+
+struct SwitchRow {
+  PolicyField field;
+  bool Policy::*member;
+};
+std::span<const SwitchRow> switch_rows();
+
+inline constexpr std::size_t kMaxNetEntries = 64;
+
+// Returns "64 MiB", "30 s" or "16": in the largest unit that gives a whole number.
+std::string number_text(Unit, std::uint64_t value);
+inline std::size_t index(PolicyField field) { return static_cast<std::size_t>(field); }
+void add_missing(std::vector<std::string>& to, const std::vector<std::string>& items);
+
+// Check one item and return it in its normal form. Error invalid: describes the problem without the position of the
+// item.
+Result<std::string> check_folder(std::string_view path);
+Result<std::string> check_allow_entry(std::string_view entry);  // host:port
+Result<std::string> check_syscall(std::string_view name, PolicyKind);
+Result<std::string> check_secret(std::string_view name);
+
+// Returns whether path is folder or is below it. REQUIRES: both are in normal form.
+bool is_within(std::string_view path, std::string_view folder);
+// Returns whether `granted` covers every destination of `asked`.
+bool covers_entry(std::string_view granted, std::string_view asked);
+
+}  // namespace mycojobs::policies

@@ -1,0 +1,50 @@
+#include "model/result_values.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "model/codec.h"
+#include "text/json_writer.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+nlohmann::json typed_values(const TextMap& texts, const std::vector<std::string>& json_keys) {
+  const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
+  auto out = nlohmann::json::object();
+  for (const auto& [key, text] : texts) {
+    auto value = typed.contains(key) ? parse_exact_json(text) : Result<nlohmann::json>(to_utf8(text));
+    out[to_utf8(key)] = value ? std::move(*value) : nlohmann::json(to_utf8(text));
+  }
+  return out;
+}
+
+std::string typed_text(const TextMap& texts, const std::vector<std::string>& json_keys) {
+  const std::set<std::string_view> typed(json_keys.begin(), json_keys.end());
+  std::string out;
+  JsonObject object(out);
+  for (const auto& [key, text] : texts) {
+    std::string& value = object.append_member(key);
+    if (typed.contains(key) && is_json(text)) {
+      value += text;
+    } else {
+      append_json(value, text);
+    }
+  }
+  object.end();
+  return out;
+}
+
+ResultValues parse_result_values(const nlohmann::json& object) {
+  ResultValues out;
+  if (!object.is_object()) return out;
+  for (const auto& [key, value] : object.items()) {
+    const auto* text = value.get_ptr<const std::string*>();
+    out.texts[key] = text != nullptr ? *text : dump_json(value);
+    if (text == nullptr) out.json.push_back(key);
+  }
+  return out;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,67 @@
+#include "model/trace_context.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "base/sha256.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kVersionDigits = 2, kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16,
+                      kFlagsAt = 53, kFlagsDigits = 2, kLength = 55;
+
+bool is_zero(std::string_view text) { return text.find_first_not_of('0') == std::string_view::npos; }
+
+}  // namespace
+
+std::optional<TraceContext> parse_traceparent(std::string_view text) {
+  if (text.size() < kLength) return std::nullopt;
+  const std::string_view version = text.substr(0, kVersionDigits), trace = text.substr(kTraceAt, kTraceDigits),
+                         span = text.substr(kSpanAt, kSpanDigits), flags = text.substr(kFlagsAt, kFlagsDigits);
+  if (text[2] != '-' || text[kSpanAt - 1] != '-' || text[kFlagsAt - 1] != '-') return std::nullopt;
+  if (!is_hex(version, kVersionDigits) || !is_hex(trace, kTraceDigits) || !is_hex(span, kSpanDigits) ||
+      !is_hex(flags, kFlagsDigits))
+    return std::nullopt;
+  if (version == "ff" || is_zero(trace) || is_zero(span)) return std::nullopt;
+  // A newer version may have further parts after another dash.
+  if (text.size() > kLength && (version == "00" || text[kLength] != '-')) return std::nullopt;
+  const char low = flags[1];
+  const int bits = low <= '9' ? low - '0' : low - 'a' + 10;
+  return TraceContext{std::string(trace), std::string(span), (bits & 1) != 0};
+}
+
+std::string traceparent(const TraceContext& context) {
+  return "00-" + context.trace_id + '-' + context.span_id + (context.sampled ? "-01" : "-00");
+}
+
+Result<void> check_traceparent(std::string_view text) {
+  if (text.empty() || parse_traceparent(text)) return {};
+  return fail(Code::invalid,
+              excerpt(text, 80) +
+                  " is not a valid traceparent: give version, trace, span and flags in lower-case hex, as in "
+                  "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+}
+
+std::string in_trace(std::string_view name, std::string_view traceparent) {
+  const auto context = traceparent.empty() ? std::nullopt : parse_traceparent(traceparent);
+  return std::string(name) + (context ? " (trace " + context->trace_id + ')' : "");
+}
+
+std::string span_id_of(std::string_view trace_id, std::string_view of, std::string_view name) {
+  std::string all(trace_id);
+  for (const std::string_view part : {of, name}) {
+    all += '\n';
+    all += part;
+  }
+  std::string digits = sha256_hex(all).substr(0, kSpanDigits);
+  if (is_zero(digits)) digits.back() = '1';
+  return digits;
+}
+
+std::string child_of(const TraceContext& context, std::string_view of, std::string_view name) {
+  return traceparent({context.trace_id, span_id_of(context.trace_id, of, name), context.sampled});
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,176 @@
+#include "net/host.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxName = 253;
+constexpr std::size_t kMaxLabel = 63;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) { return lower(c); });
+  return out;
+}
+
+tl::unexpected<Error> refused(std::string_view text, const std::string& why) {
+  return fail(Code::invalid, excerpt(text) + ": " + why);
+}
+
+const char* wrong_character(char c) {
+  if (static_cast<unsigned char>(c) >= 0x80) return "a host name is ASCII: write its xn-- form";
+  if (c < ' ' || c == 0x7f) return "a control character is in no host name";
+  switch (c) {
+    case '%':
+      return "neither percent-encoding nor a zone id is taken in a host";
+    case '@':
+      return "user information before a host is not taken";
+    case '[':
+    case ']':
+      return "brackets stand around an IPv6 address alone";
+    case '*':
+      return "a wildcard is not a host";
+    default:
+      break;
+  }
+  const bool plain = (lower(c) >= 'a' && lower(c) <= 'z') || is_digit(c) || c == '-' || c == '.';
+  return plain ? nullptr : "a host name has letters, digits, hyphens and dots";
+}
+
+const char* wrong_label(std::string_view label) {
+  if (label.empty()) return "a host name has no empty label and no trailing dot";
+  if (label.size() > kMaxLabel) return "a label of a host name has at most 63 characters";
+  if (label.front() == '-' || label.back() == '-') return "a label neither begins nor ends with a hyphen";
+  return nullptr;
+}
+
+// The C library interprets such names as addresses (inet_aton): 127.1, 0x7f.1, 2130706433.
+bool ends_in_number(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+  if (std::all_of(last.begin(), last.end(), is_digit)) return true;
+  return last.starts_with("0x") && last.find_first_not_of("0123456789abcdef", 2) == std::string_view::npos;
+}
+
+}  // namespace
+
+std::optional<IpAddress> parse_ip(std::string_view text) {
+  if (text.empty() || text.size() >= INET6_ADDRSTRLEN || text.find('\0') != std::string_view::npos) return {};
+  const std::string spelt = lower(text);
+  IpAddress address;
+  address.v6 = spelt.find(':') != std::string::npos;
+  if (::inet_pton(address.v6 ? AF_INET6 : AF_INET, spelt.c_str(), address.bytes.data()) != 1) return {};
+  // Accept only the canonical spelling, so that every reader sees the same address.
+  if (to_text(address) != spelt) return {};
+  return address;
+}
+
+std::string to_text(const IpAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(address.v6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
+  return text;
+}
+
+bool in_range(const IpAddress& address, const IpAddress& base, unsigned prefix) {
+  if (address.v6 != base.v6) return false;
+  for (unsigned bit = 0; bit < std::min(prefix, address.bits()); ++bit) {
+    const unsigned difference = address.bytes[bit / 8] ^ base.bytes[bit / 8];
+    if (((difference >> (7 - bit % 8)) & 1U) != 0) return false;
+  }
+  return true;
+}
+
+Result<Host> parse_host(std::string_view text) {
+  if (text.empty()) return fail(Code::invalid, "the host is missing");
+  if (auto address = parse_ip(text)) return Host{"", address};
+  if (text.size() > kMaxName) return refused(text, "a host name has at most 253 characters");
+  if (text.find(':') != std::string_view::npos && text.find_first_not_of("0123456789abcdefABCDEF:.") == text.npos) {
+    in6_addr loose{};
+    if (::inet_pton(AF_INET6, std::string(text).c_str(), &loose) != 1) return refused(text, "no IPv6 address");
+    IpAddress meant{true, {}};
+    std::memcpy(meant.bytes.data(), &loose, sizeof loose);
+    return refused(text, "no canonical address: write " + to_text(meant));
+  }
+  if (text.find('%') != text.npos) return refused(text, wrong_character('%'));
+  for (char c : text) {
+    if (const char* why = wrong_character(c)) return refused(text, why);
+  }
+  const std::string name = lower(text);
+  for (std::string_view left = name;;) {
+    const std::size_t dot = left.find('.');
+    if (const char* why = wrong_label(left.substr(0, dot))) return refused(text, why);
+    if (dot == std::string_view::npos) break;
+    left.remove_prefix(dot + 1);
+  }
+  if (ends_in_number(name)) {
+    return refused(text, "no canonical address: write four decimal numbers without leading zeros, as in 192.0.2.7");
+  }
+  return Host{name, {}};
+}
+
+std::optional<std::uint16_t> parse_port(std::string_view text) {
+  if (text.empty() || text.size() > 5 || text.front() == '0' || !std::all_of(text.begin(), text.end(), is_digit)) {
+    return {};
+  }
+  unsigned port = 0;
+  for (char c : text) port = port * 10 + static_cast<unsigned>(c - '0');
+  if (port > 65535) return {};
+  return static_cast<std::uint16_t>(port);
+}
+
+Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_port) {
+  std::string_view host = text;
+  std::string_view port;
+  const bool bracketed = text.starts_with('[');
+  const std::size_t end = bracketed ? text.find(']') : text.find(':');
+  if (bracketed && end == std::string_view::npos) return refused(text, "the bracket is not closed");
+  if (end != std::string_view::npos) {
+    host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
+    port = text.substr(end + (bracketed ? 1 : 0));
+    if (!port.empty() && port.front() != ':')
+      return refused(text, "the bracket must be followed by a colon and the port");
+    if (port.find(':', 1) != std::string_view::npos) {
+      return refused(text, "an IPv6 address must be in brackets, for example [2001:db8::1]:443");
+    }
+  }
+  HostPort out;
+  if (port.empty() && default_port != 0) {
+    out.port = default_port;
+  } else if (const auto number = port.empty() ? std::nullopt : parse_port(port.substr(1))) {
+    out.port = *number;
+  } else {
+    return refused(text, "the port is missing or not a number from 1 to 65535");
+  }
+  MJ_TRY(parsed, parse_host(host));
+  if (bracketed != (parsed.address && parsed.address->v6))
+    return refused(text, "brackets stand around an IPv6 address");
+  out.host = std::move(parsed);
+  return out;
+}
+
+std::string host_of_address(std::string_view address) {
+  const std::size_t scheme = address.find("://");
+  const std::size_t from = scheme == std::string_view::npos ? 0 : scheme + 3;
+  std::string name(address.substr(from, address.find_first_of("/?#", from) - from));
+  if (const std::size_t at = name.rfind('@'); at != std::string::npos) name.erase(0, at + 1);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+std::string to_text(const HostPort& target) {
+  const auto& address = target.host.address;
+  const std::string host = !address      ? target.host.name
+                           : address->v6 ? '[' + to_text(*address) + ']'
+                                         : to_text(*address);
+  return host + ':' + std::to_string(target.port);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,181 @@
+#include "net/http_client.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "net/curl.h"
+#include "net/host.h"
+
+namespace mycojobs {
+namespace {
+
+// Converts an address of the socket interface.
+
+// to: a sockaddr with as many bytes as its family has. Returns no value if the family is not IP.
+inline std::optional<IpAddress> ip_of(int family, const void* to) {
+  IpAddress out;
+  if (family == AF_INET) {
+    sockaddr_in four{};
+    std::memcpy(&four, to, sizeof four);
+    std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
+    return out;
+  }
+  if (family != AF_INET6) return std::nullopt;
+  sockaddr_in6 six{};
+  std::memcpy(&six, to, sizeof six);
+  out.v6 = true;
+  std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
+  return out;
+}
+
+}  // namespace
+namespace {
+
+Result<void> check(const std::string& url, const IpAddress& address, const Networks& networks) {
+  if (networks.contains(address)) return {};
+  return fail(Code::denied, "address: " + url + " is at " + to_text(address) +
+                                ", which the coordinator may not call; its setting coordinator.networks allows " +
+                                networks.text());
+}
+
+}  // namespace
+
+Result<void> check_supervisor_address(const std::string& url, const Networks& networks) {
+  const bool plain = url.starts_with("http://");
+  if (!plain && !url.starts_with("https://")) return {};
+  const std::string rest = url.substr(plain ? 7 : 8);
+  auto place = parse_host_port(rest.substr(0, rest.find_first_of("/?#")), plain ? 80 : 443);
+  if (!place) return fail(place.error(), "address: " + url);
+  if (place->host.address) return check(url, *place->host.address, networks);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(place->host.name.c_str(), nullptr, &hints, &list) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
+  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+    const auto address = ip_of(each->ai_family, each->ai_addr);
+    if (address) MJ_CHECK(check(url, *address, networks));
+  }
+  return {};
+}
+
+namespace {
+
+constexpr long kConnectMs = 5000;
+
+struct ResponseBody {
+  std::string body;
+  std::size_t max = 0;
+};
+std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
+  auto& taken = *static_cast<ResponseBody*>(into);
+  if (taken.max == 0) return size * count;
+  if (taken.body.size() + size * count > taken.max) return 0;
+  taken.body.append(data, size * count);
+  return size * count;
+}
+
+// Checks the addresses that curl has resolved, before it connects.
+struct AddressFilter {
+  const Networks* networks = nullptr;
+  std::string refused;  // last refused address
+};
+curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
+  auto& gate = *static_cast<AddressFilter*>(into);
+  const auto address = ip_of(to->family, &to->addr);
+  if (gate.networks != nullptr && !(address && gate.networks->contains(*address))) {
+    gate.refused = address ? to_text(*address) : "an address of another family";
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
+int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return *static_cast<const std::atomic<bool>*>(stop) ? 1 : 0;
+}
+
+}  // namespace
+
+struct HttpClient::Handle {
+  const Curl* curl;
+  CURL* easy;
+  Handle(const Curl* loaded, CURL* made) : curl(loaded), easy(made) {}
+  ~Handle() { curl->easy_cleanup(easy); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+};
+
+HttpClient::HttpClient() = default;
+HttpClient::~HttpClient() = default;
+
+Result<void> HttpClient::open() {
+  if (handle_) return {};
+  MJ_TRY(curl, load_curl());
+  CURL* const easy = curl->easy_init();
+  if (easy == nullptr) return fail(Code::io, "libcurl does not start: out of memory or descriptors");
+  handle_ = std::make_unique<Handle>(curl, easy);
+  return {};
+}
+
+Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
+  MJ_CHECK(open());
+  const Curl& curl = *handle_->curl;
+  CURL* const easy = handle_->easy;
+  curl.easy_reset(easy);  // keeps its connections
+  ResponseBody taken{{}, call.max_bytes};
+  curl_slist* headers = curl.slist_append(nullptr, "Content-Type: application/json");
+  headers = curl.slist_append(headers, "Expect:");
+  if (!call.bearer.empty()) headers = curl.slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
+  for (const std::string& header : call.headers) headers = curl.slist_append(headers, header.c_str());
+  bool set = curl.easy_setopt(easy, CURLOPT_URL, call.url.c_str()) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L) == CURLE_OK;
+  if (!get) {
+    set = set && curl.easy_setopt(easy, CURLOPT_POSTFIELDS, call.body.data()) == CURLE_OK;
+    set = set &&
+          curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size())) == CURLE_OK;
+  }
+  set = set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  AddressFilter gate{call.networks, {}};
+  set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETDATA, &gate) == CURLE_OK;
+  if (call.stop != nullptr) {
+    set = set && curl.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // a name server may not answer
+    set = set && curl.easy_setopt(easy, CURLOPT_NOPROGRESS, 0L) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, is_stopped) == CURLE_OK;
+    set = set && curl.easy_setopt(easy, CURLOPT_XFERINFODATA, call.stop) == CURLE_OK;
+  }
+  const CURLcode done = set ? curl.easy_perform(easy) : CURLE_URL_MALFORMAT;
+  long status = 0;
+  curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  curl.slist_free_all(headers);
+  if (done != CURLE_OK && !gate.refused.empty()) {
+    return fail(Code::denied, call.url + ": is at " + gate.refused +
+                                  ", outside of coordinator.networks, which allows " + call.networks->text());
+  }
+  switch (done) {
+    case CURLE_OK:
+      return HttpAnswer{static_cast<int>(status), std::move(taken.body)};
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return fail(Code::invalid, call.url + ": is not an http:// or https:// address");
+    case CURLE_WRITE_ERROR:
+      return fail(Code::too_large, call.url + ": answers more than " + std::to_string(call.max_bytes) + " bytes");
+    default:
+      return fail(Code::unavailable, call.url + ": " + curl.easy_strerror(done));
+  }
+}
+
+}  // namespace mycojobs

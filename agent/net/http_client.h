@@ -1,0 +1,59 @@
+// HTTP POST and GET with libcurl, to supervisors of other hosts and to a coordinator. Connections are reused. Not
+// thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "net/networks.h"
+
+namespace mycojobs {
+
+// Checks the address of a supervisor: an http:// or https:// address within the networks of the operator. Called where
+// the address is set; HttpClient checks the resolved address again for each call.
+//
+// An empty address and an address of another transport are accepted, since they are not called over HTTP. A name that
+// cannot be resolved now is accepted too. Errors: `invalid` (not a plain host and port), `denied` (outside of the
+// networks).
+Result<void> check_supervisor_address(const std::string& url, const Networks&);
+
+struct HttpPost {
+  std::string url, body;
+  std::string bearer;  // token; empty: no token
+  std::uint32_t timeout_ms = 30000;
+  std::size_t max_bytes = 64U << 20;  // maximum size of the answer; 0: the answer is dropped
+  // Networks of addresses that may be connected to, checked after the name is resolved; null: any address. Must outlive
+  // the call.
+  const Networks* networks = nullptr;
+  std::vector<std::string> headers = {};    // "name: value"
+  const std::atomic<bool>* stop = nullptr;  // true ends the call within a second; null: the call cannot be stopped
+};
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+
+class HttpClient {
+ public:
+  HttpClient();
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+  // Redirects are not followed, so that a token is sent only to the given address. No proxy is used. Errors:
+  // `unavailable` (no answer in time), `io` (libcurl is missing), `invalid` (not an address), `denied` (outside of the
+  // networks), `too_large`.
+  Result<HttpAnswer> post(const HttpPost& call) { return perform(call, false); }
+  Result<HttpAnswer> get(const HttpPost& call) { return perform(call, true); }  // the body is not sent
+
+ private:
+  Result<void> open();  // on the first call, so that a process without calls does not load libcurl
+  Result<HttpAnswer> perform(const HttpPost&, bool get);
+  struct Handle;
+  std::unique_ptr<Handle> handle_;  // null before the first call
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,204 @@
+#include "net/http_wire.h"
+
+#include <algorithm>
+#include <boost/beast/core/buffers_range.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/serializer.hpp>
+#include <optional>
+
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using beast::error_code;
+
+constexpr std::size_t kMaxFields = 200, kMaxLengthDigits = 15, kMaxOverhead = 16U << 10;
+constexpr std::uint64_t kMaxChunk = 1ULL << 60;
+constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+std::string_view std_view(beast::string_view text) { return {text.data(), text.size()}; }
+
+bool is_length(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxLengthDigits && text.find_first_not_of("0123456789") == text.npos;
+}
+
+bool occurs_once(http::field field) {
+  return field == http::field::host || field == http::field::origin || field == http::field::authorization ||
+         field == http::field::content_length || field == http::field::transfer_encoding;
+}
+
+template <class Buffers>
+void append(std::string& text, const Buffers& buffers) {
+  for (const boost::asio::const_buffer part : beast::buffers_range_ref(buffers))
+    text.append(static_cast<const char*>(part.data()), part.size());
+}
+
+}  // namespace
+
+class HttpRequestParser::Parser final : public http::basic_parser<true> {
+ public:
+  explicit Parser(bool trailers) : trailers_(trailers) {
+    // The library's limits are off; this file enforces its own. The library would count only the head bytes of one
+    // call, its limits would apply before a caller is admitted, and in version 1.74 "none" rejects every
+    // Content-Length.
+    header_limit(UINT32_MAX);
+    body_limit(UINT64_MAX);
+    eager(true);
+  }
+  // Returns the number of bytes that were used.
+  Result<std::size_t> read(std::string_view bytes, Body* body) {
+    // The library asserts that a second call never has fewer bytes than this.
+    if (in_last_chunk_ && bytes.size() < kLastChunk.size()) return 0;
+    body_ = body;
+    error_code code;
+    const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
+    if (wrong_) return tl::unexpected<Error>(*wrong_);
+    if (code && code != http::error::need_more)
+      return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
+                                                   : "this is not an HTTP/1.1 request: ") +
+                                     code.message());
+    if (is_header_done() && !is_done() && bytes.size() - used > kMaxOverhead)
+      return fail(Code::too_large, "the chunk extensions or trailers are too long");
+    // A complete line that remains is the line of the last chunk, because the library consumes the line of a chunk with
+    // data. After a chunk with data, the rest begins with the line end of that data, so its length suffices.
+    in_last_chunk_ = !has_chunks_ && bytes.substr(used).find("\r\n") != bytes.npos;
+    return used;
+  }
+  std::string method, target;
+  HttpFields fields;
+  bool http_1_1 = false;
+
+ private:
+  void refuse(error_code& code, Error error) {
+    wrong_ = std::move(error);
+    code = http::error::bad_value;
+  }
+  void refuse(error_code& code, std::string message) { refuse(code, Error{Code::invalid, std::move(message)}); }
+
+  void on_request_impl(http::verb, beast::string_view verb, beast::string_view to, int version, error_code&) override {
+    method = std_view(verb);
+    target = std_view(to);
+    http_1_1 = version == 11;
+  }
+  void on_response_impl(int, beast::string_view, int, error_code&) override {}
+
+  void on_field_impl(http::field field, beast::string_view name, beast::string_view value, error_code& code) override {
+    if (is_header_done()) {
+      if (!trailers_) refuse(code, "a trailer follows the chunks");
+      return;
+    }
+    if (fields.size() == kMaxFields) return refuse(code, "there are over " + std::to_string(kMaxFields) + " headers");
+    if (field == http::field::content_length && !is_length(std_view(value)))
+      return refuse(code, "Content-Length is not a number of bytes: " + excerpt(std_view(value)));
+    if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked"))
+      return refuse(code, "Transfer-Encoding may be chunked alone");
+    if (occurs_once(field) && std::any_of(fields.begin(), fields.end(), [&](const auto& other) {
+          return beast::iequals(beast::string_view(other.first), name);
+        }))
+      return refuse(code, "the header " + std::string(std_view(name)) + " occurs twice");
+    fields.emplace_back(std_view(name), std_view(value));
+  }
+  void on_header_impl(error_code& code) override {
+    if (chunked() && !http_1_1) refuse(code, "HTTP/1.0 has no chunks");
+  }
+
+  void on_body_init_impl(const boost::optional<std::uint64_t>& length, error_code& code) override {
+    if (const auto may = body_->begin(length.value_or(0)); !may) refuse(code, may.error());
+  }
+  std::size_t on_body_impl(beast::string_view bytes, error_code& code) override {
+    if (const auto may = body_->add(std_view(bytes)); !may) refuse(code, may.error());
+    return bytes.size();
+  }
+  void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
+    has_chunks_ = true;
+    if (size > kMaxChunk) return refuse(code, "the size of a chunk is not a number of bytes");
+    if ((overhead_ += extensions.size()) > kMaxOverhead)
+      refuse(code, Error{Code::too_large, "the chunk extensions or trailers are too long"});
+  }
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& code) override {
+    return on_body_impl(bytes, code);
+  }
+  void on_finish_impl(error_code&) override {}
+
+  const bool trailers_;
+  bool has_chunks_ = false, in_last_chunk_ = false;
+  Body* body_ = nullptr;
+  std::size_t overhead_ = 0;
+  std::optional<Error> wrong_;
+};
+
+HttpRequestParser::HttpRequestParser(std::size_t most_head_bytes, bool trailers)
+    : most_head_bytes_(most_head_bytes), parser_(std::make_unique<Parser>(trailers)) {}
+HttpRequestParser::HttpRequestParser(HttpRequestParser&&) noexcept = default;
+HttpRequestParser& HttpRequestParser::operator=(HttpRequestParser&&) noexcept = default;
+HttpRequestParser::~HttpRequestParser() = default;
+
+bool HttpRequestParser::has_head() const { return parser_->is_header_done(); }
+bool HttpRequestParser::done() const { return parser_->is_done(); }
+const std::string& HttpRequestParser::method() const { return parser_->method; }
+const std::string& HttpRequestParser::target() const { return parser_->target; }
+const HttpFields& HttpRequestParser::fields() const { return parser_->fields; }
+bool HttpRequestParser::is_http_1_1() const { return parser_->http_1_1; }
+bool HttpRequestParser::is_keep_alive() const { return parser_->keep_alive(); }
+
+// The library receives only complete heads, so the result does not depend on how the bytes arrive.
+Result<std::size_t> HttpRequestParser::take_head(std::string_view bytes) {
+  std::size_t length = 0;
+  for (; length == 0 && looked_ < bytes.size(); ++looked_) {
+    const char before = looked_ == 0 ? '\n' : bytes[looked_ - 1], c = bytes[looked_];
+    if (c == '\n' && before != '\r') return fail(Code::invalid, "a line of the head ends without CR LF");
+    if (before == '\n' && (c == ' ' || c == '\t')) return fail(Code::invalid, "a header continues in the next line");
+    if (c == '\n' && bytes.substr(0, looked_ + 1).ends_with("\r\n\r\n")) length = looked_ + 1;
+  }
+  if (looked_ > most_head_bytes_)
+    return fail(Code::too_large, "the head is over " + std::to_string(most_head_bytes_) + " bytes");
+  if (length == 0) return 0;
+  MJ_TRY(used, parser_->read(bytes.substr(0, length), nullptr));
+  if (used != length || !has_head()) return fail(Code::invalid, "the head is not valid HTTP/1.1");
+  return length;
+}
+
+Result<std::size_t> HttpRequestParser::take_body(std::string_view bytes, Body& body) {
+  if (done()) return 0;
+  return parser_->read(bytes, &body);
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+std::string to_text(const HttpAnswerHead& answer) {
+  http::response<http::empty_body> head;
+  head.version(answer.http_1_1 ? 11 : 10);
+  head.result(static_cast<unsigned>(answer.status));
+  head.keep_alive(answer.keep_alive);
+  for (const auto& [name, value] : answer.fields) head.set(name, value);
+  if (answer.framing == HttpFraming::chunked) head.chunked(true);
+  if (answer.framing == HttpFraming::counted && answer.status != 204) head.content_length(answer.length);
+  std::string text;
+  error_code code;  // cannot fail with this serializer
+  http::response_serializer<http::empty_body> writer(head);
+  writer.split(true);
+  writer.next(code, [&](error_code&, const auto& buffers) { append(text, buffers); });
+  return text;
+}
+
+std::string chunk_text(std::string_view bytes) {
+  std::string text;
+  if (bytes.empty()) {
+    append(text, http::make_chunk_last());
+  } else {
+    append(text, http::make_chunk(boost::asio::const_buffer(bytes.data(), bytes.size())));
+  }
+  return text;
+}
+
+}  // namespace mycojobs

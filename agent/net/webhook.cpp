@@ -1,0 +1,77 @@
+#include "net/webhook.h"
+
+#include <cerrno>
+#include <fstream>
+
+#include "base/errno_text.h"
+#include "base/sha256.h"
+#include "text/base64.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kTimeoutMs = 10000;
+constexpr std::size_t kMinSecret = 16, kMaxSecret = 1024;
+constexpr std::string_view kMarked = "whsec_";
+
+// Returns an empty text if the line is not a secret.
+std::string secret_of(std::string_view line) {
+  if (!line.starts_with(kMarked)) return std::string(line);
+  line.remove_prefix(kMarked.size());
+  return decode_base64(line).value_or("");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    return fail(absent ? Code::not_found : Code::io,
+                path + ": " + errno_text(errno) + " (coordinator.webhook_secrets)");
+  }
+  std::vector<std::string> secrets;
+  std::string line;
+  for (std::size_t number = 1; std::getline(file, line); ++number) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.empty() || line[0] == '#') continue;
+    std::string secret = secret_of(line);
+    if (secret.size() < kMinSecret || secret.size() > kMaxSecret) {
+      return fail(Code::invalid, path + ": line " + std::to_string(number) +
+                                     " is not a secret: use whsec_ and base64 of 16 to 1024 bytes, for example "
+                                     "whsec_$(openssl rand -base64 32)");
+    }
+    secrets.push_back(std::move(secret));
+  }
+  if (secrets.empty()) return fail(Code::invalid, path + ": has no secret in it (coordinator.webhook_secrets)");
+  return secrets;
+}
+
+std::string webhook_signature(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
+                              std::string_view body) {
+  std::string text(id), all;
+  text.append(".").append(std::to_string(unix_s)).append(".").append(body);
+  for (const std::string& secret : secrets) {
+    if (!all.empty()) all += ' ';
+    all += "v1," + encode_base64(hmac_sha256(secret, text));
+  }
+  return all;
+}
+
+Result<void> call_webhook(HttpClient& http, const WebhookCall& call) {
+  HttpPost post;
+  post.url = call.url;
+  post.body = call.body;
+  post.timeout_ms = kTimeoutMs;
+  post.max_bytes = 0;  // the answer's body is not used
+  post.stop = call.stop;
+  post.headers = {"webhook-id: " + call.id, "webhook-timestamp: " + std::to_string(call.unix_s)};
+  if (!call.secrets.empty())
+    post.headers.push_back("webhook-signature: " + webhook_signature(call.secrets, call.id, call.unix_s, call.body));
+  MJ_TRY(answer, http.post(post));
+  if (answer.status < 200 || answer.status > 299)
+    return fail(Code::unavailable, call.url + ": answers " + std::to_string(answer.status));
+  return {};
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,49 @@
+// Default policies of each kind of run, the operator's ceilings, and the conversion of a policy to the limits and
+// grants of a run. Pure and thread-safe.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/policy_json.h"
+#include "sandbox/sandbox.h"
+
+namespace mycojobs {
+
+struct Profile {
+  std::string_view name;  // python, v.compile, v.run, sal, osis, command, native
+  Policy policy;
+  bool warm = false;  // the script host can serve many jobs with the same script in one process
+};
+std::span<const Profile> profiles();
+// REQUIRES: profiles() has this name.
+const Policy& profile(std::string_view name);
+// Returns the profile for a script type: v.run for v; command for a type that an operator has defined.
+std::string_view profile_of(std::string_view script_type);
+
+// Error invalid: the policy requests a warm process, and the profile does not support one.
+Result<void> check_warm(std::string_view profile, const Policy&);
+
+// Returns a ceiling with the limits that the profiles need. Jobs may not request networks, programs, folders, secrets
+// or warm processes under it.
+Policy default_ceiling();
+
+// The operator's ceilings: one per context with a ceiling of its own, and one for all other contexts.
+struct Ceilings {
+  Policy standard = default_ceiling();
+  std::map<Id, Policy> contexts;
+  // As in Ceiling; key 0: the standard ceiling, which all contexts inherit.
+  std::map<Id, std::bitset<kPolicyFields>> written;
+  std::vector<std::string> own_folders;  // as in Ceiling
+  Ceiling of(Id context) const;
+  bool operator==(const Ceilings&) const = default;
+};
+
+// Sets the limits and grants of a run. Every run gets its policy here. timeout_ms: the job's timeout; the smaller of it
+// and the policy's wall limit applies.
+void apply_policy(RunSpec&, const Policy&, std::uint64_t timeout_ms);
+
+}  // namespace mycojobs

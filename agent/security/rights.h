@@ -1,0 +1,76 @@
+// Access control of a context: one table, used by every entry point. The lists are those of the context's record.
+//
+//   action       admins  submitters  executors           readers   creator
+//   create       all     all         -                   -         -
+//   read         all     own         jobs that they run  all       own
+//   steer        all     own         -                   -         - (own, while among the submitters)
+//   answer       all     actors that the gate names; if it names none: actors that may steer the flow
+//   work         all     -           all                 -         -
+//   administer   all     -           -                   -         -
+//
+// An operator (token, command line, `dev` on loopback) may perform all actions. A context without a record is closed to
+// actors that use RPC or a script. It is open to requests through the context's own Redis, because a client that can
+// write there needs no permission. Pure and thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+enum class Action {
+  create,      // jobs, flows, messages, schedules
+  read,        // any record, log, event
+  steer,       // start, cancel, retry, pause, resume, signal, replay completed work
+  answer,      // approve or reject
+  work,        // claim jobs; write status, result, log
+  administer,  // update or delete a record; lists, queues, runners, keys; objects of scripts
+};
+
+// The entry point of a request. It decides whether a context without a record is open.
+enum class EntryPoint {
+  rpc,      // JSON-RPC of coordinator and supervisor: closed
+  script,   // calls of a job on the object store: closed
+  command,  // a command with --actor: open
+  message,  // a message in the context's Redis: open
+  claim,    // an agent: open
+};
+
+struct AclContext {
+  Id context = 0;
+  std::optional<Context> record;  // no value: the context has no record
+  EntryPoint way = EntryPoint::rpc;
+};
+
+// The resource of a request. A refusal contains the name, but must not reveal whether the resource exists: a resource
+// that does not exist is checked like one of another actor.
+struct Resource {
+  std::string name = {};   // "flow 7"; empty: the whole context
+  Id maker = 0;            // the actor that created it; 0: no particular actor
+  bool runs_here = false;  // a job that runs on a runner of this actor
+  // For a gate: whether it names other actors, and whether it names this actor.
+  bool names_others = false, names_it = false;
+};
+
+struct Refusal {
+  Id actor = 0;
+  Action action = Action::read;
+  Id context = 0;
+  std::string thing;
+  std::string_view list;  // the lowest list that would allow the action: "readers"
+  bool recorded = true;   // whether the context has a record
+};
+// Error denied: names actor, action, context and list, and the command with which an operator can allow the action.
+Error refusal_error(const Refusal&);
+
+// Returns no value if the action is allowed.
+std::optional<Refusal> find_refusal(Id actor, Action, const AclContext&, const Resource& = {});
+Result<void> check_permission(Id actor, Action, const AclContext&, const Resource& = {});
+
+std::string_view to_string(Action);
+
+}  // namespace mycojobs

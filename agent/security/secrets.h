@@ -1,0 +1,99 @@
+// The secrets of a context. They are files of the operator, <folder>/<context>/<name>, and credentials of systemd,
+// $CREDENTIALS_DIRECTORY/mycojobs.<context>.<name>. If both exist with the same name, the file is used. A file must be
+// a regular file that is owned by root or by the user of the agent and that gives no permissions to group and others;
+// the service manager is responsible for the permissions of credentials. If a value is one line of text, its line end
+// is removed; all other values are used byte by byte. A refused file is logged once, with its name and the remedy.
+// Values are never logged.
+//
+// A job's output is redacted of the values that were granted to this job, and of those only: the redactor holds text
+// back, so a value that a job does not know must not influence when its text is shown.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "executors/executor.h"
+#include "model/records.h"
+#include "security/redactor.h"
+
+namespace mycojobs {
+
+struct SecretSources {
+  std::string folder;       // empty: no files
+  std::string credentials;  // empty: no credentials
+  // CONTEXT/NAME: redacted in every job of the context, also without a grant (setting secrets_redacted).
+  std::vector<std::string> always_redacted = {};
+  bool empty() const { return folder.empty() && credentials.empty(); }
+};
+
+// A file that may contain a secret.
+struct SecretFile {
+  std::string name, path;
+  std::string problem;  // reason and remedy if the file is refused; empty: it is a secret
+  bool unread = false;  // the problem may be temporary
+  std::string value;    // set if there is no problem
+};
+// Checks the setting secrets_redacted. Error invalid: names the first entry that is not CONTEXT/NAME.
+Result<void> check_always_redacted(const std::vector<std::string>& entries);
+bool is_always_redacted(const SecretSources&, Id context, const std::string& name);
+
+// Returns the files of a context, sorted by name within each source. Error io: names the folder.
+Result<std::vector<SecretFile>> find_secrets(const SecretSources&, Id context);
+
+// The secrets of a context, as they were at one read. Immutable and thread-safe.
+class SecretSet {
+ public:
+  SecretSet(SecretSources, Id context, std::vector<Secret>);
+  const std::vector<Secret>& all() const { return all_; }
+  // The redactor of a job that was granted these secrets: it redacts them and the always redacted ones of the context.
+  // Null: nothing is redacted. Jobs with the same secrets share a redactor.
+  std::shared_ptr<const Redactor> redactor(const std::vector<SecretValue>& granted) const;
+  // Returns the secrets with these names. Error denied: names the first missing secret, and where to put it.
+  Result<std::vector<SecretValue>> values(const std::vector<std::string>& names) const;
+  // Returns whether all of these secrets are present with these values.
+  bool has(const std::vector<SecretValue>& given) const;
+
+ private:
+  SecretSources sources_;
+  Id context_ = 0;
+  std::vector<Secret> all_;
+
+  static constexpr std::size_t kMaxRedactors = 16;
+  using NamedRedactor = std::pair<std::vector<std::string>, std::shared_ptr<const Redactor>>;
+  mutable std::mutex mutex_;                      // guards redactors_
+  mutable std::vector<NamedRedactor> redactors_;  // most recently used first
+};
+
+// Reads the secrets of one context. Not thread-safe. Can block on a disk; callers that must not block use
+// security/secret_watcher.h.
+class Secrets {
+ public:
+  static constexpr std::size_t kMaxBytes = 16U << 10;  // maximum size of a value
+  // Maximum size of all values of a context. A redactor needs about 500 times as much memory.
+  static constexpr std::size_t kMaxTotalBytes = 128U << 10;
+
+  Secrets(SecretSources, Id context);
+  // Reads the secrets. Returns the same object as before if nothing has changed, or if the folder cannot be read. Null:
+  // the folder could not be read so far, so the secrets are unknown.
+  std::shared_ptr<const SecretSet> rescan();
+
+ private:
+  std::shared_ptr<const SecretSet> take(std::vector<Secret>);
+
+  SecretSources sources_;
+  Id context_ = 0;
+  // State of the folder and its files when they were read: names, sizes, times, owners, permissions. No value: they are
+  // read again.
+  std::optional<std::string> seen_;
+  std::vector<std::string> refused_;  // refused files that were logged
+  std::string problem_;               // the problem that was logged last
+  std::shared_ptr<const SecretSet> found_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,146 @@
+#include "service/actor_service.h"
+
+#include <algorithm>
+
+#include "base/ed25519.h"
+#include "base/random.h"
+#include "model/codec.h"
+#include "net/mycelium_address.h"
+#include "service/record_service.h"
+#include "store/record_changes.h"
+#include "text/utf8.h"
+
+namespace mycojobs::service {
+namespace {
+
+constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddress = 2048;
+
+std::string actor_key(Id id) { return "actor:" + std::to_string(id); }
+
+Result<void> check(const Actor& actor) {
+  MJ_CHECK(check_pubkey(actor.pubkey));
+  if (actor.address.size() > kMaxAddresses)
+    return fail(Code::too_large, "address: an actor has at most " + std::to_string(kMaxAddresses));
+  for (const std::string& each : actor.address) MJ_CHECK(check_address(each));
+  return {};
+}
+
+Result<std::vector<Actor>> all_actors(Store& store) {
+  MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
+  std::vector<Actor> found;
+  for (const std::string& key : keys) {
+    std::uint64_t id = 0;
+    if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // key of another client
+    auto fields = store.load(0, key);
+    if (!fields && is_absent(fields.error())) continue;
+    if (!fields) return tl::unexpected<Error>(std::move(fields).error());
+    found.push_back(decode<Actor>(*fields).record);
+    found.back().id = static_cast<Id>(id);
+  }
+  std::sort(found.begin(), found.end(), [](const Actor& a, const Actor& b) { return a.id < b.id; });
+  return found;
+}
+
+}  // namespace
+
+Result<void> check_pubkey(const std::string& key) {
+  if (key.empty() || is_public_key(key)) return {};
+  if (is_hex(key, 64))
+    return fail(Code::invalid, "pubkey: " + key + " is not a public key: it is not a point of the curve ed25519");
+  return fail(Code::invalid,
+              "pubkey: " + excerpt(key, 80) +
+                  " is not a public key: use 64 characters of lower-case hex, as printed by `mycojobs key new`");
+}
+
+Result<void> check_address(const std::string& text) {
+  if (text.size() > kMaxAddress)
+    return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddress) + " bytes: shorten it");
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (is_plain) {
+    if (parse_mycelium(text)) return {};
+    for (const std::string_view scheme : {"http://", "https://", "redis://", "unix:"})
+      if (text.starts_with(scheme) && text.size() > scheme.size()) return {};
+  }
+  return fail(Code::invalid,
+              "address: " + excerpt(text, 80) +
+                  " is not an address: use 64 hex characters (a key of Mycelium), an IP address in 400::/7 (both with "
+                  "or without mycelium://), http://..., https://..., redis://... or unix:...");
+}
+
+Result<Actor> create_actor(const RequestContext& by, Store& store, const Actor& actor) {
+  if (!by.is_operator && actor.id != by.actor)
+    return tl::unexpected<Error>(operator_required_error(by, "create an actor other than itself"));
+  MJ_CHECK(check(actor));
+  MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
+  return decode<Actor>(stored).record;
+}
+
+Result<Actor> read_actor(const RequestContext& by, Store& store, Id id) {
+  if (id != by.actor) MJ_CHECK(check_permission(by, store, Action::read, {.name = "actor " + std::to_string(id)}));
+  MJ_TRY(fields, store.load(0, actor_key(id)));
+  return decode<Actor>(fields).record;
+}
+
+Result<std::vector<Actor>> list_actors(const RequestContext& by, Store& store) {
+  MJ_CHECK(check_permission(by, store, Action::read, {.name = "actors"}));
+  return all_actors(store);
+}
+
+Result<Actor> update_actor(const RequestContext& by, Store& store, const Actor& wanted,
+                           std::span<const std::string> fields) {
+  if (!by.is_operator && wanted.id != by.actor)
+    return tl::unexpected<Error>(operator_required_error(by, "change an actor other than itself"));
+  MJ_CHECK(check(wanted));
+  MJ_TRY(changed, chosen_roles(encode(wanted), fields));
+  MJ_TRY(after, store.change_record(0, actor_key(wanted.id), changed));
+  return decode<Actor>(after).record;
+}
+
+namespace {
+
+struct RolesOfActor {
+  std::string named;                      // "admins of context 1, readers of context 2"
+  std::vector<ExpectedContext> expected;  // the lists as they were read
+};
+
+Result<RolesOfActor> find_roles(Store& store, Id id, std::span<const Id> contexts) {
+  RolesOfActor found;
+  for (const Id context : contexts) {
+    auto fields = store.load(context, "context:" + std::to_string(context));
+    if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
+    Context lists;
+    if (fields) {
+      MJ_TRY(record, read_context_record(context, *fields));
+      lists = std::move(record);
+    }
+    ExpectedContext expected{context, {}};
+    for (const Role& role : roles()) {
+      expected.fields.emplace_back(role.field, fields ? field_of(*fields, role.field) : "");
+      const auto& ids = lists.*role.ids;
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
+      found.named += (found.named.empty() ? "" : ", ") + std::string(role.field);
+      found.named += " of context " + std::to_string(context);
+    }
+    found.expected.push_back(std::move(expected));
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<void> delete_actor(const RequestContext& by, Store& store, Id id, std::span<const Id> contexts) {
+  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "delete an actor"));
+  constexpr int kMaxChecks = 100;
+  for (int i = 0; i < kMaxChecks; ++i) {
+    MJ_TRY(roles, find_roles(store, id, contexts));
+    if (!roles.named.empty())
+      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.named +
+                                      "; revoke its roles first: mycojobs context revoke");
+    MJ_TRY(deleted, delete_actor_if(store, id, roles.expected));
+    if (deleted) return {};
+  }
+  return fail(Code::conflict, actor_key(id) + " is not deleted: roles have changed during each of " +
+                                  std::to_string(kMaxChecks) + " checks: repeat the request");
+}
+
+}  // namespace mycojobs::service

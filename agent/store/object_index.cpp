@@ -1,0 +1,235 @@
+#include "store/object_index.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/random.h"
+#include "model/codec.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+bool belongs_to_word(utf8proc_int32_t point) {
+  switch (utf8proc_category(point)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns whether the character is a word by itself: kana, and Han characters with their extensions.
+bool is_standalone(utf8proc_int32_t point) {
+  return (point >= 0x3040 && point <= 0x30ff) || (point >= 0x3400 && point <= 0x4dbf) ||
+         (point >= 0x4e00 && point <= 0x9fff) || (point >= 0xf900 && point <= 0xfaff) ||
+         (point >= 0x20000 && point <= 0x3ffff);
+}
+
+class Splitter {
+ public:
+  explicit Splitter(std::set<std::string>& words) : words_(words) {}
+
+  void take(utf8proc_int32_t point) {
+    if (!belongs_to_word(point)) return end_word();
+    if (is_standalone(point)) end_word();
+    std::array<utf8proc_uint8_t, 4> bytes{};
+    const auto size = static_cast<std::size_t>(utf8proc_encode_char(point, bytes.data()));
+    if (word_.size() + size <= kMaxWordBytes) word_.append(reinterpret_cast<const char*>(bytes.data()), size);
+    if (is_standalone(point)) end_word();
+  }
+  void end_word() {
+    if (!word_.empty()) words_.insert(std::move(word_));
+    word_.clear();
+  }
+
+ private:
+  std::set<std::string>& words_;
+  std::string word_;
+};
+
+void split(std::string_view text, std::set<std::string>& words) {
+  Splitter splitter(words);
+  const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto left = static_cast<utf8proc_ssize_t>(text.size());
+  while (left > 0) {
+    utf8proc_int32_t point = 0;
+    const utf8proc_ssize_t size = utf8proc_iterate(at, left, &point);
+    splitter.take(size > 0 ? point : ' ');
+    at += size > 0 ? size : 1;
+    left -= size > 0 ? size : 1;
+  }
+  splitter.end_word();
+}
+
+}  // namespace
+
+void add_words(std::string_view text, std::set<std::string>& words) {
+  utf8proc_uint8_t* folded = nullptr;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT |
+                                                      UTF8PROC_CASEFOLD | UTF8PROC_IGNORE);
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                             static_cast<utf8proc_ssize_t>(text.size()), &folded, options);
+  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(folded, std::free);
+  // The text is not UTF-8; it is split without normalization.
+  if (size < 0) return split(text, words);
+  split({reinterpret_cast<const char*>(folded), static_cast<std::size_t>(size)}, words);
+}
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLongText = 512, kLongBegin = 256;
+
+std::string escaped(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string out;
+  for (unsigned char c : text) {
+    if (c >= 0x20 && c != 0x7f && c != '%') {
+      out += static_cast<char>(c);
+    } else {
+      out += {'%', kDigits[c >> 4], kDigits[c & 15]};
+    }
+  }
+  return out;
+}
+
+std::string ordered(double number) {
+  constexpr std::uint64_t kSign = 1ULL << 63;
+  const auto bits = std::bit_cast<std::uint64_t>(number + 0.0);  // turns -0 into 0
+  const std::uint64_t rising = (bits & kSign) != 0 ? ~bits : bits | kSign;
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(rising >> shift);
+  return to_hex(bytes);
+}
+
+const json* at_path(const json& object, std::string_view path) {
+  const json* at = &object;
+  for (;;) {
+    if (!at->is_object()) return nullptr;
+    const auto dot = path.find('.');
+    const auto found = at->find(std::string(path.substr(0, dot)));
+    if (found == at->end()) return nullptr;
+    at = &*found;
+    if (dot == std::string_view::npos) return at;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+std::optional<ObjectValue> value_of(const json* value) {
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_boolean()) return value->get<bool>();
+  if (value->is_number()) return value->get<double>();
+  return std::nullopt;
+}
+
+Result<json> parse_object(std::string_view text) {
+  MJ_TRY(value, parse_json(text));
+  if (!value.is_object()) return fail(Code::invalid, "is not a JSON object");
+  return std::move(value);
+}
+
+}  // namespace
+
+std::string index_value(const ObjectValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "b1" : "b0";
+  if (const auto* number = std::get_if<double>(&value)) return "n" + ordered(*number);
+  const std::string& text = std::get<std::string>(value);
+  if (text.size() <= kLongText) return "t" + escaped(text);
+  return "l" + escaped(text.substr(0, kLongBegin)) + "%" + std::to_string(text.size());
+}
+
+Result<std::string> index_entries(std::string_view text, const DeclaredFields& declared) {
+  MJ_TRY(object, parse_object(text));
+  std::string entries;
+  for (const std::string& field : declared.index) {
+    const auto value = value_of(at_path(object, field));
+    if (value) entries += field + '\2' + index_value(*value) + '\3';
+  }
+  std::set<std::string> words;
+  for (const std::string& field : declared.text) {
+    const json* value = at_path(object, field);
+    if (value != nullptr && value->is_string()) add_words(value->get_ref<const std::string&>(), words);
+  }
+  for (const std::string& word : words) entries += '\2' + word + '\3';
+  return entries;
+}
+
+bool has_value(std::string_view text, std::string_view field, const ObjectValue& wanted) {
+  const auto object = parse_object(text);
+  return object && value_of(at_path(*object, field)) == wanted;
+}
+
+Result<std::string> object_with_id(std::string_view text, const std::string& id) {
+  MJ_TRY(object, parse_object(text));
+  object["id"] = id;
+  std::string out = dump_json(object);
+  if (out.size() > kMaxObjectBytes) {
+    return fail(Code::too_large, "is " + std::to_string(out.size()) + " bytes of JSON, and an object may have " +
+                                     std::to_string(kMaxObjectBytes));
+  }
+  return out;
+}
+
+bool is_object_json(std::string_view text) { return parse_object(text).has_value(); }
+
+Result<void> check_object_name(std::string_view what, std::string_view name) {
+  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  if (!name.empty() && name.size() <= 32 && name[0] >= 'a' && name[0] <= 'z' &&
+      std::all_of(name.begin(), name.end(), fits)) {
+    return {};
+  }
+  return fail(Code::invalid, std::string(what) + ": " + excerpt(name) +
+                                 " is not a valid name: use 1 to 32 of a-z, 0-9, _ and -, with a letter first");
+}
+
+Result<void> check_object_id(std::string_view what, std::string_view id) {
+  const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (!id.empty() && id.size() <= kMaxObjectIdBytes && std::none_of(id.begin(), id.end(), control) && is_utf8(id)) {
+    return {};
+  }
+  return fail(Code::invalid, std::string(what) + ": " + excerpt(id) +
+                                 " is not a valid id: use 1 to 128 bytes of UTF-8 without control characters");
+}
+
+Result<void> check_object_field(std::string_view what, std::string_view field) {
+  const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (!field.empty() && field.size() <= kMaxFieldBytes && std::none_of(field.begin(), field.end(), control) &&
+      is_utf8(field) && field.front() != '.' && field.back() != '.' && field.find("..") == std::string_view::npos) {
+    return {};
+  }
+  return fail(Code::invalid,
+              std::string(what) + ": " + excerpt(field) +
+                  " is not a valid field: use a path like address.city of 1 to 128 bytes without control characters");
+}
+
+std::string make_object_id() {
+  std::string hex = random_hex(16);
+  hex[12] = '4';
+  constexpr std::string_view kVariants = "89ab";
+  hex[16] = kVariants[static_cast<unsigned char>(hex[16]) % 4];
+  return hex.substr(0, 8) + "-" + hex.substr(8, 4) + "-" + hex.substr(12, 4) + "-" + hex.substr(16, 4) + "-" +
+         hex.substr(20);
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,151 @@
+// Port: the object store of a context, which scripts of the osis executor use through the agent. It stores typed JSON
+// objects with an id, a version and times. Declared fields can be searched by value, declared texts by words. Redis
+// holds the objects beside the context's jobs (agent/store/redis/redis_objects.h). Contract suite:
+// tests/contract/objects_test.cpp.
+//
+// A write requires a live claim of a job. A context has one writer at a time: the first write of a job makes the job
+// the writer, until release() or until its claim is no longer live. Readers never wait.
+//
+// Thread-safety: each thread uses its own instance. Errors: as in store/store.h; stale_claim: the job was claimed
+// again, and nothing was written. Each call is one bounded step of the server, and may be repeated after `unavailable`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "model/records.h"
+
+namespace mycojobs {
+
+struct ClaimRef;
+
+inline constexpr std::size_t kMaxObjectBytes = 256U << 10;  // maximum of an object's JSON text
+inline constexpr std::size_t kMaxObjectIdBytes = 128;
+inline constexpr std::size_t kMaxDeclaredFields = 64;  // fields and texts of a kind together
+inline constexpr std::size_t kMaxFieldBytes = 128;     // length of a field's path
+inline constexpr std::size_t kMaxObjectKinds = 1000;   // per context
+inline constexpr std::size_t kMaxObjectOps = 100;      // operations of one write
+inline constexpr std::size_t kMaxObjectPage = 1000;
+inline constexpr std::size_t kMaxSearchWords = 16;
+
+// Namespace and type of objects. Both match [a-z][a-z0-9_-]{0,31}.
+struct ObjectKind {
+  std::string space = "default";  // namespace
+  std::string kind;
+
+  auto operator<=>(const ObjectKind&) const = default;
+};
+
+struct StoredObject {
+  std::string id, json;  // json: an object that includes its "id"
+  std::uint64_t version = 0, created_ms = 0, updated_ms = 0;
+};
+
+struct ObjectPage {
+  std::vector<StoredObject> objects;  // at most 4 MiB together
+  // Argument for the next page; empty: this is the last page. A page may be empty without being the last.
+  std::string after;
+  bool indexing = false;  // no result: objects must be indexed first, see index_more()
+};
+
+// One operation of a write.
+struct ObjectOp {
+  enum class Verb { put, remove, check };
+  Verb verb = Verb::put;
+  ObjectKind of;
+  std::string id;                        // 1 to 128 bytes of UTF-8 without control characters
+  std::optional<std::uint64_t> version;  // required current version; 0: the object must not exist
+  std::string json;                      // for put: the object
+};
+
+// Version and times of an object after a write.
+struct ObjectStamp {
+  std::string id;
+  std::uint64_t version = 0, created_ms = 0, updated_ms = 0;  // the last values, if the object was removed
+};
+
+// Result of ObjectStore::write().
+struct WriteReply {
+  std::string busy;                 // the job that is the writer now; nothing was written, and the caller retries
+  std::vector<ObjectStamp> stamps;  // one for each operation
+};
+
+// Result of ObjectStore::declare().
+struct DeclareReply {
+  std::string busy;
+  bool indexing = false;  // objects must be indexed: call index_more()
+};
+
+using ObjectValue = std::variant<std::string, double, bool>;
+
+// Condition on a declared field.
+struct ObjectQuery {
+  std::string field;                 // a declared field
+  std::optional<ObjectValue> equal;  // if unset: a range of numbers, both bounds inclusive
+  std::optional<double> min, max;
+};
+
+// Number of objects and declared fields of a kind.
+struct KindInfo {
+  ObjectKind of;
+  std::uint64_t count = 0;
+  std::vector<std::string> index, text;  // declared fields, sorted
+};
+
+// A difference between an index and the objects.
+struct ObjectsProblem {
+  ObjectKind of;
+  std::string text;  // one line
+
+  bool operator==(const ObjectsProblem&) const = default;
+};
+struct ObjectsVerdict {
+  std::uint64_t objects = 0, entries = 0;
+  std::vector<ObjectsProblem> problems;
+};
+
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+
+  // Executes all operations in order, or none. Two operations must not name the same object. call: a name for this
+  // write, unique within the claim; a repeated call returns the first reply. Errors: conflict (version mismatch; the
+  // message names the operation), not_found (for remove), too_large, invalid.
+  virtual Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) = 0;
+  // Adds declared fields and texts. If all are declared already, nothing is written and the call does not wait for the
+  // writer. Error too_large: more than 64 fields.
+  virtual Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
+                                       const std::vector<std::string>& text) = 0;
+  // Returns true if declare() would change nothing.
+  virtual Result<bool> is_declared(Id context, const ObjectKind&, const std::vector<std::string>& index,
+                                   const std::vector<std::string>& text) = 0;
+  // Indexes some of the objects that existed before their fields were declared. Returns true if more remain. Needs no
+  // claim.
+  virtual Result<bool> index_more(Id context, const ObjectKind&) = 0;
+  // Ends the role of the claim's job as the writer.
+  virtual Result<void> release(const ClaimRef&) = 0;
+
+  virtual Result<StoredObject> get(Id context, const ObjectKind&, const std::string& id) = 0;  // not_found
+  // Sorted by id. after: ObjectPage::after of the previous page; limit: 1 to 1000.
+  virtual Result<ObjectPage> list(Id context, const ObjectKind&, const std::string& after, std::size_t limit) = 0;
+  // With `equal`, sorted by id; with a range, sorted by the field's value. Error invalid: the field is not declared.
+  virtual Result<ObjectPage> find(Id context, const ObjectKind&, const ObjectQuery&, const std::string& after,
+                                  std::size_t limit) = 0;
+  // Returns objects whose declared texts contain all words, sorted by id.
+  virtual Result<ObjectPage> search(Id context, const ObjectKind&, const std::string& text, const std::string& after,
+                                    std::size_t limit) = 0;
+  virtual Result<std::uint64_t> count(Id context, const ObjectKind&) = 0;
+  virtual Result<std::vector<KindInfo>> kinds(Id context) = 0;  // sorted by namespace and kind
+
+  // Compares the indexes with the objects in both directions, up to max_problems. REQUIRES: no concurrent writer.
+  virtual Result<ObjectsVerdict> verify(Id context, std::size_t max_problems) = 0;
+  // Rebuilds the indexes of a kind from its objects. The caller must then call index_more() until it returns false.
+  virtual Result<void> reindex(Id context, const ObjectKind&) = 0;
+};
+
+}  // namespace mycojobs

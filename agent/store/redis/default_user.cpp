@@ -1,0 +1,36 @@
+#include "store/redis/default_user.h"
+
+#include "store/redis/redis_acl.h"
+#include "store/redis/redis_connection.h"
+
+namespace mycojobs {
+namespace {
+
+// Returns whether the server has users of mycojobs. An open default user usually has the permission for `ACL USERS`; if
+// the command is denied, the result is false.
+bool server_has_own_users(RedisConnection& anonymous) {
+  const auto users = anonymous.command({"ACL", "USERS"});
+  if (!users) return false;
+  for (std::size_t i = 0; i < users->size(); ++i) {
+    if (users->at(i).text().starts_with(kRedisUserPrefix)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<std::optional<DefaultUser>> probe_default_user(const std::string& url) {
+  RedisConnection::Options options;
+  MJ_TRY(endpoint, parse_redis_url(url));
+  options.endpoint = std::move(endpoint);
+  const bool named = options.endpoint.user.starts_with(kRedisUserPrefix);
+  options.endpoint.user.clear();
+  options.endpoint.password.clear();
+  RedisConnection anonymous(std::move(options));
+  const auto read = anonymous.command({"EXISTS", "mj:format"});
+  if (!read && read.error().code != Code::denied) return tl::unexpected(read.error());
+  if (!named && (!read || !server_has_own_users(anonymous))) return std::nullopt;
+  return read ? DefaultUser::open : DefaultUser::closed;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,19 @@
+// Checks whether a Redis server with users of mycojobs (`mycojobs context acl`) still accepts clients without a
+// password. Blocking and thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace mycojobs {
+
+enum class DefaultUser { open, closed };
+
+// Connects to the server of `url` without the user and password of the URL; the permissions of that user are not
+// needed. Returns `open` if the server permits such a client to read keys, and nullopt if neither the URL nor the
+// server has a user of mycojobs. Errors: invalid (the URL); those of a RedisConnection.
+Result<std::optional<DefaultUser>> probe_default_user(const std::string& url);
+
+}  // namespace mycojobs

@@ -1,0 +1,327 @@
+// RedisStore: claims, leases and reports.
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "store/job_fields.h"
+#include "store/redis/redis_store.h"
+#include "store/redis/store_metrics.h"
+#include "store/redis/store_spans.h"
+#include "text/plural.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint32_t kMaxClaims = 64;
+constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // also in store/scripts/claims.lua
+// Limits of one script call, since a running script blocks all other clients of the server.
+constexpr std::size_t kMaxReports = 256;
+constexpr std::size_t kMaxReportBytes = 8U << 20;
+constexpr std::size_t kMinLongEnd = 2048;  // kLeastEnd of store/scripts/lib/kept.lua: a shorter end is always stored
+constexpr std::size_t kMaxBriefText = 256;
+
+void add_report(Arguments& out, const LogAppend& append) {
+  out.add("log").add(append.claim.job_key).add(append.claim.claim_id).add(append.claim.token);
+  out.add(std::uint64_t{append.lines.size() * 4});
+  for (const Log& line : append.lines) out.add(line.seq).add(line.ts_ms).add(to_string(line.stream)).add(line.text);
+}
+void add_report(Arguments& out, const Release& release) {
+  out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
+  out.add("2").add(release.reason).add(release.ran ? "1" : "0");
+}
+
+std::size_t bytes_of(const Fields& fields) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : fields) bytes += name.size() + value.size();
+  return bytes;
+}
+
+// Returns the end that is stored if the caller's quota is exceeded: without result and other long texts. A finished job
+// becomes an error, because its result is lost.
+JobEnd without_long_texts(const JobEnd& end) {
+  JobEnd out;
+  out.status = JobStatus::error;
+  out.detail = end.detail;
+  out.error = cut(end.error, kMaxBriefText);
+  if (end.status == JobStatus::finished) {
+    out.detail = "result_quota";
+    out.error =
+        "its result is not kept: the jobs of its caller keep more than quota.caller_bytes or quota.context_bytes "
+        "allows";
+  }
+  if (end.usage.size() <= kMaxBriefText) out.usage = end.usage;
+  if (end.layers.size() <= kMaxBriefText) out.layers = end.layers;
+  out.ran_as = end.ran_as;
+  return out;
+}
+
+std::size_t size_of(const Report& report) {
+  const auto* append = std::get_if<LogAppend>(&report);
+  std::size_t bytes = 1024;
+  if (append != nullptr) {
+    for (const Log& line : append->lines) bytes += line.text.size() + 64;
+  }
+  return bytes;
+}
+
+Result<void> answer_of(const Reply& reply, const std::string& job_key) {
+  const std::string_view word = reply.at(0).text();
+  const std::string text(reply.at(1).text());
+  if (word == "ok") return {};
+  if (word == "stale") return fail(Code::stale_claim, job_key + ": this claim is not live any more");
+  if (word == "conflict") return fail(Code::conflict, text);
+  if (word == "invalid") return fail(Code::invalid, text);
+  return fail(Code::internal, "redis: report answered " + std::string(word.substr(0, 40)));
+}
+
+}  // namespace
+
+Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
+  if (request.max_jobs == 0 || request.max_jobs > kMaxClaims) {
+    return fail(Code::invalid, "claim: max_jobs is not from 1 to " + std::to_string(kMaxClaims));
+  }
+  MJ_CHECK(release_unanswered_claims(request.context));
+  // An id and a token for each possible claim are passed as one argument, since each argument of a script costs time.
+  const std::string random = random_hex(std::size_t{request.max_jobs} * (kIdDigits + kTokenDigits) / 2);
+  Arguments arguments;
+  arguments.add(std::uint64_t{request.runner}).add(request.instance);
+  arguments.add(request.actor ? std::to_string(*request.actor) : "").add(std::uint64_t{request.context});
+  arguments.add(std::uint64_t{request.max_jobs}).add(request.max_bytes);
+  arguments.add(request.max_script_bytes).add(std::uint64_t{request.max_deliveries});
+  arguments.add(std::uint64_t{request.lease_ms}).add(random).add(std::uint64_t{request.queues.size()});
+  for (const std::string& queue : request.queues) arguments.add(queue);
+  add_quota(arguments);
+  const std::uint64_t began_us = unix_us();
+  auto answer = run(request.context, scripts::claim, arguments);
+  if (!answer) {
+    if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
+    for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
+      unanswered_[request.context].push_back(random.substr(at, kIdDigits));
+    return tl::unexpected<Error>(std::move(answer).error());
+  }
+  const Reply& reply = *answer;
+  const std::uint64_t answered_us = unix_us();
+  ClaimReply out;
+  out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
+  const Reply taken = reply.at(1);
+  out.jobs.reserve(taken.size());
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const Reply entry = taken.at(i);
+    const std::size_t index = entry.at(2).number() - 1;
+    if (index >= request.max_jobs)
+      return fail(Code::internal, "redis: the claim script returned a claim that was not requested");
+    ClaimedJob& job = out.jobs.emplace_back();
+    const std::size_t at = index * (kIdDigits + kTokenDigits);
+    job.ref.context = request.context;
+    job.ref.job_key = entry.at(1).text();
+    job.ref.claim_id = random.substr(at, kIdDigits);
+    job.ref.token = random.substr(at + kIdDigits, kTokenDigits);
+    job.queue = entry.at(0).text();
+    job.epoch = entry.at(3).number();
+    job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
+    job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
+    job.record = entry.at(6).fields();
+    job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
+    if (metrics().is_enabled() || traces().wanted()) {
+      const bool of_runner = metrics().is_enabled() && job.queue.starts_with("mj:");
+      job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
+      job.ref.attempt = job.attempt;
+      job.ref.claimed_us = answered_us;
+    }
+  }
+  const Reply paused = reply.at(2);
+  for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
+  out.more = reply.at(3).number() == 1;
+  record_heads(request.context, reply.at(4));
+  count_claims(metrics(), request.context, out);
+  trace_claims(traces(), out, {began_us, answered_us});
+  return out;
+}
+
+// heads: pairs of a queue and the latest revision that the call has written to its journal.
+void RedisStore::record_heads(Id context, const Reply& heads) {
+  if (!seen_) return;
+  for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
+    seen_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
+}
+
+// Releases claims whose reply was lost. The server may have executed the call; without the release, the jobs would wait
+// until their leases expire. A call that was not executed yet will never be: its connection was killed
+// (RedisConnection::close_after_error()).
+Result<void> RedisStore::release_unanswered_claims(Id context) {
+  const auto found = unanswered_.find(context);
+  if (found == unanswered_.end()) return {};
+  std::uint64_t jobs = 0;
+  std::string after;
+  do {
+    Arguments arguments{after};
+    arguments.add(std::uint64_t{found->second.size()});
+    for (const std::string& id : found->second) arguments.add(id);
+    MJ_TRY(back, run(context, scripts::unclaim, arguments));
+    after = back.at(0).text();
+    jobs += back.at(1).number();
+  } while (!after.empty());
+  unanswered_.erase(found);
+  if (jobs > 0) {
+    log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
+        count_with_noun(jobs, "job"));
+  }
+  return {};
+}
+
+Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const ClaimRef> claims, std::uint32_t lease_ms) {
+  if (claims.empty()) return std::vector<Renewal>{};
+  Arguments arguments;
+  arguments.add(std::uint64_t{lease_ms}).add(std::uint64_t{claims.size()});
+  for (const ClaimRef& claim : claims) arguments.add(claim.job_key).add(claim.claim_id).add(claim.token);
+  MJ_TRY(reply, run(context, scripts::renew, arguments));
+  std::vector<Renewal> out;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const std::uint64_t code = reply.at(i).number();
+    out.push_back(code == 0 ? Renewal::stale : code == 1 ? Renewal::renewed : Renewal::cancel);
+  }
+  count_renewals(metrics(), context, out);
+  return out;
+}
+
+// An end with long texts is sent in two versions: complete, and short for the case that the caller's quota is exceeded.
+void RedisStore::add_end(const EndReport& ended, ReportCall& call) const {
+  const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
+  const bool is_long = bytes_of(fields) >= kMinLongEnd;
+  const Fields& brief = is_long ? call.ends.emplace_back(end_fields(without_long_texts(ended.end))) : fields;
+  Arguments& out = call.arguments;
+  out.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
+  out.add(std::uint64_t{fields.size() * 2 + (is_long ? brief.size() * 2 + 4 : 2)});
+  if (ended.retry_after_ms) {
+    out.add(*ended.retry_after_ms);
+  } else {
+    out.add("-1");
+  }
+  out.add(call.digests.emplace_back(digest_of_end(fields)));
+  if (is_long) {
+    out.add(call.digests.emplace_back(digest_of_end(brief))).add(std::uint64_t{brief.size() * 2});
+    for (const auto& [name, value] : brief) out.add(name).add(value);
+  }
+  for (const auto& [name, value] : fields) out.add(name).add(value);
+}
+
+// Writes as many reports, from the first, as the limits of one call permit.
+void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) const {
+  call.began_us = unix_us();
+  for (std::size_t bytes = 0; call.reports < reports.size() && call.reports < kMaxReports && bytes < kMaxReportBytes;
+       ++call.reports) {
+    bytes += size_of(reports[call.reports]);
+  }
+  Arguments& out = call.arguments;
+  out.add(std::uint64_t{call.reports});
+  add_quota(out);
+  for (std::size_t i = 0; i < call.reports; ++i) {
+    if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
+      add_end(*ended, call);
+    } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
+      add_report(out, *append);
+    } else if (const auto* mark = std::get_if<DetailUpdate>(&reports[i])) {
+      out.add("mark").add(mark->claim.job_key).add(mark->claim.claim_id).add(mark->claim.token);
+      out.add("1").add(mark->detail);
+    } else {
+      add_report(out, std::get<Release>(reports[i]));
+    }
+  }
+}
+
+void RedisStore::read_answers(Id context, const Reply& reply, std::span<const Report> reports,
+                              std::vector<Result<void>>& out) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
+    out.push_back(answer_of(reply.at(i), claim.job_key));
+  }
+  record_heads(context, reply.at(reports.size()));
+}
+
+Result<std::vector<Result<void>>> RedisStore::reported(Id context, std::span<const Report> reports,
+                                                       std::vector<Result<void>> answers, std::uint64_t began_us) {
+  MJ_CHECK(await_replicas(context));
+  count_reports(metrics(), context, reports, answers);
+  trace_reports(traces(), reports, answers, {began_us, unix_us()});
+  return answers;
+}
+
+Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
+  std::vector<Result<void>> out;
+  const std::uint64_t began_us = unix_us();
+  while (out.size() < reports.size()) {
+    ReportCall call;
+    const std::span<const Report> left = reports.subspan(out.size());
+    write_call(left, call);
+    MJ_TRY(reply, run(context, scripts::report, call.arguments));
+    read_answers(context, reply, left.first(call.reports), out);
+  }
+  return reported(context, reports, std::move(out), began_us);
+}
+
+std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> reports) {
+  Link* way = context == 0 ? nullptr : known_link(context);
+  if (way == nullptr) return std::nullopt;
+  auto call = std::make_unique<ReportCall>();
+  write_call(reports, *call);
+  if (call->reports < reports.size()) return std::nullopt;
+  const std::optional<int> fd = way->begin(scripts::report, call->arguments);
+  if (fd) pending_report_ = std::move(call);
+  return fd;
+}
+
+Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::span<const Report> reports) {
+  Link* way = known_link(context);
+  if (pending_report_ == nullptr || way == nullptr) return report(context, reports);
+  const std::unique_ptr<ReportCall> call = std::move(pending_report_);
+  MJ_TRY(reply, way->finish(scripts::report, call->arguments));
+  std::vector<Result<void>> out;
+  read_answers(context, reply, reports, out);
+  return reported(context, reports, std::move(out), call->began_us);
+}
+
+Result<std::vector<Lease>> RedisStore::leases(Id context) {
+  std::vector<Lease> out;
+  std::map<std::string, std::size_t>
+      places;  // index in `out`: a lease that is renewed between two pages is returned twice
+  std::string after;
+  do {
+    MJ_TRY(page, run(context, scripts::leases, Arguments{after}));
+    after = page.at(0).text();
+    for (std::size_t i = 1; i < page.size(); ++i) {
+      const Reply entry = page.at(i);
+      Lease lease{std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()};
+      const auto [place, is_new] = places.try_emplace(lease.job_key, out.size());
+      if (is_new)
+        out.push_back(std::move(lease));
+      else
+        out[place->second] = std::move(lease);
+    }
+  } while (!after.empty());
+  return out;
+}
+
+Result<bool> RedisStore::expire(Id context, const Lease& lease) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::expire, arguments.add(lease.job_key).add(lease.until_ms)));
+  if (reply.number() == 1) metrics().add(Metric::leases_expired, {context});
+  return reply.number() == 1;
+}
+
+Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
+  std::vector<std::string> jobs;
+  std::string after;
+  do {
+    MJ_TRY(page, run(context, scripts::expire_instance,
+                     Arguments{}.add(std::uint64_t{runner}).add(instance).add(std::string_view(after))));
+    after = page.at(0).text();
+    for (std::size_t i = 1; i < page.size(); ++i) jobs.emplace_back(page.at(i).text());
+  } while (!after.empty());
+  if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
+  return jobs;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,115 @@
+// A connection to a Redis server through a socket, and the parser of Redis URLs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "model/records.h"
+#include "store/redis/redis_link.h"
+
+struct redisReader;
+
+namespace mycojobs {
+
+// Address of a Redis server: redis://[user:password@]host[:port][/db], unix:///path[?db=N], unix:/path.
+struct RedisEndpoint {
+  std::string host;
+  std::uint16_t port = 6379;
+  std::string unix_path;  // if set, host and port are not used
+  std::string user, password;
+  std::optional<std::uint32_t> database;  // set if the URL names a database
+
+  std::string redacted_url() const;  // address for messages and logs, without user and password
+  bool operator==(const RedisEndpoint&) const = default;
+};
+
+// Parses a URL. User, password and path may contain bytes as %XX. Errors: invalid; unsupported (TLS). No message
+// contains the password.
+Result<RedisEndpoint> parse_redis_url(std::string_view url);
+
+// As parse_redis_url(), for a server of several contexts. Each context uses the database with its id, so a URL that
+// names a database other than 0 is invalid.
+Result<RedisEndpoint> parse_shared_redis_url(std::string_view url);
+
+using Deadline = std::chrono::steady_clock::time_point;
+Deadline deadline_in(std::uint64_t ms);
+
+// Converts an error reply of Redis. The message is one line: the server's text, and the remedy if one is known.
+Error redis_error(std::string_view server_text);
+
+// A connection to one database of one Redis server. This class does the I/O (close-on-exec, no SIGPIPE, a deadline for
+// each operation); hiredis encodes and decodes the protocol. After a failure the connection is closed, and the next
+// call connects again without a pause: the caller limits the rate. Used by one thread. Errors: as documented for Link.
+class RedisConnection final : public Link {
+ public:
+  struct Options {
+    RedisEndpoint endpoint;
+    std::uint32_t database = 0;
+    std::string client_name = "mycojobs";  // must not contain blanks
+    std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
+    std::size_t max_reply_bytes = 256U << 20;                  // a longer reply breaks the connection
+    std::function<Result<void>(RedisConnection&)> on_connect;  // called after the handshake; may send commands
+  };
+  explicit RedisConnection(Options);
+  ~RedisConnection() override;
+  RedisConnection(const RedisConnection&) = delete;
+  RedisConnection& operator=(const RedisConnection&) = delete;
+
+  Result<void> connect();  // no effect on an open connection
+  void close();
+  bool connected() const { return static_cast<bool>(socket_); }
+
+  Result<Reply> command(const Arguments&, std::uint32_t extra_ms = 0) override;
+  Result<Reply> run(const Script&, const Arguments&) override;
+  std::optional<int> begin(const Script&, const Arguments&) override;
+  Result<Reply> finish(const Script&, const Arguments&) override;
+
+  // For callers that wait on several connections: send() a command, and read the reply when fd() is readable.
+  int fd() const { return socket_.get(); }
+  Result<void> send(const Arguments&);
+  Result<void> read_some();  // one read without waiting
+  // Returns the next complete reply, which may be an error reply; nullopt: there is none yet.
+  Result<std::optional<Reply>> received();
+
+  const std::string& server_run_id() const override { return run_id_; }
+  bool has_been_leader() const override { return led_ || abandoned_id_ != 0; }
+  const Options& options() const { return options_; }
+
+ private:
+  Result<void> handshake();
+  void close_after_error();
+  Result<void> connect_afresh_if_closed();
+  Result<void> check_server();
+  bool closed_by_server() const;
+  // Send a command and wait for its reply, or only wait. An error reply is returned as a Reply.
+  Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);
+  Result<Reply> await(std::uint32_t extra_ms);
+  Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
+  Result<void> feed_reader(Deadline);                    // one read, which waits until the deadline
+  tl::unexpected<Error> broken(const std::string& why);  // abandons the connection and returns `unavailable`
+  tl::unexpected<Error> refused(const Reply&) const;
+
+  Options options_;
+  Fd socket_;
+  std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
+  std::string run_id_;
+  bool led_ = false;             // a connection was established completely before
+  bool answered_ = false;        // a valid reply was received on this connection
+  bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis
+  std::uint64_t client_id_ = 0;  // the server's id of this connection; 0: unknown
+  // Id of a connection that was closed after an error, and of which the server may still have unread commands. The next
+  // handshake ends it on the server. 0: none.
+  std::uint64_t abandoned_id_ = 0;
+  std::string abandoned_on_;  // run_id of that connection's server
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,660 @@
+// RedisStore: submission and lists of jobs, time-driven work, prerequisites, journals and indexes, repairs, and notices
+// of ends.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/random.h"
+#include "model/codec.h"
+#include "model/prerequisite.h"
+#include "store/job_fields.h"
+#include "store/keys.h"
+#include "store/redis/redis_store.h"
+#include "store/redis/store_metrics.h"
+#include "store/redis/store_spans.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+namespace {
+
+constexpr std::size_t kJobsOfStep = 256, kBytesOfStep = 4U << 20, kTextsOfStep = 32768;
+
+// A job that is being submitted.
+struct JobToWrite {
+  Fields fields;
+  std::string queue, accepted;    // accepted: key of an existing job with the same content; empty: none is known
+  Job stored;                     // the existing job, if `accepted` is set
+  std::optional<Span> span = {};  // span of the submission
+};
+
+struct Step {
+  std::vector<JobToWrite> jobs;
+  std::optional<NewJobs::RejectedJob> refused;
+};
+
+// Selects as many jobs, from the first, as one step can contain: all have the same caller and context, all or none of
+// them have an id, and no id or idempotency key occurs twice.
+Step next_step(std::span<const Job> jobs) {
+  Step step;
+  std::set<std::string_view> names;
+  std::set<Id> ids;
+  std::size_t bytes = 0, texts = 0;
+  for (const Job& job : jobs) {
+    const bool alike = job.caller_id == jobs[0].caller_id && job.context_id == jobs[0].context_id &&
+                       (job.id == 0) == (jobs[0].id == 0);
+    const bool room = step.jobs.size() < kJobsOfStep && bytes < kBytesOfStep && texts < kTextsOfStep;
+    if (!alike || !room) break;
+    if (job.id != 0 && !ids.insert(job.id).second) break;
+    if (!job.idempotency_key.empty() && !names.insert(job.idempotency_key).second) break;
+    auto fields = new_job_fields(job);
+    if (!fields) {
+      step.refused = NewJobs::RejectedJob{step.jobs.size(), std::move(fields).error()};
+      break;
+    }
+    for (const auto& [name, value] : *fields) bytes += name.size() + value.size();
+    texts += 2 * fields->size();
+    step.jobs.push_back({std::move(*fields), queue_of_new(job), {}, {}});
+  }
+  return step;
+}
+
+// Returns the job as the script has stored it, from its reply.
+Job written(JobToWrite&& coming, const Reply& id_and_detail, const Reply& answer) {
+  Fields& record = coming.fields;
+  const std::string detail(id_and_detail.at(1).text());
+  record.emplace_back("id", id_and_detail.at(0).text());
+  record.emplace_back("status", to_string(JobStatus::dispatched));
+  record.emplace_back("created_at", answer.at(1).text());
+  record.emplace_back("updated_at", answer.at(1).text());
+  if (detail != "created") record.emplace_back("queued_ms", answer.at(2).text());
+  record.emplace_back("detail", detail);
+  return decode<Job>(record).record;
+}
+
+// Marks the jobs that exist already as accepted. Returns an error if one of them has other content than the request.
+std::optional<NewJobs::RejectedJob> accept_those(const Reply& there, std::span<const Job> wanted, Step& step) {
+  for (std::size_t i = 0; i < there.size(); ++i) {
+    const Reply row = there.at(i);
+    const std::size_t index = row.at(0).number() - 1;
+    if (index >= step.jobs.size()) return NewJobs::RejectedJob{0, {Code::internal, "redis: submit names no job of it"}};
+    const std::string key(row.at(2).text());
+    auto stored = accepted_record(row.at(1).text(), key, row.at(3).fields(), wanted[index]);
+    if (!stored) return NewJobs::RejectedJob{index, std::move(stored).error()};
+    step.jobs[index].accepted = key;
+    step.jobs[index].stored = std::move(*stored);
+  }
+  return std::nullopt;
+}
+
+Result<Job> only_one(Result<NewJobs> made) {
+  if (!made) return tl::unexpected<Error>(std::move(made).error());
+  if (made->refused) return tl::unexpected<Error>(std::move(made->refused->error));
+  return std::move(made->jobs.at(0));
+}
+
+}  // namespace
+
+Result<NewJobs> RedisStore::submit_some(std::span<const Job> jobs, bool queued) {
+  NewJobs made;
+  if (jobs.empty()) return made;
+  const Id context = jobs[0].context_id;
+  Step step = next_step(jobs);
+  made.refused = std::move(step.refused);
+  for (JobToWrite& each : step.jobs) each.span = begin_submission(traces(), each.fields);
+  while (!made.refused) {
+    Arguments arguments;
+    arguments.add(std::uint64_t{jobs[0].caller_id}).add(queued ? "1" : "0").add(std::uint64_t{step.jobs.size()});
+    add_quota(arguments);
+    for (std::size_t i = 0; i < step.jobs.size(); ++i) {
+      const JobToWrite& each = step.jobs[i];
+      arguments.add(std::uint64_t{jobs[i].id}).add(each.queue).add(each.accepted).add(jobs[i].idempotency_key);
+      arguments.add_list(each.fields);
+    }
+    MJ_TRY(reply, run(context, scripts::submit, arguments));
+    const std::string_view found = reply.at(0).text();
+    if (found == "wrong") {
+      made.refused = NewJobs::RejectedJob{reply.at(1).number() - 1, redis_error(reply.at(2).text())};
+    } else if (found == "there") {
+      made.refused = accept_those(reply.at(1), jobs, step);
+    } else {
+      for (std::size_t i = 0; i < step.jobs.size(); ++i) {
+        made.existed.push_back(!step.jobs[i].accepted.empty());
+        if (!made.existed[i])
+          end_submission(traces(), step.jobs[i].span,
+                         job_key(jobs[0].caller_id, static_cast<Id>(reply.at(3 + i).at(0).number())));
+        made.jobs.push_back(made.existed[i] ? std::move(step.jobs[i].stored)
+                                            : written(std::move(step.jobs[i]), reply.at(3 + i), reply));
+      }
+      break;
+    }
+  }
+  if (!made.refused) MJ_CHECK(await_replicas(context));
+  const bool all_known = std::all_of(jobs.begin(), jobs.end(),
+                                     [](const Job& job) { return types_of_this_build().contains(job.script_type); });
+  count_submitted(metrics(), jobs, made, all_known || !metrics().is_enabled() ? kNoTypes : served_types(context));
+  return made;
+}
+
+Result<Job> RedisStore::submit(const Job& job) { return only_one(submit_some(std::span(&job, 1), true)); }
+Result<Job> RedisStore::create_job(const Job& job) { return only_one(submit_some(std::span(&job, 1), false)); }
+
+Result<void> RedisStore::cancel(Id context, const std::string& job_key) {
+  MJ_TRY(reply, run(context, scripts::cancel, Arguments{job_key}));
+  if (reply.text() == "missing")
+    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  return {};
+}
+
+Result<CreatedRecord> RedisStore::create_record(Id context, const NewRecord& wanted) {
+  Arguments arguments;
+  arguments.add(wanted.prefix).add("mj:next:" + wanted.counter).add(std::uint64_t{wanted.id});
+  arguments.add_list(wanted.fields);
+  add_quota(arguments);
+  // Actors are the only records without a context, so nothing else is written to database 0.
+  if (context == 0 && wanted.prefix != "actor:") return fail(Code::invalid, "only actors live in context 0");
+  if (context == 0 && !field_of(wanted.fields, "pubkey").empty()) MJ_CHECK(index_actors(""));
+  MJ_TRY(redis, link(context));
+  MJ_TRY(reply, redis->run(scripts::create_record, arguments));
+  CreatedRecord made{std::string(reply.at(1).text()), reply.at(2).fields(), reply.at(0).text() != "new"};
+  if (reply.at(0).text() == "taken") return key_conflict_error();
+  if (reply.at(0).text() == "used")
+    return fail(Code::conflict, made.key + " was used before and its record was deleted; use another id");
+  if (context != 0) MJ_CHECK(await_replicas(context));
+  return made;
+}
+
+Result<Job> RedisStore::start_job(Id context, const std::string& job_key) {
+  MJ_TRY(record, load(context, job_key));
+  const std::string type(field_of(record, "script_type"));
+  if (!is_script_type(type)) return fail(Code::invalid, job_key + ": its script_type names no queue");
+  MJ_TRY(reply, run(context, scripts::start_job, Arguments().add(job_key).add(queue_key(type))));
+  if (reply.at(0).text() == "missing")
+    return fail(Code::not_found, job_key + " does not exist in context " + std::to_string(context));
+  MJ_CHECK(await_replicas(context));
+  return decode<Job>(reply.at(1).fields()).record;
+}
+
+// Lists and counts of jobs.
+
+namespace {
+
+constexpr std::uint32_t kMaxChecks = 1000;  // scanned jobs in one step of the server
+
+// Queues that are always included, since they may contain jobs of other clients before an agent has served the context.
+constexpr std::array<std::string_view, 6> kQueues = {"queue:python", "queue:osis",   "queue:sal",
+                                                     "queue:v",      "queue:native", "queue:rust"};
+
+std::vector<ListedJob> listed(const Reply& rows) {
+  std::vector<ListedJob> out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Reply row = rows.at(i);
+    out.push_back(
+        {std::string(row.at(0).text()), row.at(1).number(), std::string(row.at(2).text()), row.at(3).fields()});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<JobsPage> RedisStore::jobs(Id context, const JobFilter& wanted) {
+  std::string score;
+  std::uint64_t skip = 0;
+  if (!wanted.after.empty()) {
+    const std::size_t blank = wanted.after.find(' ');
+    std::uint64_t number = 0;
+    score = wanted.after.substr(0, blank);
+    if (blank == std::string::npos || !parse_u64(score, number) || !parse_u64(wanted.after.substr(blank + 1), skip))
+      return fail(Code::invalid, "after: is not a value that a page of jobs returned");
+  }
+  Arguments arguments;
+  arguments.add(std::uint64_t{std::clamp(wanted.max_scanned, 1U, kMaxChecks)})
+      .add(std::uint64_t{std::max(wanted.max_jobs, 1U)})
+      .add(score)
+      .add(skip);
+  arguments.add(std::min<std::uint64_t>(wanted.since_ms, UINT32_MAX * 1000ULL) * 1000);
+  arguments.add(wanted.status ? to_string(*wanted.status) : std::string_view()).add(wanted.state).add(wanted.name);
+  arguments.add(wanted.script_type).add(wanted.caller ? std::to_string(*wanted.caller) : std::string());
+  arguments.add(std::uint64_t{kQueues.size()});
+  for (const std::string_view queue : kQueues) arguments.add(queue);
+  MJ_TRY(reply, run(context, scripts::job_list, arguments));
+  JobsPage page;
+  page.looked_at = reply.at(0).number();
+  if (!reply.at(1).text().empty())
+    page.after = std::string(reply.at(1).text()) + ' ' + std::to_string(reply.at(2).number());
+  page.jobs = listed(reply.at(3));
+  page.unseen = listed(reply.at(4));
+  return page;
+}
+
+// Sets `next` to the job that waits longer: the next job of the list, or the next job with a priority. A time of 0 is
+// unknown.
+static QueueTally tally_of(const Reply& row) {
+  QueueTally queue{std::string(row.at(0).text()), row.at(1).number(), row.at(2).number(), row.at(3).number() == 1,
+                   std::string(row.at(4).text()), row.at(5).number()};
+  const std::uint64_t beside = row.at(7).number();
+  const bool older = beside != 0 && (queue.next_since_ms == 0 || beside < queue.next_since_ms);
+  if (!row.at(6).text().empty() && (queue.next.empty() || older)) {
+    queue.next = row.at(6).text();
+    queue.next_since_ms = beside;
+  }
+  return queue;
+}
+
+Result<Tally> RedisStore::tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) {
+  Arguments arguments;
+  arguments.add(slot_ms).add(std::uint64_t{slots}).add(std::uint64_t{kQueues.size()});
+  for (const std::string_view queue : kQueues) arguments.add(queue);
+  MJ_TRY(reply, run(context, scripts::tally, arguments));
+  Tally out;
+  static constexpr std::pair<std::string_view, std::uint64_t Tally::*> kNumbers[] = {
+      {"now_ms", &Tally::now_ms},
+      {"changed_us", &Tally::changed_us},
+      {"jobs", &Tally::jobs},
+      {"running", &Tally::running},
+      {"delayed", &Tally::delayed},
+      {"prerequisites", &Tally::prerequisites},
+      {"held", &Tally::held},
+      {"missing", &Tally::missing},
+      {"ended", &Tally::ended},
+      {"dead", &Tally::dead},
+      {"anomalies", &Tally::anomalies},
+      {"refusals", &Tally::refusals},
+      {"notices", &Tally::notices},
+      {"outbox", &Tally::outbox},
+      {"inbox", &Tally::inbox},
+      {"flows", &Tally::flows},
+      {"flows_active", &Tally::flows_active}};
+  const Reply numbers = reply.at(0), ends = reply.at(1), queues = reply.at(2);
+  for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
+    for (const auto& [name, member] : kNumbers) {
+      if (name == numbers.at(i).text()) out.*member = numbers.at(i + 1).number();
+    }
+  }
+  for (std::size_t i = 0; i < ends.size(); ++i) out.ends.push_back(ends.at(i).number());
+  for (std::size_t i = 0; i < queues.size(); ++i) out.queues.push_back(tally_of(queues.at(i)));
+  return out;
+}
+
+// Time-driven work, prerequisites, journals, indexes and repairs.
+
+namespace {
+
+constexpr std::size_t kMaxJobStatesBatch = 64, kMaxRevisionsBatch = 256;
+
+std::uint32_t small_number_of(const std::string& text) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number_of(text), UINT32_MAX));
+}
+std::vector<std::uint64_t> numbers_of(const std::string& text) {
+  std::vector<std::uint64_t> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    out.push_back(number_of(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return out;
+}
+
+// Returns true for a condition that the flow of a job checks itself.
+bool is_gate(std::string_view condition) {
+  return condition.starts_with("approval:") || condition.starts_with("signal:") || condition.starts_with("flow:");
+}
+
+// A field of mj:claim:<job key> and its member of ClaimView.
+struct ClaimField {
+  std::string_view name;
+  void (*read)(ClaimView&, const std::string&);
+};
+constexpr ClaimField kClaimFields[] = {
+    {"state", [](ClaimView& c, const std::string& t) { c.state = t; }},
+    {"claim_id", [](ClaimView& c, const std::string& t) { c.claim_id = t; }},
+    {"token", [](ClaimView& c, const std::string& t) { c.token_hash = t; }},
+    {"queue", [](ClaimView& c, const std::string& t) { c.queue = t; }},
+    {"instance", [](ClaimView& c, const std::string& t) { c.instance = t; }},
+    {"reason", [](ClaimView& c, const std::string& t) { c.reason = t; }},
+    {"status", [](ClaimView& c, const std::string& t) { c.status = t; }},
+    {"detail", [](ClaimView& c, const std::string& t) { c.detail = t; }},
+    {"end", [](ClaimView& c, const std::string& t) { c.end_digest = t; }},
+    {"message", [](ClaimView& c, const std::string& t) { c.message = t; }},
+    {"flow", [](ClaimView& c, const std::string& t) { c.flow = t; }},
+    {"ckey", [](ClaimView& c, const std::string& t) { c.concurrency_key = t; }},
+    {"idem", [](ClaimView& c, const std::string& t) { c.idempotency_key = t; }},
+    {"epoch", [](ClaimView& c, const std::string& t) { c.epoch = number_of(t); }},
+    {"lease_ms", [](ClaimView& c, const std::string& t) { c.lease_ms = number_of(t); }},
+    {"until_ms", [](ClaimView& c, const std::string& t) { c.until_ms = number_of(t); }},
+    {"ended_ms", [](ClaimView& c, const std::string& t) { c.ended_ms = number_of(t); }},
+    {"waiting_since", [](ClaimView& c, const std::string& t) { c.waiting_since_ms = number_of(t); }},
+    {"attempt", [](ClaimView& c, const std::string& t) { c.attempt = small_number_of(t); }},
+    {"deliveries", [](ClaimView& c, const std::string& t) { c.deliveries = small_number_of(t); }},
+    {"runner", [](ClaimView& c, const std::string& t) { c.runner = small_number_of(t); }},
+    {"cancel", [](ClaimView& c, const std::string&) { c.cancel = true; }},
+    {"leftover", [](ClaimView& c, const std::string&) { c.leftover = true; }},
+    {"revs", [](ClaimView& c, const std::string& t) { c.revisions = numbers_of(t); }},
+};
+
+ClaimView claim_view(const Fields& fields) {
+  ClaimView claim;
+  claim.present = !fields.empty();
+  for (const auto& [name, value] : fields) {
+    for (const ClaimField& field : kClaimFields) {
+      if (field.name == name) field.read(claim, value);
+    }
+  }
+  return claim;
+}
+
+void read_end(EndedJob& job, const ClaimView& claim, bool system_holds) {
+  if (claim.state.empty()) {
+    const Job written = decode<Job>(job.fields).record;
+    job.ended = written.status == JobStatus::finished || written.status == JobStatus::error;
+    job.status = to_string(written.status);
+    job.detail = written.detail;
+    job.idempotency_key = written.idempotency_key;
+    job.runner = written.runner_id;
+    return;
+  }
+  job.ended = claim.state == "ended";
+  job.status = claim.status;
+  job.detail = claim.detail;
+  job.claim_id = claim.claim_id;
+  job.idempotency_key = claim.idempotency_key;
+  job.runner = claim.runner;
+  const bool by_system = claim.claim_id.empty();
+  // A claim that was rebuilt from the journal has no digest of an end that the system wrote. Such a record counts as
+  // unchanged, with the status and detail of the claim.
+  const bool bare = claim.end_digest.empty();
+  if (bare && !(by_system && claim.status == "error")) return;
+  const bool holds = by_system ? bare || system_holds : digest_of_end(end_fields_of(job.fields)) == claim.end_digest;
+  job.record = holds ? EndedJob::Record::holds : EndedJob::Record::changed;
+}
+
+// Names in store/scripts/repair.lua, in the order of the enums.
+constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
+                                          "leave",        "lease",     "enqueue",    "finish",     "restore"};
+constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
+                                            "overdue", "queue", "priority", "slots",   "held",          "waits"};
+
+JobStoreState job_states(const std::string& job_key, const Reply& reply) {
+  JobStoreState job;
+  job.job_key = job_key;
+  job.record_type = reply.at(0).text();
+  job.record = reply.at(1).fields();
+  job.claim_type = reply.at(2).text();
+  job.claim_fields = reply.at(3).fields();
+  job.claim = claim_view(job.claim_fields);
+  for (const auto& [name, value] : reply.at(4).fields()) {
+    if (name == "queue") job.claim.queue = value;
+    if (name == "now_ms") job.now_ms = number_of(value);
+    if (name == "lease_until_ms") job.lease_until_ms = number_of(value);
+    if (name == "due_ms") job.due_ms = number_of(value);
+    if (name == "check_ms") job.check_ms = number_of(value);
+    if (name == "in_ended") job.in_ended = true;
+    if (name == "in_jobs") job.in_jobs = true;
+    if (name == "missing") job.missing = true;
+    if (name == "in_priority") job.in_priority = true;
+    if (name == "takes_slot") job.takes_slot = true;
+    if (name == "held") job.held = true;
+    if (name == "held_by") job.held_by.push_back(value);
+    if (name == "slot") job.slots.push_back(value);
+    if (name == "limited") job.limited = true;
+    if (name == "slot_free") job.slot_free = true;
+    if (name == "wait_until_ms") job.wait_until_ms = number_of(value);
+    if (name == "updated_s") job.updated_s = number_of(value);
+    if (name == "seen") job.seen = value;
+    if (name == "in_queue") job.in_queue = small_number_of(value);
+    if (name == "log_ended") job.log_ended = true;
+  }
+  const Reply waits = reply.at(5);
+  for (std::size_t i = 0; i < waits.size(); ++i) job.waits_for.emplace_back(waits.at(i).text());
+  const Reply awaited = reply.at(6);
+  for (std::size_t i = 0; i + 4 < awaited.size(); i += 5) {
+    const auto is = [&](std::size_t n) { return awaited.at(i + n).text() == "1"; };
+    job.dependencies.push_back({std::string(awaited.at(i).text()), is(1), is(2), is(3), is(4)});
+  }
+  return job;
+}
+
+}  // namespace
+
+Result<TickReply> RedisStore::tick(Id context, const TickRequest& request) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{request.missing_wait_ms}).add(request.retention_ms).add(request.retention_count);
+  arguments.add(std::uint64_t{std::max(request.max, 1U)});
+  add_quota(arguments);
+  MJ_TRY(reply, run(context, scripts::tick, arguments));
+  TickReply out;
+  out.due = static_cast<std::uint32_t>(reply.at(0).number());
+  out.settled = static_cast<std::uint32_t>(reply.at(1).number());
+  out.missing = static_cast<std::uint32_t>(reply.at(2).number());
+  out.overdue = static_cast<std::uint32_t>(reply.at(3).number());
+  out.retired = static_cast<std::uint32_t>(reply.at(4).number());
+  out.more = reply.at(5).number() == 1;
+  out.next_due_ms = reply.at(6).number();
+  count_tick(metrics(), context, out);
+  return out;
+}
+
+Result<std::vector<AwaitedPrerequisites>> RedisStore::due_prerequisites(Id context, std::uint32_t max,
+                                                                        std::uint32_t again_ms, CheckerRole looker) {
+  Arguments arguments;
+  arguments.add(std::uint64_t{max}).add(std::uint64_t{again_ms});
+  MJ_TRY(reply, run(context, scripts::prerequisites_due,
+                    arguments.add(looker == CheckerRole::coordinator ? "coordinator" : "agent")));
+  std::vector<AwaitedPrerequisites> out;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const Reply entry = reply.at(i);
+    // A list that cannot be parsed is returned as one condition, which the checker then rejects.
+    const std::string text(entry.at(1).text());
+    const Job job = decode<Job>({{"prerequisites", text}}).record;
+    const bool readable = !job.prerequisites.empty();
+    AwaitedPrerequisites awaited{std::string(entry.at(0).text()),
+                                 readable ? job.prerequisites : std::vector<std::string>{text}, entry.at(2).number()};
+    const bool of_flow = entry.at(3).text() == "1";
+    const Reply given = entry.at(4);
+    std::erase_if(awaited.conditions, [&](const std::string& condition) {
+      if (of_flow && is_gate(condition)) return true;  // checked by the flow before it dispatched the job
+      for (std::size_t n = 0; n < given.size(); ++n) {
+        if (condition == "approval:" + std::string(given.at(n).text())) return true;
+      }
+      return false;
+    });
+    awaited.left = looker == CheckerRole::agent && entry.at(5).text() == "1";
+    out.push_back(std::move(awaited));
+  }
+  return out;
+}
+
+Result<void> RedisStore::complete_prerequisites(Id context, const std::string& job_key, const std::string& impossible) {
+  MJ_CHECK(run(context, scripts::prerequisites_settled, Arguments{job_key, impossible}));
+  return {};
+}
+
+namespace {
+
+// Parses an entry of a journal.
+Fact fact_of(const Reply& entry) {
+  Fact fact;
+  const std::string id(entry.at(0).text());
+  fact.revision = number_of(id.substr(0, id.find('-')));
+  for (auto& [name, value] : entry.at(1).fields()) {
+    if (name == "f") {
+      fact.kind = std::move(value);
+    } else if (name == "j") {
+      fact.job_key = std::move(value);
+    } else if (name == "at") {
+      fact.at_ms = number_of(value);
+    } else {
+      fact.more.emplace_back(std::move(name), std::move(value));
+    }
+  }
+  return fact;
+}
+
+}  // namespace
+
+Result<std::vector<Fact>> RedisStore::journal(Id context, const std::string& queue, std::uint64_t after_revision,
+                                              std::uint32_t max) {
+  const std::string key = "mj:journal:" + queue;
+  const std::string first = std::to_string(after_revision + 1) + "-0";
+  Arguments arguments{"XRANGE", key, first, "+", "COUNT"};
+  auto reply = command(context, arguments.add(std::uint64_t{std::max(max, 1U)}));
+  if (!reply) return fail(std::move(reply).error(), key);
+  std::vector<Fact> facts;
+  for (std::size_t i = 0; i < reply->size(); ++i) facts.push_back(fact_of(reply->at(i)));
+  return facts;
+}
+
+Result<std::vector<Fact>> RedisStore::journal_at(Id context, const std::string& queue,
+                                                 std::span<const std::uint64_t> revisions) {
+  std::vector<Fact> facts;
+  for (std::size_t at = 0; at < revisions.size(); at += kMaxRevisionsBatch) {
+    const auto some = revisions.subspan(at, std::min(kMaxRevisionsBatch, revisions.size() - at));
+    Arguments arguments{queue};
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::uint64_t revision : some) arguments.add(revision);
+    MJ_TRY(reply, run(context, scripts::journal_at, arguments));
+    for (std::size_t i = 0; i < reply.size(); ++i) facts.push_back(fact_of(reply.at(i)));
+  }
+  return facts;
+}
+
+Result<EndedJob> RedisStore::ended_job(Id context, const std::string& job_key) {
+  auto reply = run(context, scripts::ended_job, Arguments{job_key}.add(kMaxLoadBytes));
+  if (!reply) return fail(std::move(reply).error(), job_key);
+  MJ_CHECK(load_error(*reply, context, job_key));
+  EndedJob job;
+  job.fields = reply->at(1).fields();
+  read_end(job, claim_view(reply->at(2).fields()), reply->at(3).number() == 1);
+  return job;
+}
+
+Result<std::vector<JobStoreState>> RedisStore::job_states(Id context, std::span<const std::string> job_keys,
+                                                          bool positions) {
+  std::vector<JobStoreState> out;
+  while (out.size() < job_keys.size()) {
+    const auto some = job_keys.subspan(out.size(), std::min(kMaxJobStatesBatch, job_keys.size() - out.size()));
+    Arguments arguments{positions ? "1" : "0"};
+    arguments.add(std::uint64_t{some.size()});
+    for (const std::string& key : some) arguments.add(key);
+    MJ_TRY(reply, run(context, scripts::places, arguments));
+    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_states(some[i], reply.at(i)));
+  }
+  return out;
+}
+
+Result<bool> RedisStore::repair(Id context, const std::string& job_key, const Repair& repair) {
+  Arguments arguments{job_key, repair.seen, repair.queue};
+  arguments.add(repair.journal_head).add(std::uint64_t{repair.fixes.size()});
+  for (const JobFix& fix : repair.fixes) {
+    arguments.add(kFixWords[static_cast<std::size_t>(fix.kind)]).add(kPlaceWords[static_cast<std::size_t>(fix.place)]);
+    arguments.add(fix.of).add(fix.score).add_list(fix.words);
+  }
+  MJ_TRY(reply, run(context, scripts::repair, arguments));
+  return reply.number() == 1;
+}
+
+Result<bool> RedisStore::answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer& answer) {
+  // The name becomes part of a field name, and of a text that the script searches in the record.
+  if (!is_approval_name(answer.name)) return fail(Code::invalid, "name: is not a valid name of an approval");
+  const std::string why = answer.comment.empty() ? "" : ": " + answer.comment;
+  const std::string line = "approval:" + answer.name + " was given by " + std::to_string(answer.actor) + why;
+  const std::string reason =
+      answer.approved ? "" : "approval:" + answer.name + " was rejected by " + std::to_string(answer.actor) + why;
+  MJ_TRY(reply, run(context, scripts::prerequisite_answer, Arguments{job_key, answer.name, line, reason}));
+  const std::string word(reply.text());
+  if (word == "ok") return true;
+  if (word == "again" || (word == "met" && answer.approved)) return false;
+  if (word == "missing") return fail(Code::not_found, job_key + " does not exist");
+  if (word == "over") return fail(Code::conflict, job_key + " has ended");
+  if (word == "met") return fail(Code::conflict, job_key + " waits no longer: its prerequisites were met");
+  if (word == "early")
+    return fail(Code::conflict,
+                job_key + " waits in its queue, and no agent has checked it yet: answer after the check");
+  if (word == "unasked")
+    return fail(Code::not_found, job_key + " does not wait for approval:" + answer.name + "; `mycojobs job explain " +
+                                     job_key.substr(4) + "` shows the reason");
+  return fail(Code::conflict, job_key + " is a job of flow " + word + ": `mycojobs flow approve " + word + " " +
+                                  answer.name + "`, or `mycojobs flow reject " + word + " " + answer.name + "`");
+}
+
+Result<bool> answer_prerequisite(Store& store, Id context, const std::string& job_key,
+                                 const PrerequisiteAnswer& answer) {
+  auto* redis = dynamic_cast<RedisStore*>(&store);
+  if (redis == nullptr) return fail(Code::unsupported, "this store does not accept answers");
+  return redis->answer_prerequisite(context, job_key, answer);
+}
+
+// Notices of ends.
+
+namespace {
+
+// Splits a text at a separator.
+std::vector<std::string_view> parts_of(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(at), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+// Parses an entry of mj:notices. Returns nullopt if it is malformed, that is, another client has written it.
+std::optional<Notice> read_entry(std::string_view entry) {
+  const auto parts = parts_of(entry, ' ');
+  std::uint64_t tries = 0;
+  Notice notice;
+  notice.entry = entry;
+  if (parts.size() < 4 || parts.size() > 5) return std::nullopt;
+  notice.of = parts[0];
+  const bool known = is_job_key(notice.of) || is_flow_key(notice.of);
+  if (!known || !parse_u64(parts[1], notice.ended_us) || !parse_u64(parts[3], tries) || tries > UINT16_MAX)
+    return std::nullopt;
+  notice.finished = parts[2] == to_string(JobStatus::finished);
+  notice.tries = static_cast<std::uint32_t>(tries);
+  if (parts.size() == 5) {
+    for (const auto each : parts_of(parts[4], ',')) notice.reached.emplace_back(each);
+  }
+  return notice;
+}
+
+std::string entry_of(const Notice& notice, const NoticeResult::Retry& again) {
+  const auto& reached = again.reached;
+  std::string entry = notice.of + " " + std::to_string(notice.ended_us) + " " +
+                      (notice.finished ? "finished " : "error ") +
+                      std::to_string(notice.tries + (again.counts ? 1 : 0));
+  for (std::size_t i = 0; i < reached.size(); ++i) entry += (i == 0 ? " " : ",") + reached[i];
+  return entry;
+}
+
+}  // namespace
+
+Result<DueNotices> RedisStore::due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) {
+  Arguments arguments;
+  MJ_TRY(reply, run(context, scripts::notices_due, arguments.add(std::uint64_t{max}).add(std::uint64_t{hold_ms})));
+  DueNotices due;
+  due.next_ms = reply.at(1).number();
+  const Reply entries = reply.at(0);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string_view entry = entries.at(i).text();
+    if (auto notice = read_entry(entry)) {
+      due.notices.push_back(std::move(*notice));
+    } else {
+      Notice strange;
+      strange.entry = entry;
+      MJ_CHECK(complete_notice(context, strange,
+                               {std::nullopt, "mj:notices: " + excerpt(entry) + " is not a notice; it was dropped"}));
+    }
+  }
+  return due;
+}
+
+Result<void> RedisStore::complete_notice(Id context, const Notice& notice, const NoticeResult& after) {
+  Arguments arguments;
+  arguments.add(notice.entry).add(after.again ? entry_of(notice, *after.again) : std::string());
+  arguments.add(after.again ? after.again->after_ms : 0).add(after.given_up).add(notice.of);
+  MJ_CHECK(run(context, scripts::settle_notice, arguments));
+  return {};
+}
+
+}  // namespace mycojobs

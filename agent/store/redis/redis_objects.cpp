@@ -1,0 +1,604 @@
+#include "store/redis/redis_objects.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <unordered_set>
+
+#include "base/random.h"
+#include "store/object_index.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+namespace {
+
+// Limits of one script call, since a running script blocks all other clients of the server.
+constexpr std::size_t kMaxWriteBytes = 8U << 20;
+constexpr std::size_t kMaxWriteEntries = 100000;
+constexpr std::uint64_t kIndexBatch = 100;
+constexpr std::uint64_t kIndexBytes = 512U << 10;
+constexpr int kSchemaTries = 5;
+constexpr std::size_t kMaxSchemas = 1000;
+
+std::string_view to_string(ObjectOp::Verb verb) {
+  if (verb == ObjectOp::Verb::put) return "put";
+  return verb == ObjectOp::Verb::remove ? "remove" : "check";
+}
+
+std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + excerpt(op.id, 80); }
+
+// Returns the prefix of an error message: "operations[2]: " if there are several operations.
+std::string place(std::span<const ObjectOp> ops, std::size_t index) {
+  return ops.size() == 1 ? "" : "operations[" + std::to_string(index) + "]: ";
+}
+
+Result<void> check_ops(std::span<const ObjectOp> ops) {
+  if (ops.empty() || ops.size() > kMaxObjectOps) {
+    return fail(Code::invalid,
+                "operations: " + std::to_string(ops.size()) + " are not 1 to " + std::to_string(kMaxObjectOps));
+  }
+  std::map<std::pair<ObjectKind, std::string>, std::size_t> seen;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const ObjectOp& op = ops[i];
+    MJ_CHECK(check_object_name(place(ops, i) + "namespace", op.of.space));
+    MJ_CHECK(check_object_name(place(ops, i) + "kind", op.of.kind));
+    MJ_CHECK(check_object_id(place(ops, i) + "id", op.id));
+    if (op.verb == ObjectOp::Verb::check && !op.version) {
+      return fail(Code::invalid, place(ops, i) + "version: is missing; a check needs it");
+    }
+    if (op.version && *op.version > (1ULL << 53)) return fail(Code::invalid, place(ops, i) + "version: is too large");
+    const auto [other, fresh] = seen.try_emplace({op.of, op.id}, i);
+    if (!fresh) {
+      return fail(Code::invalid, place(ops, i) + shown_object(op) + " is that of operations[" +
+                                     std::to_string(other->second) + "]: one operation for each object");
+    }
+  }
+  return {};
+}
+
+// Arguments of one put.
+struct Body {
+  std::string json, entries;
+};
+
+std::vector<ObjectStamp> read_stamps(std::string_view text, std::span<const ObjectOp> ops) {
+  std::vector<ObjectStamp> stamps;
+  for (const ObjectOp& op : ops) {
+    const auto take = [&](char end) {
+      const auto at = std::min(text.find(end), text.size());
+      std::uint64_t number = 0;
+      parse_u64(text.substr(0, at), number);
+      text.remove_prefix(std::min(at + 1, text.size()));
+      return number;
+    };
+    ObjectStamp stamp;
+    stamp.id = op.id;
+    stamp.version = take(',');
+    stamp.created_ms = take(',');
+    stamp.updated_ms = take(';');
+    stamps.push_back(std::move(stamp));
+  }
+  return stamps;
+}
+
+tl::unexpected<Error> refusal(const Reply& reply, std::span<const ObjectOp> ops, const ClaimRef& claim) {
+  const std::string_view why = reply.at(0).text();
+  if (why == "stale") {
+    return fail(Code::stale_claim, claim.job_key + " has been overtaken: its claim is not live any more");
+  }
+  if (why == "full") {
+    return fail(Code::too_large, "kind: the context has " + std::to_string(kMaxObjectKinds) +
+                                     " kinds already: use fewer kinds and distinguish objects by a field");
+  }
+  const std::size_t index = reply.at(1).number() - 1;
+  if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + excerpt(why));
+  const ObjectOp& op = ops[index];
+  const std::string what = place(ops, index) + shown_object(op);
+  if (why == "missing") return fail(Code::not_found, what + " does not exist");
+  if (why != "conflict") return fail(Code::internal, "redis: a write was answered " + excerpt(why));
+  const std::uint64_t version = reply.at(2).number();
+  if (version == 0) {
+    return fail(Code::conflict, what + " does not exist, and version " + std::to_string(*op.version) + " was expected");
+  }
+  if (*op.version == 0) return fail(Code::conflict, what + " exists, in version " + std::to_string(version));
+  return fail(Code::conflict, what + " is in version " + std::to_string(version) + ", and " +
+                                  std::to_string(*op.version) + " was expected: get it again");
+}
+
+}  // namespace
+
+std::string joined(const ObjectKind& of) { return of.space + ":" + of.kind; }
+std::string object_key(const ObjectKind& of, std::string_view id) {
+  return "mj:osis:object:" + joined(of) + ":" + std::string(id);
+}
+std::string object_ids_key(const ObjectKind& of) { return "mj:osis:ids:" + joined(of); }
+std::string object_kind_key(const ObjectKind& of) { return "mj:osis:kind:" + joined(of); }
+std::string object_index_key(const ObjectKind& of, std::string_view field) {
+  return field.empty() ? "mj:osis:words:" + joined(of) : "mj:osis:index:" + joined(of) + ":" + std::string(field);
+}
+
+Result<void> check_kind(Id context, const ObjectKind& of) {
+  if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
+  MJ_CHECK(check_object_name("namespace", of.space));
+  return check_object_name("kind", of.kind);
+}
+
+Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectKind& of) {
+  MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(of)}));
+  Schema loaded;
+  for (const auto& [name, value] : reply.fields()) {
+    if (name == "rev") loaded.rev = value;
+    if (name == "backfill") loaded.indexing = true, loaded.indexed = value;
+    if (name.starts_with("i ")) loaded.fields.index.push_back(name.substr(2));
+    if (name.starts_with("t ")) loaded.fields.text.push_back(name.substr(2));
+  }
+  std::sort(loaded.fields.index.begin(), loaded.fields.index.end());
+  std::sort(loaded.fields.text.begin(), loaded.fields.text.end());
+  if (schemas_.size() >= kMaxSchemas) schemas_.clear();
+  schemas_.insert_or_assign({context, of}, loaded);
+  return loaded;
+}
+
+Result<RedisObjects::Schema> RedisObjects::schema(Id context, const ObjectKind& of) {
+  const auto found = schemas_.find({context, of});
+  if (found != schemas_.end()) return found->second;
+  return load_schema(context, of);
+}
+
+Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
+  std::vector<Body> bodies(ops.size());
+  std::vector<std::string> names(ops.size()), revs(ops.size()), versions(ops.size());
+  std::size_t bytes = 0, entries = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const ObjectOp& op = ops[i];
+    names[i] = joined(op.of);
+    if (op.version) versions[i] = std::to_string(*op.version);
+    if (op.verb != ObjectOp::Verb::put) continue;
+    auto json = object_with_id(op.json, op.id);
+    if (!json) return fail(std::move(json).error(), place(ops, i) + "object");
+    MJ_TRY(known, schema(claim.context, op.of));
+    revs[i] = known.rev;
+    MJ_TRY(indexed, index_entries(*json, known.fields));
+    bytes += json->size() + indexed.size();
+    entries += static_cast<std::size_t>(std::count(indexed.begin(), indexed.end(), '\3'));
+    bodies[i] = {std::move(*json), std::move(indexed)};
+  }
+  if (bytes > kMaxWriteBytes || entries > kMaxWriteEntries) {
+    return fail(Code::too_large, "operations: " + std::to_string(bytes) + " bytes with " + std::to_string(entries) +
+                                     " index entries are over the limits of one write, " +
+                                     std::to_string(kMaxWriteBytes) + " and " + std::to_string(kMaxWriteEntries) +
+                                     ": write them in several calls");
+  }
+  Arguments arguments{claim.job_key, claim.claim_id, claim.token, call};
+  arguments.add(std::uint64_t{ops.size()});
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    arguments.add(to_string(ops[i].verb)).add(names[i]).add(ops[i].id).add(versions[i]).add(revs[i]);
+    arguments.add(bodies[i].json).add(bodies[i].entries);
+  }
+  return run(claim.context, scripts::object_write, arguments);
+}
+
+Result<WriteReply> RedisObjects::write(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
+  MJ_CHECK(check_ops(ops));
+  for (int tries = 0; tries < kSchemaTries; ++tries) {
+    MJ_TRY(reply, write_once(claim, call, ops));
+    const std::string_view answer = reply.at(0).text();
+    if (answer == "ok") return WriteReply{"", read_stamps(reply.at(1).text(), ops)};
+    if (answer == "busy") return WriteReply{std::string(reply.at(1).text()), {}};
+    if (answer != "schema") return refusal(reply, ops, claim);
+    for (const ObjectOp& op : ops) schemas_.erase({claim.context, op.of});
+  }
+  return fail(Code::unavailable, "kind: its declared fields change all the time");
+}
+
+Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKind& of,
+                                           const std::vector<std::string>& index,
+                                           const std::vector<std::string>& text) {
+  MJ_TRY(known, is_declared(claim.context, of, index, text));
+  if (known) return DeclareReply{"", schemas_.at({claim.context, of}).indexing};
+  std::set<std::string> names;
+  for (const std::string& field : index) names.insert("i " + field);
+  for (const std::string& field : text) names.insert("t " + field);
+  Arguments arguments{claim.job_key, claim.claim_id, claim.token};
+  const std::string name = joined(of);
+  arguments.add(name).add(std::uint64_t{kMaxDeclaredFields}).add(std::uint64_t{names.size()});
+  for (const std::string& each : names) arguments.add(each);
+  MJ_TRY(reply, run(claim.context, scripts::object_declare, arguments));
+  const std::string_view answer = reply.at(0).text();
+  schemas_.erase({claim.context, of});
+  if (answer == "ok") return DeclareReply{"", reply.at(1).number() == 1};
+  if (answer == "busy") return DeclareReply{std::string(reply.at(1).text()), false};
+  if (answer == "fields") {
+    return fail(Code::too_large, "index, text: " + of.kind + " declares " + std::to_string(reply.at(1).number()) +
+                                     " fields already, and may declare " + std::to_string(kMaxDeclaredFields) +
+                                     " in total: use another kind for the others");
+  }
+  return refusal(reply, {}, claim);
+}
+
+Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& of, const std::vector<std::string>& index,
+                                       const std::vector<std::string>& text) {
+  MJ_CHECK(check_kind(context, of));
+  for (const std::string& field : index) MJ_CHECK(check_object_field("index", field));
+  for (const std::string& field : text) MJ_CHECK(check_object_field("text", field));
+  MJ_TRY(known, load_schema(context, of));
+  const auto all_in = [](const std::vector<std::string>& asked, const std::vector<std::string>& there) {
+    return std::all_of(asked.begin(), asked.end(),
+                       [&](const std::string& each) { return std::binary_search(there.begin(), there.end(), each); });
+  };
+  return all_in(index, known.fields.index) && all_in(text, known.fields.text);
+}
+
+Result<bool> RedisObjects::index_more(Id context, const ObjectKind& of) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_TRY(now, load_schema(context, of));
+  if (!now.indexing) return false;
+  const std::string name = joined(of);
+  const std::string low = now.indexed.empty() ? "-" : "(" + now.indexed;
+  const std::string ids = object_ids_key(of);
+  Arguments query{name, ""};
+  query.add(ids).add(low).add("+").add(kIndexBatch).add(kIndexBytes);
+  MJ_TRY(reply, run(context, scripts::object_page, query));
+  const Reply page = reply.at(1);
+  const std::string after(page.at(0).text());
+  std::vector<std::string> items;
+  for (std::size_t i = 0; i < page.at(1).size(); ++i) {
+    const Reply each = page.at(1).at(i);
+    auto entries = index_entries(each.at(1).text(), now.fields);
+    items.emplace_back(each.at(0).text());
+    items.emplace_back(each.at(2).text());
+    items.push_back(std::move(entries).value_or(""));  // an invalid object of another client gets no entries
+  }
+  Arguments done{name, now.rev, after};
+  done.add(std::uint64_t{items.size()});
+  for (const std::string& each : items) done.add(each);
+  MJ_TRY(changed, run(context, scripts::object_index, done));
+  return changed.number() == 0 || !after.empty();
+}
+
+Result<void> RedisObjects::release(const ClaimRef& claim) {
+  MJ_CHECK(run(claim.context, scripts::object_release, {claim.job_key, claim.claim_id}));
+  return {};
+}
+
+// Reading objects.
+
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4U << 20;
+constexpr std::uint64_t kMaxCandidates = 2000;  // scanned objects in one step of a search
+constexpr std::size_t kNumberDigits = 16;
+
+Result<void> check_limit(std::size_t limit) {
+  if (limit >= 1 && limit <= kMaxObjectPage) return {};
+  return fail(Code::invalid, "limit: " + std::to_string(limit) + " is not from 1 to " + std::to_string(kMaxObjectPage));
+}
+
+Result<void> check_after(std::string_view after) {
+  if (after.empty()) return {};
+  return check_object_id("after", after);
+}
+
+std::string id_of_member(std::string_view member) {
+  const auto end = member.find('\1');
+  return std::string(end == std::string_view::npos ? member : member.substr(end + 1));
+}
+
+Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Reply& fields, std::size_t first) {
+  StoredObject object;
+  object.id = std::move(id);
+  object.json = fields.at(first).text();
+  object.version = fields.at(first + 1).number();
+  object.created_ms = fields.at(first + 2).number();
+  object.updated_ms = fields.at(first + 3).number();
+  if (is_object_json(object.json)) return object;
+  return fail(Code::invalid, of.kind + " " + excerpt(object.id, 80) +
+                                 " is not a JSON object: another client wrote it; put it again or delete it");
+}
+
+Result<ObjectPage> undeclared(const ObjectKind& of, const std::string& what) {
+  return fail(Code::invalid,
+              what + " of " + of.space + "/" + of.kind + " is declared: declare searchable fields with osis.declare");
+}
+
+struct Range {
+  std::string low, high;
+};
+
+// Returns the bounds of a query for a range of numbers. after: a cursor (16 hex digits of the value, a blank, the id),
+// or empty.
+Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
+  const auto finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
+  if (!finite(query.min) || !finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
+  Range range;
+  range.low = query.min ? "[" + index_value(*query.min) + "\1" : "[n";
+  range.high = query.max ? "(" + index_value(*query.max) + "\2" : "(o";
+  if (after.empty()) return range;
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (after.size() < kNumberDigits + 2 || after[kNumberDigits] != ' ' ||
+      !std::all_of(after.begin(), after.begin() + kNumberDigits, is_digit)) {
+    return fail(Code::invalid, "after: is not a value that a page of this range returned");
+  }
+  const std::string id = after.substr(kNumberDigits + 1);
+  MJ_CHECK(check_object_id("after", id));
+  range.low = "(n" + after.substr(0, kNumberDigits) + "\1" + id;
+  return range;
+}
+
+}  // namespace
+
+Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& of, const std::string& id) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_object_id("id", id));
+  MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "created_ms", "updated_ms"}));
+  if (reply.at(0).nil()) {
+    return fail(Code::not_found, of.kind + " " + excerpt(id, 80) + " of namespace " + of.space + " does not exist");
+  }
+  return read_object(of, id, reply, 0);
+}
+
+Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& of, const PageRequest& asked, std::size_t limit,
+                                      std::string& last) {
+  const std::string name = joined(of);
+  Arguments arguments{name, asked.field, asked.key, asked.low, asked.high};
+  MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kPageBytes)));
+  ObjectPage out;
+  if (reply.at(0).text() == "undeclared") return undeclared(of, "field: no " + excerpt(asked.field.substr(2), 80));
+  out.indexing = reply.at(0).text() == "indexing";
+  const Reply found = reply.at(1);
+  last = found.at(0).text();
+  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
+    const Reply each = found.at(1).at(i);
+    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+    out.objects.push_back(std::move(object));
+  }
+  return out;
+}
+
+Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& of, const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_after(after));
+  std::string last;
+  MJ_TRY(out, page(context, of, {"", object_ids_key(of), after.empty() ? "-" : "(" + after, "+"}, limit, last));
+  out.after = last;
+  return std::move(out);
+}
+
+Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& of, const ObjectQuery& query,
+                                      const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_object_field("field", query.field));
+  const std::string field = "i " + query.field, key = object_index_key(of, query.field);
+  std::string last;
+  if (!query.equal) {
+    MJ_TRY(range, range_of(query, after));
+    MJ_TRY(out, page(context, of, {field, key, range.low, range.high}, limit, last));
+    if (!last.empty()) out.after = last.substr(1, kNumberDigits) + " " + id_of_member(last);
+    return std::move(out);
+  }
+  MJ_CHECK(check_after(after));
+  const std::string value = index_value(*query.equal);
+  const std::string low = after.empty() ? "[" + value + "\1" : "(" + value + "\1" + after;
+  MJ_TRY(out, page(context, of, {field, key, low, "(" + value + "\2"}, limit, last));
+  // Long texts with the same beginning have the same index entry, so the values are compared.
+  std::erase_if(out.objects,
+                [&](const StoredObject& each) { return !has_value(each.json, query.field, *query.equal); });
+  out.after = last.empty() ? "" : id_of_member(last);
+  return std::move(out);
+}
+
+Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& of, const std::string& text,
+                                        const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_limit(limit));
+  MJ_CHECK(check_after(after));
+  std::set<std::string> words;
+  add_words(text, words);
+  if (words.empty() || words.size() > kMaxSearchWords) {
+    return fail(Code::invalid, "text: has " + std::to_string(words.size()) +
+                                   " words to search for; the limit is 1 to " + std::to_string(kMaxSearchWords));
+  }
+  const std::string name = joined(of);
+  Arguments arguments{name, after};
+  arguments.add(std::uint64_t{limit}).add(kPageBytes).add(kMaxCandidates).add(std::uint64_t{words.size()});
+  for (const std::string& word : words) arguments.add(word);
+  MJ_TRY(reply, run(context, scripts::object_search, arguments));
+  if (reply.at(0).text() == "undeclared") return undeclared(of, "text: no field for words");
+  ObjectPage out;
+  out.indexing = reply.at(0).text() == "indexing";
+  const Reply found = reply.at(1);
+  out.after = found.at(0).text();
+  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
+    const Reply each = found.at(1).at(i);
+    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+    out.objects.push_back(std::move(object));
+  }
+  return out;
+}
+
+Result<std::uint64_t> RedisObjects::count(Id context, const ObjectKind& of) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_TRY(reply, command(context, {"ZCARD", object_ids_key(of)}));
+  return reply.number();
+}
+
+Result<std::vector<KindInfo>> RedisObjects::kinds(Id context) {
+  MJ_TRY(reply, run(context, scripts::object_kinds, {}));
+  std::vector<KindInfo> all;
+  for (std::size_t i = 0; i < reply.size(); ++i) {
+    const std::string name(reply.at(i).at(0).text());
+    const auto colon = name.find(':');
+    if (colon == std::string::npos) continue;
+    KindInfo info{{name.substr(0, colon), name.substr(colon + 1)}, reply.at(i).at(1).number(), {}, {}};
+    const Reply fields = reply.at(i).at(2);
+    for (std::size_t f = 0; f < fields.size(); ++f) {
+      const std::string field(fields.at(f).text());
+      if (field.starts_with("i ")) info.index.push_back(field.substr(2));
+      if (field.starts_with("t ")) info.text.push_back(field.substr(2));
+    }
+    std::sort(info.index.begin(), info.index.end());
+    std::sort(info.text.begin(), info.text.end());
+    all.push_back(std::move(info));
+  }
+  return all;
+}
+
+// Verification: each object has exactly the index entries of its fields, and an index has no other entries.
+
+namespace {
+
+constexpr std::string_view kBatch = "1000";
+
+// The parts of a key "mj:osis:<word>:...".
+struct ParsedObjectKey {
+  std::string word;
+  ObjectKind of;
+  std::string rest;  // id of an object, or field of an index
+};
+// Returns nullopt if the key does not belong to a kind.
+std::optional<ParsedObjectKey> parse_key(std::string_view key) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < 4; ++i) {
+    const auto colon = key.find(':');
+    if (colon == std::string_view::npos) break;
+    parts.emplace_back(key.substr(0, colon));
+    key.remove_prefix(colon + 1);
+  }
+  if (parts.size() < 4) return std::nullopt;
+  const auto colon = key.find(':');
+  const bool has_rest = parts[2] == "object" || parts[2] == "index";
+  if (has_rest && colon == std::string_view::npos) return std::nullopt;
+  return ParsedObjectKey{parts[2],
+                         {parts[3], std::string(has_rest ? key.substr(0, colon) : key)},
+                         has_rest ? std::string(key.substr(colon + 1)) : ""};
+}
+
+struct KindKeys {
+  std::set<std::string> ids;      // ids of its objects
+  std::set<std::string> indexes;  // fields with an index; "": the index of words
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> RedisObjects::all_keys(Id context) {
+  std::set<std::string> found;
+  std::string cursor = "0";
+  do {
+    MJ_TRY(page, command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", "mj:osis:*"}));
+    cursor = page.at(0).text();
+    for (std::size_t i = 0; i < page.at(1).size(); ++i) found.emplace(page.at(1).at(i).text());
+  } while (cursor != "0");
+  return std::vector<std::string>(found.begin(), found.end());
+}
+
+Result<std::vector<std::string>> RedisObjects::members(Id context, const std::string& key) {
+  std::vector<std::string> all;
+  std::string low = "-";
+  for (;;) {
+    MJ_TRY(page, command(context, {"ZRANGEBYLEX", key, low, "+", "LIMIT", "0", kBatch}));
+    if (page.size() == 0) return all;
+    for (std::size_t i = 0; i < page.size(); ++i) all.emplace_back(page.at(i).text());
+    low = "(" + all.back();
+  }
+}
+
+Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {  // NOLINT(*-function-size)
+  ObjectsVerdict verdict;
+  ObjectKind at_kind;
+  const auto wrong = [&](std::string text) {
+    if (verdict.problems.size() < max_problems) verdict.problems.push_back({at_kind, std::move(text)});
+  };
+  MJ_TRY(keys, all_keys(context));
+  std::map<ObjectKind, KindKeys> kinds;
+  for (const std::string& key : keys) {
+    const auto named = parse_key(key);
+    if (!named) continue;
+    KindKeys& kind = kinds[named->of];
+    if (named->word == "object") kind.ids.insert(named->rest);
+    if (named->word == "index" || named->word == "words") kind.indexes.insert(named->rest);
+  }
+  MJ_TRY(listed, members(context, "mj:osis:kinds"));
+  for (const auto& [of, kind] : kinds) {
+    const std::string name = joined(of);
+    at_kind = of;
+    if (!kind.ids.empty() && !std::binary_search(listed.begin(), listed.end(), name)) {
+      wrong("is not in the list of kinds");
+    }
+    MJ_TRY(ids, members(context, object_ids_key(of)));
+    for (const std::string& id : ids) {
+      if (!kind.ids.contains(id)) wrong("the list of objects has " + excerpt(id) + ", which is not there");
+    }
+    for (const std::string& id : kind.ids) {
+      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(excerpt(id) + " is in no list of objects");
+    }
+    MJ_TRY(known, load_schema(context, of));
+    std::map<std::string, std::unordered_set<std::string>> expected;  // index entries by field; "": words
+    for (const std::string& id : kind.ids) {
+      ++verdict.objects;
+      MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "entries"}));
+      const std::string entries(reply.at(2).text());
+      auto should = index_entries(reply.at(0).text(), known.fields);
+      if (!should || reply.at(1).number() == 0) {
+        wrong(excerpt(id) + " is not an object");
+        continue;
+      }
+      if (!known.indexing && entries != *should) wrong(excerpt(id) + " has entries of other fields or values");
+      for (std::size_t at = 0; at < entries.size();) {
+        const auto middle = entries.find('\2', at), end = entries.find('\3', at);
+        if (middle == std::string::npos || end == std::string::npos || middle > end) break;
+        expected[entries.substr(at, middle - at)].insert(entries.substr(middle + 1, end - middle - 1) + '\1' + id);
+        at = end + 1;
+      }
+    }
+    std::set<std::string> fields = kind.indexes;
+    for (const auto& each : expected) fields.insert(each.first);
+    for (const std::string& field : fields) {
+      MJ_TRY(there, members(context, object_index_key(of, field)));
+      const auto& wanted = expected[field];
+      verdict.entries += there.size();
+      for (const std::string& member : there) {
+        if (!wanted.contains(member)) wrong("index " + excerpt(field) + " has " + excerpt(member) + " of no object");
+      }
+      if (known.indexing) continue;
+      const std::unordered_set<std::string> has(there.begin(), there.end());
+      for (const std::string& member : wanted) {
+        if (!has.contains(member)) wrong("index " + excerpt(field) + " lacks " + excerpt(member));
+      }
+    }
+  }
+  return verdict;
+}
+
+Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
+  MJ_CHECK(check_kind(context, of));
+  MJ_TRY(keys, all_keys(context));
+  MJ_TRY(ids, members(context, object_ids_key(of)));
+  std::set<std::string> all(ids.begin(), ids.end());
+  std::vector<std::string> fields;  // fields with an index
+  for (const std::string& key : keys) {
+    const auto named = parse_key(key);
+    if (!named || named->of != of) continue;
+    if (named->word == "object") all.insert(named->rest);
+    if (named->word == "index" || named->word == "words") fields.push_back(named->rest);
+  }
+  const std::string name = joined(of);
+  for (auto at = all.begin(); at != all.end();) {
+    std::vector<std::string_view> some;
+    for (; at != all.end() && some.size() < 1000; ++at) some.push_back(*at);
+    Arguments arguments{name};
+    arguments.add(std::uint64_t{some.size()});
+    for (std::string_view id : some) arguments.add(id);
+    MJ_CHECK(run(context, scripts::object_ids, arguments));
+  }
+  Arguments emptied{name};
+  emptied.add(std::uint64_t{fields.size()});
+  for (const std::string& field : fields) emptied.add(field);
+  MJ_CHECK(run(context, scripts::object_reindex, emptied));
+  schemas_.erase({context, of});
+  return {};
+}
+
+}  // namespace mycojobs

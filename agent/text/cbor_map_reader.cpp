@@ -1,0 +1,105 @@
+#include "text/cbor_map_reader.h"
+
+#include <utility>
+#include <vector>
+
+namespace mycojobs::workflows {
+
+using nlohmann::json;
+
+json binary(std::string_view bytes) { return json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end())); }
+std::string bytes_of(const json& binary) {
+  const auto& bytes = binary.get_binary();
+  return {bytes.begin(), bytes.end()};
+}
+json binary_or_null(const std::optional<std::string>& bytes) { return bytes ? binary(*bytes) : json(nullptr); }
+
+MapReader::MapReader(const json& map, std::string path) : map_(map), path_(std::move(path)) {
+  if (!map_.is_object()) problem_ = (path_.empty() ? "it" : path_) + " is not a map";
+}
+
+std::string MapReader::path(std::string_view name) const {
+  return path_.empty() ? std::string(name) : path_ + '.' + std::string(name);
+}
+void MapReader::wrong(const std::string& name, std::string_view why) {
+  if (problem_.empty()) problem_ = path(name) + ' ' + std::string(why);
+}
+bool MapReader::has(const char* name) const { return map_.is_object() && map_.contains(name); }
+
+const json* MapReader::find(const char* name, bool required) {
+  asked_.insert(name);
+  if (!has(name)) {
+    if (required) wrong(name, "is missing");
+    return nullptr;
+  }
+  return &map_.at(name);
+}
+const json* MapReader::any(const char* name) { return find(name, false); }
+
+std::string MapReader::text(const char* name) {
+  const json* found = find(name, true);
+  if (found == nullptr) return {};
+  if (!found->is_string()) return wrong(name, "is not a text"), std::string();
+  return found->get<std::string>();
+}
+std::string MapReader::text_or(const char* name, std::string otherwise) {
+  asked_.insert(name);
+  return has(name) ? text(name) : std::move(otherwise);
+}
+std::string MapReader::bytes(const char* name) {
+  const json* found = find(name, true);
+  if (found == nullptr) return {};
+  if (!found->is_binary()) return wrong(name, "is not a byte string"), std::string();
+  return bytes_of(*found);
+}
+std::optional<std::string> MapReader::bytes_or_null(const char* name) {
+  const json* found = find(name, true);
+  if (found == nullptr || found->is_null()) return std::nullopt;
+  return bytes(name);
+}
+std::optional<std::string> MapReader::optional_bytes(const char* name) {
+  asked_.insert(name);
+  if (!has(name)) return std::nullopt;
+  return bytes(name);
+}
+std::uint64_t MapReader::number(const char* name) {
+  const json* found = find(name, true);
+  if (found == nullptr) return 0;
+  if (!found->is_number_integer() || (!found->is_number_unsigned() && found->get<std::int64_t>() < 0))
+    return wrong(name, "is not a whole number from 0"), 0;
+  return found->get<std::uint64_t>();
+}
+std::uint64_t MapReader::number_or(const char* name, std::uint64_t otherwise) {
+  asked_.insert(name);
+  return has(name) ? number(name) : otherwise;
+}
+bool MapReader::flag(const char* name) {
+  const json* found = find(name, true);
+  if (found == nullptr) return false;
+  if (!found->is_boolean()) return wrong(name, "is neither true nor false"), false;
+  return found->get<bool>();
+}
+const json& MapReader::list(const char* name) {
+  static const json kEmpty = json::array();
+  const json* found = find(name, true);
+  if (found == nullptr) return kEmpty;
+  if (!found->is_array()) return wrong(name, "is not a list"), kEmpty;
+  return *found;
+}
+const json& MapReader::map(const char* name) {
+  static const json kEmpty = json::object();
+  const json* found = find(name, true);
+  if (found == nullptr) return kEmpty;
+  if (!found->is_object()) return wrong(name, "is not a map"), kEmpty;
+  return *found;
+}
+Result<void> MapReader::end() {
+  if (problem_.empty() && map_.is_object()) {
+    for (const auto& [name, value] : map_.items())
+      if (!asked_.contains(name)) wrong(name, "is an unknown field");
+  }
+  if (!problem_.empty()) return fail(Code::invalid, problem_);
+  return {};
+}
+
+}  // namespace mycojobs::workflows

@@ -1,0 +1,83 @@
+#include "text/line_diff.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxPairs = 4'000'000;
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+using Lines = std::vector<std::string_view>;
+
+// Appends the differences. longest[i, j]: length of the longest common subsequence of a from i on and b from j on.
+void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
+  std::vector<std::uint32_t> longest;
+  const std::size_t width = b.size() + 1;
+  if (a.size() * b.size() <= kMaxPairs) {
+    longest.assign((a.size() + 1) * width, 0);
+    for (std::size_t i = a.size(); i-- > 0;)
+      for (std::size_t j = b.size(); j-- > 0;)
+        longest[i * width + j] = a[i] == b[j] ? longest[(i + 1) * width + j + 1] + 1
+                                              : std::max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+  }
+  std::size_t i = 0, j = 0;
+  while (!longest.empty() && i < a.size() && j < b.size()) {
+    if (a[i] == b[j]) {
+      out.push_back({' ', a[i++]}), ++j;
+    } else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) {
+      out.push_back({'-', a[i++]});
+    } else {
+      out.push_back({'+', b[j++]});
+    }
+  }
+  while (i < a.size()) out.push_back({'-', a[i++]});
+  while (j < b.size()) out.push_back({'+', b[j++]});
+}
+
+}  // namespace
+
+std::vector<DiffLine> line_diff(std::string_view before, std::string_view after) {
+  Lines a = lines_of(before), b = lines_of(after);
+  std::size_t begin = 0, end = 0;
+  while (begin < std::min(a.size(), b.size()) && a[begin] == b[begin]) ++begin;
+  while (end < std::min(a.size(), b.size()) - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
+  std::vector<DiffLine> out;
+  for (std::size_t i = 0; i < begin; ++i) out.push_back({' ', a[i]});
+  const auto middle = [&](const Lines& all) {
+    return Lines(all.begin() + static_cast<std::ptrdiff_t>(begin), all.end() - static_cast<std::ptrdiff_t>(end));
+  };
+  differ(middle(a), middle(b), out);
+  for (std::size_t i = a.size() - end; i < a.size(); ++i) out.push_back({' ', a[i]});
+  return out;
+}
+
+std::string show_diff(const std::vector<DiffLine>& lines, std::size_t around) {
+  std::vector<bool> kept(lines.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].sign == ' ') continue;
+    for (std::size_t j = i - std::min(i, around); j <= std::min(i + around, lines.size() - 1); ++j) kept[j] = true;
+  }
+  std::string out;
+  bool skipped = false;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (kept[i] && skipped) out += "...\n";
+    skipped = !kept[i];
+    if (kept[i]) out += std::string(1, lines[i].sign) + ' ' + std::string(lines[i].text) + '\n';
+  }
+  if (!out.empty() && skipped) out += "...\n";
+  return out;
+}
+
+}  // namespace mycojobs

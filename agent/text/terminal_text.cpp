@@ -1,0 +1,189 @@
+#include "text/terminal_text.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+namespace mycojobs {
+namespace {
+
+struct Character {
+  std::size_t bytes = 1;
+  std::size_t columns = 1;
+  utf8proc_int32_t point = -1;  // -1: a byte that belongs to no character
+};
+
+Character character_at(std::string_view text) {
+  utf8proc_int32_t point = 0;
+  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                       static_cast<utf8proc_ssize_t>(text.size()), &point);
+  if (length <= 0) return {};
+  if (point < ' ') return {1, 1, point};
+  return {static_cast<std::size_t>(length), static_cast<std::size_t>(std::max(0, utf8proc_charwidth(point))), point};
+}
+
+// Returns whether a terminal displays the character. It does not display control characters of both ranges, invalid
+// characters, line separators, and marks that change the writing direction.
+bool is_shown(utf8proc_int32_t point) {
+  if (point == '\n' || point == '\t') return true;
+  const bool control = point < ' ' || (point >= 0x7f && point <= 0x9f);
+  const bool turns = point == 0x061c || point == 0x200e || point == 0x200f || (point >= 0x2028 && point <= 0x202e) ||
+                     (point >= 0x2066 && point <= 0x2069);
+  return !control && !turns;
+}
+
+// Returns the length of the colour code at the front ("\033[1;31m"), or 0.
+std::size_t colour_code(std::string_view text) {
+  if (!text.starts_with("\033[")) return 0;
+  const std::size_t end = text.find_first_not_of("0123456789;", 2);
+  return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
+}
+
+std::string shown_of(std::string_view text, bool colours) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    std::size_t taken = colours ? colour_code(text) : 0;
+    if (taken == 0) {
+      const Character next = character_at(text);
+      taken = next.bytes;
+      if (!is_shown(next.point)) {
+        out += '?';
+        text.remove_prefix(taken);
+        continue;
+      }
+    }
+    out += text.substr(0, taken);
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
+// Returns the number of bytes at the end that may be an incomplete character or an incomplete line end "\r\n".
+std::size_t unfinished(std::string_view text) {
+  if (text.ends_with('\r')) return 1;
+  for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) return 0;
+    const std::size_t whole = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 0;
+    if (whole != 0) return whole > back ? back : 0;
+  }
+  return 0;
+}
+
+// A restarted line ("\r") could overwrite earlier text, so each restart begins a new line.
+std::string line_ends(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      out += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      out += '\n';
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return shown_of(text, false); }
+
+std::string printable_with_colours(std::string_view text) { return shown_of(text, true); }
+
+std::string ScreenText::take(std::string_view bytes) {
+  held_ += bytes;
+  const std::size_t keep = unfinished(held_);
+  std::string out = printable(line_ends(std::string_view(held_).substr(0, held_.size() - keep)));
+  held_.erase(0, held_.size() - keep);
+  return out;
+}
+
+std::string ScreenText::rest() {
+  std::string out = printable(line_ends(held_));
+  held_.clear();
+  return out;
+}
+
+std::string one_line(std::string_view text) {
+  std::string out = printable(text);
+  for (char& c : out) {
+    if (c == '\n' || c == '\t') c = ' ';
+  }
+  return out;
+}
+
+std::size_t columns(std::string_view text) {
+  std::size_t sum = 0;
+  while (!text.empty()) {
+    std::size_t taken = 1;
+    if (text.front() == '\033') {
+      taken = std::min(text.find('m'), text.size() - 1) + 1;
+    } else {
+      const Character character = character_at(text);
+      taken = character.bytes;
+      sum += character.columns;
+    }
+    text.remove_prefix(taken);
+  }
+  return sum;
+}
+
+std::string wrapped(std::string_view text, std::size_t width) {
+  std::string out;
+  std::size_t used = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (used > 0 && used + 1 + columns(word) > width) {
+      out += '\n';
+      used = 0;
+    } else if (used > 0) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += columns(word);
+    if (end < text.size() && text[end] == '\n') {
+      out += '\n';
+      used = 0;
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+std::string shortened(std::string_view text, std::size_t max_columns, std::string_view more) {
+  // A letter with thousands of combining marks has one column, so the number of bytes is bounded, too.
+  const std::size_t max_bytes = 8 * max_columns;
+  if (text.size() <= max_bytes && columns(text) <= max_columns) return std::string(text);
+  const std::size_t room = max_columns - std::min(max_columns, columns(more));
+  std::size_t used = 0, end = 0;
+  while (end < text.size() && end < max_bytes) {
+    const Character next = character_at(text.substr(end));
+    if (used + next.columns > room) break;
+    used += next.columns;
+    end += next.bytes;
+  }
+  return std::string(text.substr(0, end)) + std::string(max_columns == 0 ? "" : more);
+}
+
+std::string shorten_message(std::string_view text, std::size_t max_columns, std::string_view more) {
+  std::string out = shortened(text, max_columns, more);
+  if (out == text) return out;
+  std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of `text` that are in `out`
+  for (std::size_t begin = text.find('`'); begin != std::string_view::npos;) {
+    const std::size_t end = text.find('`', begin + 1);
+    if (end == std::string_view::npos) break;
+    if (end >= kept) {
+      if (begin < kept) {  // the command is cut in two: remove it from here
+        out = std::string(text.substr(0, begin)) + std::string(more);
+        kept = begin;
+      }
+      out += ' ' + std::string(text.substr(begin, end + 1 - begin));
+    }
+    begin = text.find('`', end + 1);
+  }
+  return out;
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,43 @@
+// The inputs of a job from the jobs that it depends on. read() reads their records from the store. find() checks that
+// their files are on this host, which can block on a disk. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executors/executor.h"
+#include "store/store.h"
+
+namespace mycojobs {
+
+class JobInputs {
+ public:
+  struct Dependency {
+    Id id = 0;
+    std::string name;
+    TextMap result;
+    std::vector<std::string> result_json;
+    std::string artifacts_json;
+    std::vector<std::string> folders = {};                      // folders on this host that can contain its files
+    std::optional<std::vector<StoredArtifact>> artifacts = {};  // read on first use
+  };
+
+  // state_dir: folder of the artifacts (artifacts/job_artifacts.h). Errors: unavailable (the store did not answer),
+  // invalid (the records are too large).
+  static Result<JobInputs> read(RecordStore&, const std::string& state_dir, const Job&);
+  // Sets facts.inputs and facts.files. The key of a dependency is its name, if no other dependency has this name or id,
+  // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Error invalid: an entry of
+  // facts.job.inputs does not exist or exceeds a limit. REQUIRES: called once, with the job that was passed to read();
+  // any thread.
+  Result<void> find(JobFacts& facts);
+
+ private:
+  explicit JobInputs(std::vector<Dependency> all) : all_(std::move(all)) {}
+
+  std::vector<Dependency> all_;
+};
+
+}  // namespace mycojobs

@@ -1,0 +1,213 @@
+#include "worker/intake/job_preparation.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "artifacts/job_artifacts.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "executors/run_specs.h"
+#include "model/codec.h"
+#include "model/trace_context.h"
+#include "worker/intake/job_inputs.h"
+#include "worker/intake/warm_key.h"
+#include "worker/runs/strands.h"
+
+namespace mycojobs {
+namespace {
+
+// Maximum time limit of a run; no clock overflows.
+constexpr std::uint64_t kMaxDurationMs = 10ULL * 365 * 24 * 3600 * 1000;
+
+// Returns whether a run needs the field. Fields that no run needs may have any value: another client wrote them, and
+// the end of the job overwrites them. Fields that determine when a job may run are needed: without them it is unknown
+// whether the job may run now.
+bool is_needed(std::string_view field) {
+  // clang-format off
+  static constexpr std::string_view kNeeded[] = {
+      "id", "caller_id", "context_id", "script", "script_type", "timeout", "retries", "env_vars", "prerequisites",
+      "dependends", "name", "flow_id", "inputs", "given", "run_at_ms", "queue_timeout_ms", "concurrency_limit"};
+  // clang-format on
+  const std::string_view name = field.substr(0, field.find_first_of(".["));
+  return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
+}
+
+bool is_of_policy(const FieldProblem& problem) {
+  return problem.field == "policy" || problem.field.starts_with("policy.");
+}
+
+// The lane is named after executor and context, so that a context which blocks a plugin does not delay other contexts.
+void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
+  start.finish_waits = executor.can_finish_block();
+  if (executor.can_block()) {
+    start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
+  } else if (!job.inputs.empty()) {
+    start.strand = disk_strand_name(start.context);
+  }
+}
+
+using BeginFunction = Result<std::unique_ptr<Conversation>>;
+
+BeginFunction begin_with(JobInputs& inputs, const Executor& executor, JobFacts& facts, ArtifactQueue* artifacts) {
+  MJ_CHECK(inputs.find(facts));
+  return executor.begin(facts, artifacts);
+}
+
+// Creates the conversation now, or sets JobStart::begin to create it on the lane of the job.
+Result<void> give_beginning(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
+  choose_strand(start, executor, facts.job);
+  if (start.strand.empty()) {
+    MJ_TRY(conversation, begin_with(inputs, executor, facts, start.artifacts.get()));
+    start.conversation = std::move(conversation);
+    return {};
+  }
+  start.begin = [&executor, about = std::make_shared<JobFacts>(std::move(facts)),
+                 from = std::make_shared<JobInputs>(std::move(inputs)),
+                 sink = start.artifacts] { return begin_with(*from, executor, *about, sink.get()); };
+  return {};
+}
+
+}  // namespace
+
+bool serves(const WorkerSettings& settings, const std::string& script_type) {
+  const auto& types = settings.script_types;
+  return types.empty() || std::find(types.begin(), types.end(), script_type) != types.end();
+}
+
+JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
+                               const SecretsWatch& secrets, const Clock& clock)
+    : settings_(settings),
+      ceilings_(std::make_shared<const Ceilings>(settings.ceilings)),
+      clock_(clock),
+      secrets_(secrets),
+      warm_secret_(random_bytes(32)) {
+  for (const Executor* executor : executors) {
+    for (const std::string& type : executor->script_types()) {
+      if (serves(settings, type)) by_type_.emplace(type, executor);
+    }
+  }
+}
+
+// Returns null if there is no folder for artifacts; the job runs anyway. If the name of the store cannot be read, the
+// artifacts are dropped, which the end of the job reports.
+std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
+  if (settings_.state_dir.empty()) return nullptr;
+  std::string& store_name = store_names_[claim.context];
+  if (store_name.empty()) {
+    auto found = artifact_store_name(store, claim.context);
+    if (!found) {
+      log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}",
+          in_trace(claim.job_key, claim.traceparent), found.error().message);
+    } else {
+      store_name = std::move(*found);
+    }
+  }
+  return std::make_shared<ArtifactQueue>(
+      make_run_artifacts(settings_.state_dir, claim.context, store_name, claim.job_key, settings_.max_artifact_bytes,
+                         {settings_.caller_artifact_bytes, settings_.context_artifact_bytes}));
+}
+
+Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
+  auto [job, problems] = decode<Job>(claimed.record);
+  std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
+  for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
+  if (!problems.empty()) {
+    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_of_policy);
+    return fail(only_policy ? Code::denied : Code::invalid, join(problems));
+  }
+  if (redis_key(job) != claimed.ref.job_key) {
+    return fail(Code::invalid, "id: the record names " + redis_key(job) + ", its key is " + claimed.ref.job_key);
+  }
+  if (job.context_id != claimed.ref.context) {
+    return fail(Code::invalid, "context_id: the record names " + std::to_string(job.context_id) +
+                                   ", but the record is stored in context " + std::to_string(claimed.ref.context));
+  }
+  return std::move(job);
+}
+
+Result<const Executor*> JobPreparation::executor_of(const Job& job, const ClaimedJob& claimed) const {
+  const auto executor = by_type_.find(job.script_type);
+  if (executor != by_type_.end()) return executor->second;
+  const bool served = serves(settings_, job.script_type);
+  const std::string reason = served ? "no executor of runner " : "the setting script_types of runner ";
+  const std::string verb = served ? " runs \"" : " does not name \"";
+  return fail(Code::invalid, "script_type: " + reason + std::to_string(settings_.runner.id) + verb + job.script_type +
+                                 "\" (entry of " + claimed.queue + ")");
+}
+
+std::shared_ptr<const std::string> JobPreparation::grant_of(const StagedRuns& staged) {
+  constexpr std::size_t kMaxGrants = 8;
+  for (const Grant& each : grants_) {
+    if (each.policy == staged.policy && each.lowered == staged.lowered) return each.text;
+  }
+  Grant grant{staged.policy, staged.lowered,
+              std::make_shared<const std::string>(grant_members(staged.policy, staged.lowered))};
+  auto text = grant.text;
+  if (grants_.size() < kMaxGrants) {
+    grants_.push_back(std::move(grant));
+  } else {
+    grants_[oldest_grant_] = std::move(grant);
+    oldest_grant_ = (oldest_grant_ + 1) % kMaxGrants;
+  }
+  return text;
+}
+
+Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed, std::uint64_t fence_boot_ms,
+                                         RunNumber run) {
+  MJ_TRY(job, read_job(claimed));
+  MJ_TRY(executor, executor_of(job, claimed));
+  const Executor& runs_it = *executor;
+  const Ceiling ceiling = ceilings_.now()->of(claimed.ref.context);
+  const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
+  const std::uint64_t timeout_ms = std::min(seconds * 1000, kMaxDurationMs);
+  MJ_TRY(staged,
+         stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
+  JobStart start;
+  start.run = run;
+  start.context = job.context_id;
+  start.caller = job.caller_id;
+  start.executor = executor;
+  start.calls_objects = runs_it.calls_objects();
+  start.specs = std::move(staged.specs);
+  for (RunSpec& spec : start.specs) {
+    spec.context = claimed.ref.context;
+    if (settings_.kill_on_lease_lost) spec.fence_boot_ms = fence_boot_ms;
+  }
+  const std::uint64_t wall_ms = start.specs.back().limits.wall_ms;
+  // The policy ends the job before its own timeout, so the end of the job must not mention the timeout.
+  if (wall_ms < seconds * 1000) job.timeout.reset();
+  start.deadline_boot_ms = clock_.boot_ms() + timeout_ms;
+  start.output_bytes = staged.policy.output_bytes;
+  start.output_kill = staged.policy.output_kill;
+  start.artifacts_optional = staged.policy.artifacts_optional;
+  start.attempt = claimed.attempt;
+  start.retries = job.retries;
+  JobFacts facts;
+  facts.job = std::move(job);
+  // Spans of the script are children of the span of its run, if that is recorded.
+  if (const auto context = parse_traceparent(facts.job.traceparent);
+      context && context->sampled && settings_.traces->wanted())
+    facts.job.traceparent = child_of(*context, claimed.ref.claim_id, "run");
+  facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
+  facts.max_result_bytes = settings_.max_result_bytes;
+  facts.max_artifact_bytes = settings_.max_artifact_bytes;
+  facts.grant = grant_of(staged);
+  facts.granted = std::move(staged.policy);
+  const auto found = secrets_.of(start.context);  // read once, so that the redactor knows the values that the job gets
+  MJ_TRY(secrets, found->values(facts.granted.secrets));
+  start.redactor = found->redactor(secrets);
+  facts.secrets = std::move(secrets);
+  if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
+    assign_warm_key(warm, facts, warm_secret_);
+    start.warm_secrets = facts.secrets;
+  }
+  MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
+  start.artifacts = artifacts_of(store, claimed.ref);
+  MJ_CHECK(give_beginning(start, runs_it, std::move(inputs), std::move(facts)));
+  start.queue = claimed.queue;
+  start.claim = std::move(claimed.ref);
+  return start;
+}
+
+}  // namespace mycojobs

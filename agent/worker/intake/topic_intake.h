@@ -1,0 +1,37 @@
+// Processes the messages for this runner: each message becomes job records on the runner's own queue, once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/job_fields.h"
+#include "store/store_roles.h"
+
+namespace mycojobs {
+
+// The store interfaces that TopicIntake uses.
+using TopicStore = StoreRoles<RecordStore, MessageStore>;
+
+class TopicIntake {
+ public:
+  // topic: returns the topic of the runner in a context.
+  TopicIntake(Id runner, std::function<std::string(Id context)> topic)
+      : topic_(std::move(topic)), queue_(runner_queue(runner)) {}
+
+  // Processes the messages in `hints` and on the durable list. hints: message keys that were published on the topic; a
+  // channel carries no context, so each key is searched in all contexts. Returns false if the store did not answer and
+  // the call must be repeated.
+  bool take(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+
+ private:
+  bool take_one(const TopicStore&, Id context, const std::string& message_key, bool& found);
+  bool refuse(MessageStore&, Id context, const std::string& message_key, const std::string& why);
+
+  std::function<std::string(Id)> topic_;
+  std::string queue_;
+};
+
+}  // namespace mycojobs

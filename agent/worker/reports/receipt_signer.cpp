@@ -1,0 +1,45 @@
+#include "worker/reports/receipt_signer.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "model/codec.h"
+#include "model/trace_context.h"
+
+namespace mycojobs {
+
+void Receipts::complete(RunReport& outgoing) {
+  if (!key_) return;
+  if (const auto* append = std::get_if<LogAppend>(&outgoing.report)) {
+    LogHash& log = logs_[outgoing.run];
+    for (const Log& line : append->lines) log.add(line);
+  } else if (auto* end = std::get_if<EndReport>(&outgoing.report)) {
+    sign(*end, logs_[outgoing.run]);
+  }
+  if (outgoing.last) logs_.erase(outgoing.run);
+}
+
+void Receipts::sign(EndReport& report, LogHash& log) {
+  const JobEnd& end = report.end;
+  auto parsed = parse_json(end.receipt.empty() ? "{}" : end.receipt);
+  nlohmann::json receipt = parsed && parsed->is_object() ? std::move(*parsed) : nlohmann::json::object();
+  receipt["job"] = report.claim.job_key;
+  receipt["context"] = report.claim.context;
+  receipt["claim"] = report.claim.claim_id;
+  receipt["runner"] = runner_;
+  receipt["status"] = to_string(end.status);
+  receipt["detail"] = end.detail;
+  receipt["result_sha256"] = result_hash(end.result, end.result_json);
+  receipt["log_lines"] = log.lines();
+  receipt["log_sha256"] = log.hex();
+  if (auto done = mycojobs::sign(receipt, "receipt", *key_); !done) {
+    mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}",
+                  in_trace(report.claim.job_key, report.claim.traceparent), done.error().message);
+    return;
+  }
+  report.end.receipt = dump_json(receipt);
+}
+
+}  // namespace mycojobs

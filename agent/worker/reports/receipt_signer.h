@@ -1,0 +1,27 @@
+// Completes the receipts of jobs with claim, result and hash of the log, which make them evidence, and signs them with
+// the key of the runner. Called by the reporter, which passes the reports of a run in order. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "base/ed25519.h"
+#include "security/signatures.h"
+#include "worker/worker_types.h"
+
+namespace mycojobs {
+
+class Receipts {
+ public:
+  // key: null: receipts are not signed and stay unchanged.
+  Receipts(Id runner, std::shared_ptr<const SigningKey> key) : runner_(runner), key_(std::move(key)) {}
+  void complete(RunReport&);
+
+ private:
+  void sign(EndReport&, LogHash&);
+  Id runner_;
+  std::shared_ptr<const SigningKey> key_;
+  std::map<RunNumber, LogHash> logs_;  // hashes of the logs of runs that have not ended
+};
+
+}  // namespace mycojobs

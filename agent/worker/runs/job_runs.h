@@ -1,0 +1,273 @@
+// The state machine of the jobs of an agent from claim to end. It decides which jobs begin, which bytes a run receives,
+// which runs are killed, whether another stage follows, and which reports are sent. step() takes an event and the
+// current time, and returns the actions to perform. Uses no thread, no descriptor and no clock. Not thread-safe.
+//
+//   Start --> waits for a slot --Launch--> Launched --Bytes, PipesDrained, Answer--> RunEnded --> Over, EndReport
+//     ^          |    (prefetched_jobs.h)       |  ^             |                    |  '--> Mark `unkillable`
+//   intake       |                           |  '--Fence, Kill|                    '--go_on()--Launch--> the next stage
+//                '--> Release                '--> LaunchFailed: Release
+//
+// Work that can block on a disk or a plugin is requested by the action Elsewhere and runs on another thread. Its result
+// is one of these events:
+//
+//   Begun     the conversation was created, before the Launch. Until then the job can be killed; if the thread does not
+//             answer, the job is released (hang_detector.h).
+//   Written   artifacts were written during the run. The channel is not read while too many bytes are queued.
+//   StageAdvanced the end of a stage was processed
+//   Kept      the artifacts of an ended run were stored
+//   Finished  the end of the job was determined, after Over and before the EndReport
+//
+// The caller (worker/runs/run_loop.h) owns the sandbox, the pipes and the threads. It performs the returned actions in
+// order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "jobs/retry.h"
+#include "worker/runs/hang_detector.h"
+#include "worker/runs/job_output.h"
+#include "worker/runs/prefetched_jobs.h"
+#include "worker/runs/read_budget.h"
+#include "worker/worker_types.h"
+
+namespace mycojobs {
+
+class JobRuns {
+ public:
+  struct Settings {
+    std::uint32_t slots = 1;
+    std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
+    RetryPolicy retry;
+    ReadBudget::Settings reading = {};
+  };
+  struct Now {
+    std::uint64_t boot_ms = 0;  // CLOCK_BOOTTIME, for deadlines and waits
+    std::uint64_t unix_ms = 0;  // wall clock, for the time stamps of log lines
+  };
+
+  // Events. An event for an unknown run is ignored, except that Start begins a run.
+  struct Fence {  // the lease of the run was renewed
+    RunNumber run;
+    std::uint64_t boot_ms;
+  };
+  struct Kill {
+    RunNumber run;
+    KillReason reason;
+  };
+  struct ReturnJobs {};    // the agent stops: all jobs are stopped and released, without counting a delivery
+  struct BrokerAnswered {  // the reply to a BrokerCall
+    RunNumber run;
+    std::string json;
+  };
+  struct RunLaunched {
+    RunNumber run;
+  };
+  struct LaunchFailed {
+    RunNumber run;
+    std::string why;
+  };
+  struct BytesReceived {  // bytes from a pipe of the run
+    RunNumber run;
+    JobPipe pipe;
+    std::string_view bytes;
+  };
+  struct PrepareFinished {  // the result of JobStart::begin
+    RunNumber run;
+    std::string strand;
+    std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; outlives it
+    Result<std::unique_ptr<Conversation>> conversation;
+  };
+  // The result of ArtifactQueue::next().
+  struct ArtifactsWritten {
+    RunNumber run;
+    ArtifactQueue::WriteResult what;
+  };
+  // The end of a stage was processed by the conversation.
+  struct StageAdvanced {
+    RunNumber run;
+    Outcome outcome;          // outcome of the stage that ended
+    bool on;                  // whether another stage follows
+    std::string strand = {};  // thread that processed the end; empty: the caller of step()
+  };
+  // The result of ArtifactQueue::finish().
+  struct ArtifactsStored {
+    RunNumber run;
+    ArtifactQueue::StoreResult what;
+  };
+  // The result of Conversation::finish().
+  struct EndComputed {
+    RunNumber run;
+    JobEnd end;
+  };
+  struct PipesDrained {  // a pipe was read until it was empty, or up to the limit of one iteration
+    RunNumber run;
+    JobPipe pipe = JobPipe::out;
+  };
+  struct TimePassed {};  // to be passed after other events, and when next_wakeup_ms() has elapsed
+  // REQUIRES for RunEnded: all bytes of the run's pipes were passed before, unless the run is unkillable.
+  using Event = std::variant<JobStart, Fence, Kill, ReturnJobs, BrokerAnswered, RunLaunched, LaunchFailed,
+                             BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, ArtifactsWritten,
+                             StageAdvanced, ArtifactsStored, EndComputed>;
+
+  // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see number_of().
+  struct Launch {  // start a stage; the answer is Launched or LaunchFailed
+    RunNumber run;
+    RunSpec spec;
+    int attachment;  // descriptor to send with the first message (Conversation::attachment)
+    bool converses;  // the run makes calls and waits for their answers
+  };
+  struct WriteChannel {  // call next_channel_bytes(), which may return bytes for the channel
+    RunNumber run;
+  };
+  struct PauseChannel {  // stop or resume reading the channel; at the end of the run the rest is read in any case
+    RunNumber run;
+    bool hold;
+  };
+  struct PauseReading {  // stops reading a pipe of a run until a time
+    RunNumber run;
+    JobPipe pipe;
+    std::uint64_t until_boot_ms;
+  };
+  struct KillRun {
+    std::uint64_t sandbox_run;
+    KillReason reason;
+    std::uint32_t grace_ms;
+  };
+  struct MoveFence {
+    std::uint64_t sandbox_run;
+    std::uint64_t boot_ms;
+  };
+  struct RunInBackground {  // execute `work` on this thread (worker/runs/strands.h), and pass the returned event to
+                            // step()
+    std::string strand;
+    std::function<Event()> work;
+  };
+  struct RunReaped {  // no process of the run is left: release its pipes and drop its pending calls
+    RunNumber run;
+  };
+  struct LaunchBackoff {  // the sandbox cannot start runs: claim nothing for a while
+    std::string why;
+  };
+  struct ClaimBackoff {};  // jobs that were claimed ahead were released: claim nothing ahead for a while
+  using Action = std::variant<Launch, WriteChannel, PauseChannel, PauseReading, KillRun, MoveFence, RunReport,
+                              BrokerCall, RunReaped, LaunchBackoff, ClaimBackoff, StartRejected, RunInBackground>;
+
+  JobRuns(Settings, std::uint64_t seed);  // seed: randomizes the pauses before retries
+
+  std::vector<Action> step(Event, Now);
+  // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
+  std::string next_channel_bytes(RunNumber);
+  // Returns the number of jobs that have no process left and still wait for the report of their end.
+  std::size_t endings() const { return endings_.size(); }
+  const JobStart* job_of(RunNumber) const;  // Returns null if the run has no slot.
+  // Returns the time after which Time must be passed if there is no other event. No value: Time is not needed.
+  std::optional<std::uint64_t> next_wakeup_ms() const;
+
+  // Returns the run that a run of the sandbox belongs to. In the sandbox, each stage is a run of its own.
+  static RunNumber number_of(std::uint64_t sandbox_run) {
+    return sandbox_run & ((std::uint64_t{1} << kStageShift) - 1);
+  }
+  static std::size_t stage_of(std::uint64_t sandbox_run) { return sandbox_run >> kStageShift; }
+
+ private:
+  static constexpr unsigned kStageShift = 56;
+  struct Run {
+    JobStart job;
+    RunOutput output;
+    ReadBudget reading;
+    std::uint64_t frames = 0;  // frames of the conversation that `reading` was charged for
+    std::size_t stage = 0;
+    bool began = false;               // whether a stage has begun
+    std::uint64_t fence_boot_ms = 0;  // the last one that was received
+    // Shared with the function on a lane, which does nothing if the run is gone.
+    std::shared_ptr<decltype(JobStart::begin)> beginning = {};
+    std::uint64_t asked_boot_ms = 0;        // time at which `beginning` was posted
+    std::optional<KillReason> killed = {};  // reason of the requested kill
+    bool returned = false;                  // release the job to its queue when it has stopped
+    bool output_over = false;               // the output limit was exceeded
+    bool withheld = false;                  // the run is unkillable, and this was reported
+    bool held = false;                      // the channel is not read, since artifacts wait for the disk
+    bool between = false;  // between two stages: another thread uses the conversation, and the run has no process
+  };
+  struct EndedRun {  // a job without processes that waits for the report of its end
+    Run run;
+    Outcome outcome;
+    std::string artifacts;
+    std::vector<DroppedArtifact> dropped = {};
+  };
+  static std::uint64_t sandbox_run(RunNumber run, std::size_t stage) {
+    return run | std::uint64_t{stage} << kStageShift;
+  }
+  bool has_slot() const { return runs_.size() < settings_.slots; }
+  Run* find(RunNumber);
+
+  void on(JobStart&);
+  void on(Fence&);
+  void on(Kill&);
+  void on(ReturnJobs&);
+  void on(BrokerAnswered&);
+  void on(RunLaunched&);
+  void on(LaunchFailed&);
+  void on(BytesReceived&);
+  void on(PipesDrained&);
+  void on(RunEnded&);
+  void on(TimePassed&);
+  void on(PrepareFinished&);
+  void on(ArtifactsWritten&);
+  void on(StageAdvanced&);
+  void on(ArtifactsStored&);
+  void on(EndComputed&);
+
+  void begin(JobStart);
+  void begin_in_background(RunNumber, Run&);
+  void reject_start(const JobStart&, Error);
+  void release_hanging_jobs();
+  void launch(RunNumber, Run&);
+  void start_waiting_jobs();
+  void release_job(const JobStart&, const std::string& why);
+  void release_waiting_jobs(const std::string& why);
+  void return_for_shortage(RunNumber, Run&, const Outcome&);
+  void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
+  void kill_run(RunNumber, Run&, KillReason);
+  void process_channel(RunNumber, Run&, std::string_view bytes);
+  void pass_on_output(RunNumber, Run&);
+  void flush_partials();
+  void report_unkillable(RunNumber, Run&, const std::string& reason);
+  void close_output(RunNumber, Run&);
+  void note(Run&, const std::vector<std::string>& lines);
+  void write_artifacts(RunNumber, Run&);
+  void store_artifacts(RunNumber, EndedRun&);
+  void advance_stage(RunNumber, Run&, Outcome);
+  void finish(RunNumber, EndedRun&);
+  static void count_output(const Run&, Outcome&);
+  EndReport end_of(EndedRun&, JobEnd);
+  void reap_run(RunNumber);
+  // Releases the job to its queue after a stage may have begun. counted: whether the delivery counts. REQUIRES: no
+  // process of the run is left.
+  void drop(RunNumber, Run&, std::string why, bool counted = true);
+  template <class One>
+  void emit_action(One action) {
+    actions_.emplace_back(std::move(action));
+  }
+
+  Settings settings_;
+  std::mt19937_64 chance_;
+  std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
+  std::unordered_map<RunNumber, EndedRun> endings_;
+  JobsClaimedAhead waiting_;
+  HangDetector beginnings_;  // detects lanes that do not answer
+  bool partials_ = false;    // whether an incomplete line may be waiting for its end
+  Now now_;                  // time of the current step
+  std::vector<Action> actions_;
+};
+
+}  // namespace mycojobs

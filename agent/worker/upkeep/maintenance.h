@@ -1,0 +1,56 @@
+// The periodic work on a context that any agent can do: due timers and retention (Store::tick), expired leases, and
+// runners that have stopped sending heartbeats. Not thread-safe.
+//
+// The clock of the store can jump. Therefore a lease is expired, and a runner marked as lost, only if the store reports
+// that its time is over AND this host has not seen a renewal for a whole lease on its own monotonic clock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "jobs/lease_observer.h"
+#include "store/store_roles.h"
+#include "worker/worker_types.h"
+
+namespace mycojobs {
+
+// The roles of a store that housekeeping uses.
+using HousekeepingStore = StoreRoles<LeaseStore, RunnerStore, RecordStore>;
+
+class Housekeeping {
+ public:
+  Housekeeping(const Clock& clock, const WorkerSettings& settings);
+
+  // Does the due work of the context, in bounded portions. Returns the time in ms until more work is due; an earlier
+  // call is cheap. Error: a part of the work failed; the other parts were done unless the store is unavailable.
+  Result<std::uint64_t> look_after(const HousekeepingStore&, Id context);
+  // Work may be due earlier than expected: the next call checks again, after a short minimum interval.
+  void hurry();
+  // The store was unavailable: discards the observations of leases and runners, which may be outdated.
+  void clear_observations(Id context);
+
+ private:
+  struct NextTimes {  // times on CLOCK_BOOTTIME
+    std::uint64_t ticked = 0, next_tick = 0, next_leases = 0, next_runners = 0;
+  };
+  struct SilentRunner {
+    std::string instance;
+    std::uint64_t since_boot_ms = 0;
+  };
+  Result<void> tick(LeaseStore&, Id context, NextTimes&);
+  Result<void> expire_leases(const StoreRoles<LeaseStore, RecordStore>&, Id context, NextTimes&);
+  Result<void> mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>&, Id context, NextTimes&);
+
+  const Clock& clock_;
+  TickRequest request_;
+  std::uint32_t lease_ms_;
+  std::uint64_t every_ms_;  // interval of the checks of leases
+  std::map<Id, NextTimes> turns_;
+  std::map<Id, LeaseWatch> leases_;
+  std::map<std::pair<Id, Id>, SilentRunner> silent_;  // runners that did not renew their hold in time
+};
+
+}  // namespace mycojobs

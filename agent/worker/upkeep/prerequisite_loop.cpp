@@ -1,0 +1,41 @@
+#include "worker/upkeep/prerequisite_loop.h"
+
+#include <algorithm>
+
+namespace mycojobs {
+
+PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& clock, StoreHealth& health,
+                                         WorkerSettings settings)
+    : clock_(clock),
+      health_(health),
+      contexts_(std::move(settings.contexts)),
+      evaluator_(store, clock,
+                 {CheckerRole::agent, std::move(settings.allowed_prerequisites), settings.prerequisites_timeout_ms}),
+      pauses_(clock) {}
+
+void PrerequisiteChecker::wait_until_due(std::uint64_t ms) {
+  evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms),
+                  [this](Id context, const Error& error) { failed(context, error); });
+  clear_wakeup();
+}
+
+std::uint64_t PrerequisiteChecker::run_once() {
+  for (const Id context : contexts_) {
+    std::uint64_t& next = next_boot_ms_[context];
+    if (stopped() || clock_.boot_ms() < next) continue;
+    if (auto again_ms = evaluator_.look(context); again_ms) {
+      pauses_.on_success(context);
+      next = clock_.boot_ms() + *again_ms;
+    } else {
+      failed(context, again_ms.error());
+      pauses_.failed(context);
+      next = clock_.boot_ms() + pauses_.left_ms(context);
+    }
+  }
+  const std::uint64_t now = clock_.boot_ms();
+  std::uint64_t first = now + 1000;
+  for (const auto& [context, at] : next_boot_ms_) first = std::min(first, at);
+  return first > now ? first - now : 0;
+}
+
+}  // namespace mycojobs

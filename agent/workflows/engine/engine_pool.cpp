@@ -1,0 +1,59 @@
+#include "workflows/engine/engine_pool.h"
+
+namespace mycojobs::workflow {
+
+Result<WorkflowProgram> program_of(std::uint64_t context, const WorkflowSpec& workflow,
+                                   const WorkflowManifest& manifest) {
+  const auto code = manifest.code.find(workflow.module);
+  if (code == manifest.code.end()) return fail(Code::not_found, workflow.module + " is not among the code");
+  return WorkflowProgram::make(context, workflow.module, workflow.entrypoint, code->second);
+}
+
+StepRequest wire_request(const mycojobs::StepRequest& request) {
+  return {request.state, {request.event.schema, request.event.value, request.event.key}, request.ctx};
+}
+
+mycojobs::StepAnswer kernel_answer(StepAnswer answer) {
+  if (answer.failure)
+    return StepError{std::string(to_string(answer.failure->kind)), std::move(answer.failure->message),
+                     answer.failure->line.value_or(0)};
+  StepOutput output;
+  output.state = std::move(answer.state);
+  for (auto& event : answer.domain_events)
+    output.domain_events.push_back({std::move(event.schema), std::move(event.value), std::nullopt});
+  for (auto& effect : answer.effects)
+    output.effects.push_back(
+        {std::move(effect.kind), std::move(effect.params), effect.index, std::move(effect.issuer_ref)});
+  output.ann = std::move(answer.annotations);
+  return output;
+}
+
+Result<mycojobs::StepAnswer> Engines::step(const WorkflowSpec& workflow, const WorkflowManifest& manifest,
+                                           const mycojobs::StepRequest& request) {
+  MJ_TRY(program, program_of(context_, workflow, manifest));
+  const ProcessKind kind{context_, request.owner, workflow.limits.instructions, workflow.limits.memory_bytes,
+                         request.counting};
+  auto answer = engine_.step(program, wire_request(request), kind);
+  if (answer) return kernel_answer(std::move(*answer));
+  // The request would be too large in every attempt.
+  if (answer.error().code == Code::too_large) return StepError{"value", answer.error().message, 0};
+  return tl::unexpected(std::move(answer).error());
+}
+
+mycojobs::StepEngine Engines::as_function() {
+  return [this](const WorkflowSpec& workflow, const WorkflowManifest& manifest,
+                const mycojobs::StepRequest& request) -> mycojobs::StepAnswer {
+    auto answer = step(workflow, manifest, request);
+    if (answer) return std::move(*answer);
+    const std::lock_guard lock(mutex_);
+    if (!trouble_) trouble_ = answer.error();
+    return StepError{"engine", answer.error().message, 0};
+  };
+}
+
+std::optional<Error> Engines::last_problem() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,40 @@
+// Compares a manifest with its successor, and describes the effects on existing instances. Pure and thread-safe.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "workflows/manifest/workflow_manifest.h"
+#include "workflows/workflow_decider.h"
+
+namespace mycojobs {
+
+enum class ManifestChange { added, removed, changed };
+std::string_view to_string(ManifestChange);
+struct ManifestDifference {
+  ManifestChange change = ManifestChange::changed;
+  std::string part;  // manifest, workflow, schema, effect, subscription, code
+  std::string name;
+  std::string text;                  // lines, each with '+', '-' or ' ' in front; empty: added or removed as a whole
+  std::vector<std::string> effects;  // consequences, for people
+};
+// Returns the differences in the order of the parts above. Documents: the sources of the manifests. Manifests with the
+// same hash have no differences.
+std::vector<ManifestDifference> differences(const nlohmann::json& before_document, const WorkflowManifest& before,
+                                            const nlohmann::json& after_document, const WorkflowManifest& after);
+
+// The effects of applying a manifest to the world now.
+struct UpgradeImpact {
+  std::vector<ApplyObstacle> obstacles;  // the apply is rejected while there is an obstacle
+  std::vector<std::string> keeps;        // instances that keep their present code
+  // "order 7 takes no order/Refund@1": events that instances would not receive any more.
+  std::vector<std::string> misses;
+};
+UpgradeImpact upgrade_impact(const DeploymentState&, const ManifestCatalog&, const WorkflowManifest& after);
+
+nlohmann::json to_json(const std::vector<ManifestDifference>&);
+nlohmann::json to_json(const UpgradeImpact&);
+
+}  // namespace mycojobs

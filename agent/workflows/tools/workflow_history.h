@@ -1,0 +1,43 @@
+// The journal of a world as a file, together with the code of its instances. The file is sufficient to fold the world,
+// to replay it, and to try a new manifest on it, without access to Redis. Pure and thread-safe.
+//
+// The lines are JSON:
+//   first           {"workflow_history": 1, "world": id, "manifests": [{manifest, code: {module: text}}]}
+//   one per fact    {"height", "at_ms", "kind", "cells": [names], "fact": base64 of its CBOR}, in the order of heights
+//   anywhere        {"blob": base64}, a state that was spilled
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "workflows/manifest/workflow_manifest.h"
+#include "workflows/workflow_state.h"
+
+namespace mycojobs {
+
+struct HistoryManifest {
+  std::string json;  // the document
+  CodeFiles code;
+};
+struct WorkflowHistory {
+  std::string deployment;
+  std::vector<HistoryManifest> manifests;
+  std::vector<WorkflowFact> facts;
+  std::set<std::string> blobs;
+};
+// Error invalid: a text is not UTF-8.
+Result<std::string> write_history(const WorkflowHistory&);
+// Error invalid: names the line. Spilled states whose blob is in the file are inlined.
+Result<WorkflowHistory> read_history(std::string_view text);
+
+// Returns a catalog of all manifests. Error invalid: names the problem of a manifest.
+Result<ManifestCatalog> catalog_of(const WorkflowHistory&);
+// Folds all facts. Error invalid: names the first fact that does not fit.
+Result<DeploymentState> deployment_of(const WorkflowHistory&);
+
+}  // namespace mycojobs

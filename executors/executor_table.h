@@ -1,0 +1,25 @@
+// The table of executors. A new executor needs a row here and a folder beside python/.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executors/executor.h"
+#include "executors/executor_settings.h"
+#include "executors/plugin/plugin_check.h"
+#include "executors/plugin/plugin_folder.h"
+
+namespace mycojobs {
+
+// Returns all built-in executors and those of plugins. An executor in the table may not work on this host: see probe().
+// Names and script types are unique.
+std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);
+
+// Loads and probes every plugin of the folder and reports which are usable, with reasons for the others.
+std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
+// Loads one plugin from any path.
+plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
+std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck&);  // null: the plugin could not be loaded
+
+}  // namespace mycojobs

@@ -1,0 +1,238 @@
+#include "executors/job_end_builder.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/errno_text.h"
+#include "model/policy_json.h"
+#include "sandbox/withheld_calls.h"
+#include "text/json_writer.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr std::size_t kMaxErrorLine = 1000;  // bytes
+
+// Returns a printable line of valid UTF-8, cut between characters.
+std::string line_of(std::string_view text) {
+  std::string out;
+  for (char c : to_utf8(text)) {
+    if (out.size() > kMaxErrorLine + 4) break;
+    const bool blank = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+    if (!blank) out.push_back(c);
+    if (blank && !out.empty() && out.back() != ' ') out.push_back(' ');
+  }
+  if (out.size() > kMaxErrorLine) {
+    out.resize(whole_characters(out, kMaxErrorLine).size());
+    out += "…";
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("{} (SIG{})", signal, name) : std::to_string(signal);
+}
+
+std::string exception_line(const ScriptError& error) {
+  std::string line = error.type;
+  if (!error.message.empty()) line += ": " + error.message;
+  line = line_of(line);
+  return error.line > 0 ? fmt::format("{} (line {})", line, error.line) : line;
+}
+
+std::string exit_line(int code, const std::string& message) {
+  return message.empty() ? fmt::format("exit code {}", code) : fmt::format("exit code {}: {}", code, message);
+}
+
+std::string setup_line(const SetupError& setup) {
+  std::string line = "the sandbox could not be built: " + setup.step;
+  if (setup.error != 0) line += ": " + errno_text(setup.error);
+  return setup.remedy.empty() ? line : line + "; " + setup.remedy;
+}
+
+struct EndTexts {
+  std::string detail, error;  // empty error: success
+};
+
+// The main process exited by itself, with any code: the host's answer decides.
+EndTexts words_of_exit(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  if (answer.error && answer.error->exit) return {"exit", exit_line(*answer.error->exit, answer.error->message)};
+  if (answer.error) return {"exception", exception_line(*answer.error)};
+  if (outcome.status == RunStatus::exit) return {"exit", exit_line(outcome.exit_code, "")};
+  if (!answer.problem.empty()) return {"exit", "the script's host was not understood: it sent " + answer.problem};
+  if (!answer.done) return {"exit", "the script ended without handing back its result"};
+  if (!answer.too_large.empty()) {
+    return {"result_too_large", fmt::format("{}: over the limit of {} bytes for keys and values together",
+                                            answer.too_large, context.max_result_bytes)};
+  }
+  return {"ok", ""};
+}
+
+EndTexts words_of(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  const auto reason_or = [&outcome](const std::string& text) { return outcome.reason.empty() ? text : outcome.reason; };
+  switch (outcome.status) {
+    case RunStatus::ok:
+    case RunStatus::exit:
+      return words_of_exit(context, outcome, answer);
+    case RunStatus::signal:
+      return {"signal", "ended by signal " + signal_name(outcome.signal)};
+    case RunStatus::timeout_wall:
+      return {"timeout", context.timeout_s ? fmt::format("over its time limit of {} s: killed", *context.timeout_s)
+                                           : reason_or("over its time limit: killed")};
+    case RunStatus::timeout_cpu:
+      return {"timeout_cpu", reason_or("over its limit of CPU time: killed")};
+    case RunStatus::oom:
+      return {"oom", reason_or("over its memory limit: killed")};
+    case RunStatus::output_limit:
+      return {"output_limit", reason_or("over its output limit: killed")};
+    case RunStatus::file_limit:
+      return {"file_limit", reason_or("over its file size limit: killed")};
+    case RunStatus::pids_limit:
+      return {"pids_limit", reason_or("over its limit of processes and threads: killed")};
+    case RunStatus::violation:
+      return {"violation", outcome.violation ? violation_line(*outcome.violation, context.profile)
+                                             : reason_or("denied: a system call that is never innocent: job killed")};
+    case RunStatus::cancelled:
+      return {"cancelled", reason_or("cancelled")};
+    case RunStatus::lost:
+      return {"lost", reason_or("the sandbox went away before the job ended")};
+    case RunStatus::unkillable:
+      return {"unkillable", reason_or("the job does not end on SIGKILL")};
+    case RunStatus::setup_error:
+      return {"setup_error",
+              outcome.setup_error ? setup_line(*outcome.setup_error) : reason_or("the sandbox could not be built")};
+  }
+  return {"lost", "a status without a name"};
+}
+
+// Members are added in alphabetical order.
+
+void append_violation(std::string& out, const Violation& violation) {
+  JsonObject object(out);
+  std::string& args = object.append_member("args");
+  for (const std::uint64_t each : violation.args) append_json(args += args.back() == ':' ? '[' : ',', each);
+  args += ']';
+  object.add("comm", violation.comm);
+  object.add("pid", violation.pid);
+  object.add("syscall", violation.syscall);
+  object.end();
+}
+
+void append_setup_error(std::string& out, const SetupError& setup) {
+  JsonObject object(out);
+  object.add("errno", setup.error);
+  object.add("remedy", setup.remedy);
+  object.add("step", setup.step);
+  object.end();
+}
+
+std::string error_info(const Outcome& outcome, const ScriptAnswer& answer) {
+  std::string out;
+  JsonObject object(out);
+  const ScriptError* error = answer.error ? &*answer.error : nullptr;
+  if (!answer.problem.empty()) object.add("channel", answer.problem);
+  if (outcome.status == RunStatus::exit) object.add("exit", outcome.exit_code);
+  if (error != nullptr && error->line > 0) object.add("line", error->line);
+  if (error != nullptr) object.add("message", error->message);
+  if (outcome.setup_error) append_setup_error(object.append_member("setup"), *outcome.setup_error);
+  if (outcome.status == RunStatus::signal) object.add("signal", outcome.signal);
+  if (error != nullptr && !error->stderr_tail.empty()) object.add("stderr", error->stderr_tail);
+  if (error != nullptr && !error->traceback.empty()) object.add("traceback", error->traceback);
+  if (error != nullptr) object.add("type", error->type);
+  if (outcome.violation) append_violation(object.append_member("violation"), *outcome.violation);
+  object.end();
+  return out;
+}
+
+void append_steps(std::string& out, const std::vector<StepTime>& steps) {
+  std::map<std::string_view, std::uint32_t> by_name;
+  for (const StepTime& step : steps) by_name[step.step] = step.us;
+  JsonObject object(out);
+  for (const auto& [name, us] : by_name) object.add(name, us);
+  object.end();
+}
+
+std::string receipt(const EndContext& context, const Outcome& outcome, const EndTexts& words) {
+  std::string out;
+  out.reserve(1024);
+  JsonObject object(out);
+  object.add("cpu_us", outcome.usage.user_us + outcome.usage.system_us);
+  if (!context.intent.empty()) object.add("intent", context.intent);
+  object.add("job", context.job);
+  object.add("layers", outcome.layers);
+  object.add("memory_peak_bytes", outcome.usage.memory_peak_bytes);
+  if (outcome.reused) object.add("reused", *outcome.reused);
+  append_steps(object.append_member("setup_us"), outcome.setup);
+  object.add("status", words.detail);
+  object.add("stragglers", outcome.stragglers);
+  if (outcome.violation) append_violation(object.append_member("violation"), *outcome.violation);
+  object.add("wall_us", outcome.usage.wall_us);
+  if (context.grant) (out += ',') += *context.grant;
+  object.end();
+  return out;
+}
+
+std::string join_blanks(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+}  // namespace
+
+std::string usage_json(const Usage& usage) {
+  std::string out;
+  out.reserve(160);
+  JsonObject object(out);
+  object.add("memory_peak_bytes", usage.memory_peak_bytes);
+  object.add("pids_peak", usage.pids_peak);
+  object.add("stderr_bytes", usage.stderr_bytes);
+  object.add("stdout_bytes", usage.stdout_bytes);
+  object.add("system_us", usage.system_us);
+  object.add("user_us", usage.user_us);
+  object.add("wall_us", usage.wall_us);
+  object.end();
+  return out;
+}
+
+std::string violation_line(const Violation& violation, std::string_view profile) {
+  std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
+                                 violation.args[0], violation.pid, line_of(violation.comm), profile);
+  // Calls outside these lists were refused for their arguments, so granting the name in a policy would not help.
+  if (is_never_granted(violation.syscall))
+    line += "; granted to nobody: it leads out of any sandbox";
+  else if (is_never_innocent(violation.syscall))
+    line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
+  return line;
+}
+
+JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  const EndTexts words = words_of(context, outcome, answer);
+  JobEnd end;
+  end.detail = words.detail;
+  end.error = line_of(words.error);
+  if (words.error.empty()) {
+    end.status = JobStatus::finished;
+    end.result = answer.result;
+    end.result_json = answer.result_json;
+  } else {
+    end.error_info = error_info(outcome, answer);
+    // The retry instructions of a failed script apply even if another event ended the run afterwards.
+    if (answer.error) {
+      end.retry_forbidden = answer.error->retry_forbidden;
+      end.retry_after_ms = answer.error->retry_after_ms;
+    }
+  }
+  end.usage = usage_json(outcome.usage);
+  end.layers = join_blanks(outcome.layers);
+  end.receipt = receipt(context, outcome, words);
+  return end;
+}
+
+}  // namespace mycojobs

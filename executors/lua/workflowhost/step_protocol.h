@@ -1,0 +1,70 @@
+// Protocol between the engine (agent/workflows/engine) and mycojobs-workflowhost on the host's socket, one call at a
+// time:
+//
+//   frame = length of the payload, u32 little-endian | kind, u8 | number of the call, u32 little-endian | payload
+//
+//   host     ready (call 0: the engine's name) or refused (the reason), once, after the host has dropped its rights
+//   engine   program: hash, 32 bytes | entrypoint, NUL | name, NUL | source. No answer; a load
+//            error is the answer to the steps of the program
+//            step: hash of the program, 32 bytes | request, CBOR
+//   host     answer (CBOR), or unknown: the program is not loaded (any more)
+//
+//   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
+//   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
+//             effects: [{kind, params: bytes, index, issuer_ref?: text}], ann?: bytes}, or {error: {kind, message,
+//             line?}}
+//
+// Requests and answers are deterministic CBOR (text/cbor.h). The host runs untrusted code, so the engine validates
+// every frame.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "executors/lua/workflowhost/step_codec.h"
+
+namespace mycojobs::workflow {
+
+enum class StepFrameKind : std::uint8_t { ready = 1, refused = 2, program = 3, step = 4, answer = 5, unknown = 6 };
+
+inline constexpr const char* kHostProgram = "mycojobs-workflowhost";
+inline constexpr int kSocketFd = 3;  // descriptor of the socket when the host starts
+inline constexpr std::size_t kHeaderBytes = 9, kHashBytes = 32;
+inline constexpr std::uint32_t kMaxFrameBytes = 16U << 20;
+// The host exits if one step takes this long; the client no longer waits for the answer.
+inline constexpr unsigned kAbandonedSeconds = 900;
+
+// Limits of an answer and a request. kMaxOutputBytes excludes the state, which is limited by kMaxStateBytes;
+// kMaxRequestBytes includes the state.
+inline constexpr std::size_t kMaxEffects = kMaxStepEffects, kMaxEvents = kMaxStepEvents,
+                             kMaxOutputBytes = kMaxStepBytes;
+inline constexpr std::size_t kMaxRequestBytes = kMaxStateBytes + (4U << 20), kMaxSourceBytes = 1U << 20;
+inline constexpr std::size_t kMaxMessageBytes = 1024;
+static_assert(kMaxRequestBytes + kHashBytes <= kMaxFrameBytes);
+
+struct StepFrameHeader {
+  std::uint32_t size = 0;
+  std::uint8_t kind = 0;
+  std::uint32_t call = 0;
+};
+
+inline void put_u32(std::string& out, std::uint32_t value) {
+  for (unsigned shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift));
+}
+inline std::uint32_t get_u32(const char* bytes) {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < 4; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  return value;
+}
+inline void put_header(std::string& out, StepFrameKind kind, std::uint32_t call, std::size_t size) {
+  put_u32(out, static_cast<std::uint32_t>(size));
+  out.push_back(static_cast<char>(kind));
+  put_u32(out, call);
+}
+// bytes: at least kHeaderBytes bytes.
+inline StepFrameHeader get_header(const char* bytes) {
+  return {get_u32(bytes), static_cast<std::uint8_t>(bytes[4]), get_u32(bytes + 5)};
+}
+
+}  // namespace mycojobs::workflow

@@ -1,0 +1,100 @@
+#include "sandbox/launcher/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+
+namespace mycojobs::sandbox {
+
+std::uint64_t boot_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1000000 + static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+}
+std::uint64_t boot_ms() { return boot_us() / 1000; }
+
+Loop::Loop()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (!epoll_ || !alarm_) std::abort();  // nothing can run without them
+  watch(alarm_.get(), [this](std::uint32_t) {
+    std::uint64_t times = 0;
+    (void)!::read(alarm_.get(), &times, sizeof times);
+  });
+}
+
+Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
+  const Watch id = next_++;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    // The descriptor is from an untrusted process and not supported: a file, or a cycle of epoll sets.
+    if (errno == EPERM || errno == ELOOP || errno == EINVAL) return 0;
+    std::abort();
+  }
+  watches_.emplace(id, std::move(fn));
+  return id;
+}
+
+Loop::Watch Loop::watch(int fd, OnEvents fn) { return add(fd, EPOLLIN, std::move(fn)); }
+Loop::Watch Loop::watch_writable(int fd, OnEvents fn) { return add(fd, EPOLLOUT, std::move(fn)); }
+
+void Loop::unwatch(Watch& watch, int fd) {
+  if (watch == 0) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watches_.erase(watch);
+  watch = 0;
+}
+
+Loop::Timer Loop::at(std::uint64_t when, std::function<void()> fn) {
+  const Timer timer{when, next_++};
+  timers_.emplace(timer, std::move(fn));
+  return timer;
+}
+
+void Loop::cancel(Timer& timer) {
+  timers_.erase(timer);
+  timer = {};
+}
+
+void Loop::fire_due() {
+  const std::uint64_t now = boot_ms();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) {
+    auto fn = std::move(timers_.begin()->second);
+    timers_.erase(timers_.begin());
+    fn();
+  }
+}
+
+// Most timers are cancelled before they expire, so the alarm is changed only if it would expire too late.
+void Loop::set_alarm() {
+  if (timers_.empty()) return;
+  const std::uint64_t first = timers_.begin()->first.first;
+  if (alarm_for_ > boot_ms() && alarm_for_ <= first) return;
+  itimerspec spec{};
+  spec.it_value.tv_sec = static_cast<time_t>(first / 1000);
+  spec.it_value.tv_nsec = static_cast<long>(first % 1000) * 1000000 + 1;
+  ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  alarm_for_ = first;
+}
+
+void Loop::run() {
+  epoll_event events[64];
+  while (!stopped_) {
+    set_alarm();
+    const int count = ::epoll_wait(epoll_.get(), events, 64, -1);
+    if (count < 0 && errno != EINTR) std::abort();
+    for (int i = 0; i < count && !stopped_; ++i) {
+      const auto found = watches_.find(events[i].data.u64);
+      if (found == watches_.end()) continue;
+      const auto fn = found->second;  // a copy, since the handler may call unwatch()
+      fn(events[i].events);
+    }
+    fire_due();
+  }
+}
+
+}  // namespace mycojobs::sandbox

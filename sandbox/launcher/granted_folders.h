@@ -1,0 +1,62 @@
+// Opens the granted folders of runs in children of the launcher, so that a disk that hangs delays only the runs that
+// need it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "sandbox/launcher/event_loop.h"
+#include "sandbox/launcher/host_children.h"
+#include "sandbox/messages.h"
+#include "sandbox/sandbox.h"
+
+namespace mycojobs::sandbox {
+
+inline constexpr const char* kFolderChildName = "mycojobs-folder";
+
+class GrantedFolders {
+ public:
+  // Called once with detached mounts (host_folders.h), read-only folders first. Errors, naming the path: invalid;
+  // unavailable: no answer within ten seconds, or (host_short) the host lacks a resource.
+  using OnOpened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
+
+  GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
+  void open(const RunSpec&, OnOpened);
+
+ private:
+  using Number = std::uint64_t;
+  using Child = HostChildren::Child;
+  struct Request {
+    OpenFolders wanted;
+    std::vector<std::string> paths;  // in the order of their mounts
+    std::vector<Fd> mounts;          // of the first paths
+    Child child = 0;                 // the child that opens them; 0: the request waits for a path that hangs
+    std::string hangs;
+    bool host_short = false;
+    Loop::Timer patience;
+    OnOpened opened;  // empty: already called
+  };
+  void begin(Number);
+  Child child_for(const OpenFolders&);  // 0: failed with errno
+  void heard(Child, RawFrame*);
+  void finish(Number, Result<std::vector<Fd>>);
+  void fail_short(Number, int error, const std::string& what);
+  void ended(Number);
+  void give_up(Number);
+  void answer(Request&, Result<std::vector<Fd>>);
+
+  Loop& loop_;
+  HostChildren& children_;
+  std::map<Number, Request> requests_;
+  Child idle_ = 0;                 // reused for the next request; 0: none
+  std::set<std::string> hanging_;  // a child is blocked on this path, so no second one is started
+  Number next_ = 1;
+};
+
+}  // namespace mycojobs::sandbox

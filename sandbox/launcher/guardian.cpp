@@ -1,0 +1,87 @@
+#include "sandbox/launcher/guardian.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "sandbox/launcher/id_map.h"
+#include "sandbox/processes.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kFailed = 71;          // EX_OSERR
+constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not killed, and has seen all processes end
+
+// Jobs are in PID namespaces below this one, starting with their zygotes. Other remaining processes are the launcher's
+// children that access folders (host_children.h); they end when their disk responds. Returns false if unknown.
+bool no_job_is_left() {
+  const pid_t self = ::getpid();
+  const auto namespace_of = [](pid_t pid) {
+    char name[64];
+    const ssize_t size = ::readlink(fmt::format("/proc/{}/ns/pid", pid).c_str(), name, sizeof name);
+    return std::string(name, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  };
+  const std::string own = namespace_of(self);
+  const std::vector<pid_t> all = tree_of(self);
+  return !own.empty() && all.size() > 1 &&
+         std::all_of(all.begin(), all.end(), [&](pid_t pid) { return namespace_of(pid) == own; });
+}
+
+[[noreturn]] void leave(int code) {
+  if (::fcntl(kGuardianIds, F_GETFD) >= 0) IdRegistry::remove_entry(kGuardianIds);
+  ::_exit(code);
+}
+
+[[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
+  ::prctl(PR_SET_NAME, "mycojobs-guard");
+  // Closes the agent's socket, on which the launcher's end would otherwise not be visible, and inherited stdio.
+  ::close_range(0, kGuardianAlive - 1, 0);
+  ::close_range(kGuardianIds + 1, ~0U, 0);
+  int code = 0;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, WNOHANG);
+    if (ended < 0 && errno == ECHILD) leave(code);
+    if (ended == launcher) {
+      launcher = -1;
+      code = WIFEXITED(status) ? WEXITSTATUS(status) : kLauncherKilled;
+    }
+    if (ended > 0) continue;
+    if (launcher < 0 && no_job_is_left()) leave(code);
+    siginfo_t signal{};
+    if (::sigwaitinfo(&watched, &signal) == kKillLauncher && launcher > 0) ::kill(launcher, SIGKILL);
+  }
+}
+
+}  // namespace
+
+void fork_launcher() {
+  // A blocked signal stays pending for sigwaitinfo(2), even if it would otherwise be ignored.
+  sigset_t watched;
+  sigset_t before;
+  ::sigemptyset(&watched);
+  ::sigaddset(&watched, SIGCHLD);
+  ::sigaddset(&watched, kKillLauncher);
+  ::sigprocmask(SIG_BLOCK, &watched, &before);
+  const pid_t guardian = ::getpid();
+  const pid_t launcher = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 ? ::fork() : -1;
+  if (launcher < 0) {
+    std::perror("mycojobs-launcher: cannot leave a guardian behind");
+    ::_exit(kFailed);
+  }
+  if (launcher > 0) guard(launcher, watched);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != guardian) ::_exit(kFailed);
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,106 @@
+#include "sandbox/launcher/host_children.h"
+
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "sandbox/pidfd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr int kSocket = STDERR_FILENO + 1;
+
+[[noreturn]] void run_host_child(pid_t launcher, const char* name, const HostChildren::Work& work, int socket) {
+  // The launcher may have died before PR_SET_PDEATHSIG was set, which `work` cannot detect while it blocks.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != launcher) ::_exit(1);
+  ::prctl(PR_SET_NAME, name);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  if (socket != kSocket && ::dup2(socket, kSocket) < 0) ::_exit(1);
+  if (::close_range(kSocket + 1, ~0U, 0) != 0) ::_exit(1);
+  work(kSocket);
+  ::_exit(0);
+}
+
+}  // namespace
+
+HostChildren::~HostChildren() {
+  for (const auto& [child, entry] : entries_) ::kill(entry.pid, SIGKILL);
+}
+
+HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFrame heard) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return 0;
+  Entry entry;
+  entry.socket.reset(pair[0]);
+  const Fd theirs(pair[1]);
+  const pid_t launcher = ::getpid();
+  entry.pid = ::fork();
+  if (entry.pid < 0) return 0;
+  if (entry.pid == 0) run_host_child(launcher, name, work, theirs.get());
+  entry.pidfd.reset(::pidfd_open(entry.pid, 0));
+  if (!entry.pidfd) {
+    const int error = errno;
+    ::kill(entry.pid, SIGKILL);
+    ::waitpid(entry.pid, nullptr, 0);
+    errno = error;
+    return 0;
+  }
+  entry.heard = std::move(heard);
+  const Child child = next_++;
+  entry.socket_watch = loop_.watch(entry.socket.get(), [this, child](std::uint32_t) { read(child); });
+  entry.end_watch = loop_.watch(entry.pidfd.get(), [this, child](std::uint32_t) { reap(child); });
+  entries_.emplace(child, std::move(entry));
+  return child;
+}
+
+int HostChildren::send(Child child, const std::string& frame, std::initializer_list<int> fds) {
+  const auto found = entries_.find(child);
+  return found == entries_.end() ? ESRCH : send_raw(found->second.socket.get(), frame, fds, MSG_DONTWAIT);
+}
+
+// The handler may call forget().
+void HostChildren::read(Child child) {
+  for (;;) {
+    const auto found = entries_.find(child);
+    if (found == entries_.end() || !found->second.heard) return;
+    Entry& entry = found->second;
+    RawFrame frame;
+    const ReceiveResult received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) return;
+    if (received != ReceiveResult::frame && received != ReceiveResult::cut)
+      return loop_.unwatch(entry.socket_watch, entry.socket.get());
+    const OnFrame heard = entry.heard;
+    heard(child, &frame);
+  }
+}
+
+void HostChildren::reap(Child child) {
+  read(child);  // frames that it sent before it ended
+  auto found = entries_.extract(child);
+  Entry& entry = found.mapped();
+  loop_.unwatch(entry.socket_watch, entry.socket.get());
+  loop_.unwatch(entry.end_watch, entry.pidfd.get());
+  ::waitpid(entry.pid, nullptr, 0);
+  if (entry.heard) entry.heard(child, nullptr);
+}
+
+void HostChildren::kill(Child child) {
+  if (const auto found = entries_.find(child); found != entries_.end()) ::kill(found->second.pid, SIGKILL);
+}
+
+void HostChildren::forget(Child child) {
+  const auto found = entries_.find(child);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  entry.heard = nullptr;
+  loop_.unwatch(entry.socket_watch, entry.socket.get());
+  ::kill(entry.pid, SIGKILL);
+}
+
+}  // namespace mycojobs::sandbox

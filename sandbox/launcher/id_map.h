@@ -1,0 +1,71 @@
+// The user and group ids of the host that a zygote's namespace uses.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace mycojobs::sandbox {
+
+// Registry of the ids that launchers of this host use, so that their ranges do not overlap: the kernel limits pipes,
+// watches and processes per user id, regardless of the launcher.
+//
+//   /run/mycojobs/ids/lock        held during a lookup or registration
+//   /run/mycojobs/ids/<number>    one per launcher: "base count\n". Its flock() is held while the launcher or its
+//                                 guardian exists; files without lock are removed by the next lookup
+struct IdSpan {
+  std::uint64_t base = 0, count = 0;
+  bool overlaps(const IdSpan& other) const { return base < other.base + other.count && other.base < base + count; }
+};
+
+class IdRegistry {
+ public:
+  static constexpr const char* kFolder = "/run/mycojobs/ids";
+
+  IdRegistry() = default;  // without an entry: every range is free, and none is registered
+  // Creates an entry without a range. If the folder cannot be used, there is no entry, and problem() has the reason.
+  static IdRegistry open(const std::string& folder = kFolder);
+  // Removes the entry of a descriptor. Called when the last process that holds it exits.
+  static void remove_entry(int fd);
+  // Adopts an entry by its inherited descriptor.
+  static IdRegistry adopt(Fd entry, const std::string& folder = kFolder);
+
+  int fd() const { return entry_.get(); }
+  const std::string& problem() const { return problem_; }
+
+  // Holds the registry's lock: other processes can neither look up nor register ranges.
+  class Session {
+   public:
+    std::vector<IdSpan> ranges_in_use() const;  // ranges of other launchers
+    bool enter(const IdSpan&) const;
+
+   private:
+    friend class IdRegistry;
+    Session(const IdRegistry& registry, Fd lock) : registry_(registry), lock_(std::move(lock)) {}
+    const IdRegistry& registry_;
+    Fd lock_;
+  };
+  Session session() const;
+
+ private:
+  std::string folder_, problem_;
+  Fd entry_;
+};
+
+// As root: a wide range for this agent only, with one id per job. Otherwise: the agent's id, which all jobs share.
+struct IdRange {
+  std::uint32_t base = 0, count = 0;
+  bool wide() const { return count > 1; }
+};
+
+// Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.
+// Errors: invalid, unsupported, io.
+Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry&);
+int write_id_maps(pid_t, const IdRange&);  // returns 0 or an errno; called from outside of the namespace
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,64 @@
+// mycojobs-launcher: one thread, no secrets, an empty environment. It executes the commands of the agent on its only
+// socket. When the socket closes, it ends with all processes that it has started.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "sandbox/cgroup.h"
+#include "sandbox/launcher/egress_link.h"
+#include "sandbox/launcher/event_loop.h"
+#include "sandbox/launcher/id_map.h"
+#include "sandbox/launcher/runs.h"
+#include "sandbox/launcher/zygotes.h"
+#include "sandbox/messages.h"
+
+namespace mycojobs::sandbox {
+
+class Launcher {
+ public:
+  // ids: this launcher's entry in the host's registry. rank: niceness of jobs.
+  Launcher(Fd agent, IdRegistry ids, int rank);
+  int run();  // returns the exit code
+
+ private:
+  void read_agent();
+  bool obey(RawFrame&);
+  bool refuse_cut(const RawFrame&);
+  void configure(const Configure&);
+  std::optional<std::string> prepare(const Configure&);  // returns the problem
+  void launch(const Launch&, std::vector<Fd>);
+  void tried(const std::string& host, Id context, const std::optional<SetupError>& problem);
+  void ended(SandboxRun&);
+  void stuck(const SandboxRun&, Outcome);
+  void warn(const std::string&);
+  void sample_now_and_then();
+  void remove_leftovers_in(std::uint64_t ms);
+  template <class Message>
+  void send(const Message&);
+  void flush();
+
+  Fd alive_;  // closed last, after the zygotes have ended
+  Loop loop_;
+  Cgroups cgroups_;
+  Fd agent_, agent_writable_;  // agent_writable_: a dup, watched only while `unsent_` is not empty
+  Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
+  std::deque<std::string> unsent_;
+  HostChildren children_;
+  RunTable runs_;
+  EgressLink egress_;
+  Zygotes zygotes_;
+  Fd filters_;
+  IdRegistry registry_;
+  IdRange ids_;
+  int rank_;
+  bool configured_ = false, probe_ = false, answered_ = false;
+  std::vector<std::string> allow_missing_;
+  std::map<std::pair<std::string, Id>, std::string> complained_;  // last reported problem of each zygote
+};
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,33 @@
+// The layers around a run: their names, tests for this host, and remedies for missing layers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sandbox/outcome.h"
+
+namespace mycojobs::sandbox {
+
+class Cgroups;
+struct IdRange;
+struct Layer;
+
+// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The namespaces, in which a zygote
+// is started, come first.
+inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
+
+inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns",       "netns",      "ipcns",
+                                               "utsns",    "cgroupns", "seccomp",       "caps",       "nnp",
+                                               "landlock", "uid",      "cgroup:memory", "cgroup:pids"};
+
+// Returns the operator's remedy for a failed step of the set-up, or for a missing layer.
+std::string remedy_for_step(std::string_view step, int error);
+std::string remedy_for_layer(std::string_view layer);  // empty: unknown layer
+bool is_layer_that_may_miss(std::string_view layer);   // allowed in sandbox.allow_missing
+
+// Tests each layer by itself, for `doctor`. `canary`: the problem that the canary job found, if any.
+std::vector<Layer> probed_layers(const IdRange&, const Cgroups&, const std::optional<SetupError>& canary);
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,200 @@
+// All runs of a launcher: the launcher's part of their set-up, their deadlines and their end. Single-threaded (Loop).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/fd.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/host_limits.h"
+#include "sandbox/launcher/event_loop.h"
+#include "sandbox/launcher/id_map.h"
+#include "sandbox/messages.h"
+#include "sandbox/seccomp/filter.h"
+#include "sandbox/seccomp/reported_calls.h"
+
+namespace mycojobs::sandbox {
+
+// The job's ends of a run's pipes. The launcher forwards them and reads none of them.
+struct JobPipeEnds {
+  Fd out, err, channel, requests;
+};
+
+// State of one run in the launcher.
+//
+//   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
+//      \  \                \                   \--zygote dies-/
+//       \  \                `-- any failure: setup_error --->/
+//        \  `- adopt(): an idle sandbox, forked before, serves this run
+//         `- any failure: setup_error ----------------------->/
+//
+// An alive sandbox consists of an init with its namespaces, groups, ids and filter, and a job below it that waits or
+// runs. It is idle without a run: prewarmed before its first run, or reused. A run that leaves nothing behind is
+// reported, and its sandbox serves a later run with the same limits (RunTable::reuse_sandbox()).
+//
+// The sandbox of a warm run is set up for this run only. Its process may stay (RunTable::keep_process()) and is then
+// idle too, for a run with the same key.
+struct SandboxRun {
+  std::uint64_t id = 0;  // assigned by the launcher and never reused; zygotes use it
+  RunSpec spec;          // of an idle sandbox: the limits it was set up with
+  bool canary = false;
+  bool idle = false;            // prewarmed, or reused after a run; no client waits for its end
+  std::uint32_t runs = 1;       // maximum number of runs
+  std::uint32_t turn = 0;       // number of served runs
+  bool warm = false;            // one process serves all runs
+  bool stays = false;           // the process stays after the run that is being reported
+  bool main_ended = false;      // of this turn
+  bool usage_complete = false;  // init has counted all processes of this turn
+  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU time of the sandbox when the turn began
+  std::uint64_t zygote = 0;                                  // id of its zygote; 0: none yet
+  JobPipeEnds ends;                                          // closed after they were sent to the job
+  std::vector<Fd> folders;                                   // opened granted folders, until the run is forked
+  Fd status, start, listener, pidfd;
+  // A timerfd that is readable after the fence. It is set here and watched by init too, so that the fence is enforced
+  // even if the launcher is stopped. It is set before a run starts; init disables it at the end of each run, before it
+  // reports the end.
+  Fd fence_clock;
+  bool fence_moved = false;  // in this turn: the clock may have been set after init disabled it
+  Fd canary_answer;
+  Loop::Watch status_watch = 0, listener_watch = 0;
+  Loop::Timer wall, cpu, fence, grace, killing, listening;
+  std::optional<std::uint32_t> uid;
+  bool has_group = false;
+  bool forked = false;
+  bool kill_wanted = false;  // kill the sandbox as soon as its pidfd is known
+  std::uint64_t made_us = 0, started_us = 0;
+  int landlock_abi = 0;
+  bool confined = false;
+  bool stuck = false;                     // was reported as unkillable
+  bool decided = false;                   // the first recorded reason is final: outcome.status does not change
+  PolicyRecorder learning;                // only of a run with `learn`
+  std::unique_ptr<CountedCalls> counted;  // of this turn; null: no such call yet
+  Outcome outcome;
+};
+
+// Maximum length of a step name, which an untrusted child sends.
+inline constexpr std::size_t kMaxStepName = 64;
+
+// These functions have no effect if a reason is already recorded.
+void set_outcome(SandboxRun&, RunStatus, std::string reason);
+void decide_setup_error(SandboxRun&, std::string step, int error, std::string remedy = {});
+void set_not_started(SandboxRun&, std::string why);  // status lost; no code of the run was executed
+// As above: the host lacks a resource, named in outcome.setup_error.
+void set_not_started(SandboxRun&, std::string why, SetupError shortage);
+void decide_by_wait_status(SandboxRun&, int wait_status);
+void set_killed(SandboxRun&, KillReason);
+
+// Applies the counters of the run's group. If the main process or init ended by itself, an out-of-memory kill takes
+// precedence: it looks like any other signal, and the kill of a child may not be visible at all.
+void apply_usage(SandboxRun&, const RunUsage&);
+
+struct RunsSettings {
+  IdRange ids;
+  bool memory_cgroup = false, pids_cgroup = false;
+  std::uint32_t unkillable_ms = 0;  // after SIGKILL
+  std::uint32_t sandbox_runs = 1;   // maximum number of runs of a sandbox
+  std::vector<std::string> leave_out;
+};
+
+class RunTable {
+ public:
+  using OnEnded = std::function<void(SandboxRun&)>;               // the run has its outcome; its sandbox may continue
+  using Stuck = std::function<void(const SandboxRun&, Outcome)>;  // unkillable; the run is not removed
+  using OnConfined = std::function<void(SandboxRun&)>;            // the sandbox waits for its start, or has received it
+  using Warn = std::function<void(const std::string&)>;
+
+  RunTable(Loop&, Cgroups&, HostChildren&, OnEnded, Stuck);
+  void on_confined(OnConfined confined) { confined_ = std::move(confined); }
+  // Called when the run and its sandbox have ended, before the run is removed.
+  void on_ended(OnConfined gone) { on_ended_ = std::move(gone); }
+  // Called when a run has ended and its process could serve another one. Returns false if the process must end.
+  void on_staying(std::function<bool(const SandboxRun&)> staying) { staying_ = std::move(staying); }
+  // Called when a run was reported and its sandbox is idle. Returns false if the sandbox is not needed.
+  void on_turned(std::function<bool(SandboxRun&)> turned) { turned_ = std::move(turned); }
+  // Called when the run's zygote does not answer.
+  void on_silent(OnConfined silent) { silent_ = std::move(silent); }
+  // Called with the socket in the run's network on which the proxy accepts. Returns the problem, or an empty text.
+  void on_listening(std::function<std::string(SandboxRun&, const Fd&)> listening) { listening_ = std::move(listening); }
+  void configure(const RunsSettings& settings) { settings_ = settings; }
+
+  SandboxRun& add(const RunSpec&, JobPipeEnds);
+  SandboxRun& add_canary(const std::string& host, Id context);
+  SandboxRun& add_prewarmed(const RunSpec& like);  // copies host, context and limits
+  SandboxRun* find(std::uint64_t id);
+  SandboxRun* find_named(std::uint64_t run);  // by RunSpec::run
+
+  // Creates the run's group, ids and sockets, and sends Fork to the zygote. Returns false if this failed and the run
+  // has ended.
+  bool fork(SandboxRun&, int zygote_control);
+  // Starts the waiting run in the idle sandbox; the entry of the waiting run is removed. Returns false if the sandbox
+  // has ended or will end; the run then still waits.
+  bool adopt(SandboxRun& idle, SandboxRun& waiting);
+  void discard(SandboxRun& idle) { send_kill(idle); }  // asynchronous
+  // Records a failed set-up: an error of the job, or an unstarted run if the host lacks a resource. limited: the run's
+  // own limits were in force and may be the reason.
+  void fail_setup(SandboxRun&, const std::string& step, int error, std::string remedy = {}, bool limited = false) const;
+  // True if this process has free descriptors for its runs. Checked before a run is forked: a later message with too
+  // many descriptors would fail the run, or all runs of its zygote.
+  bool has_descriptors() const;
+  bool may_prewarm() const;  // idle sandboxes leave half of the descriptors to runs
+  // Returns false if the zygote's message is inconsistent; the zygote must not be trusted any more.
+  bool forked(SandboxRun&, const RunForked&, Fd pidfd, pid_t zygote);
+  bool reaped(SandboxRun&, const InitReaped&);  // same return value
+  void finish_run(SandboxRun&);                 // with the recorded reason, otherwise lost
+
+  void kill(SandboxRun&, KillReason, std::uint32_t grace_ms);
+  void fence(SandboxRun&, std::uint64_t boot_ms);
+
+ private:
+  SandboxRun& create(const RunSpec&, JobPipeEnds);
+  Fork fork_request(SandboxRun&) const;
+  bool is_host_shortage(const SandboxRun&, int error, bool limited) const;
+  Result<std::vector<Fd>> grants_of(SandboxRun&, Fork&);  // moves the run's folders
+  static int send_start(SandboxRun&, JobPipeEnds&);
+  void begin_clocks(SandboxRun&);
+  void send_kill(SandboxRun&);
+  void main_ended(SandboxRun&, const MainEnded&);
+  void ended_resting(SandboxRun&);
+  bool reuse_sandbox(SandboxRun&);
+  bool keep_process(SandboxRun&);
+  bool is_clean_after_run(SandboxRun&);
+  void make_idle(SandboxRun&, const RunUsage& peaks);
+  static RunUsage usage_of_turn(const SandboxRun&, RunUsage);
+  void close(SandboxRun&);
+  void watch_cpu(SandboxRun&);
+  void watch_cpu_in(SandboxRun&, std::uint64_t left_us);
+  void kill_init_at(SandboxRun&, std::uint64_t boot_ms);
+  void check_unkillable(SandboxRun&);
+  void set_fence(SandboxRun&, std::uint64_t boot_ms);
+  static int set_fence_clock(SandboxRun&, std::uint64_t boot_ms);
+  void read_status(SandboxRun&);
+  void watch_listener(SandboxRun&);
+  void read_listener(SandboxRun&, std::uint32_t epoll_events);
+  void answer_counted(SandboxRun&, const seccomp_notif&);
+  std::vector<std::string> layers_of(const SandboxRun&) const;
+  std::optional<std::uint32_t> take_uid();
+
+  Loop& loop_;
+  Cgroups& cgroups_;
+  HostChildren& children_;
+  OnEnded ended_;
+  Stuck stuck_;
+  OnConfined confined_, silent_, on_ended_;
+  std::function<std::string(SandboxRun&, const Fd&)> listening_;
+  std::function<bool(SandboxRun&)> turned_;
+  std::function<bool(const SandboxRun&)> staying_;
+  RunsSettings settings_;
+  FilterCache filters_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<SandboxRun>> runs_;
+  std::unordered_map<std::uint64_t, std::uint64_t> named_;
+  std::unordered_set<std::uint32_t> uids_;
+  std::uint32_t next_uid_ = 0;
+  std::uint64_t next_ = 1;
+};
+
+}  // namespace mycojobs::sandbox

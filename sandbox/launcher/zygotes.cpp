@@ -1,0 +1,645 @@
+#include "sandbox/launcher/zygotes.h"
+
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "base/linked_build.h"
+#include "sandbox/launcher/host_folders.h"
+#include "sandbox/launcher/layers.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+constexpr std::uint64_t kWarmUpMs = 60000;
+// Further runs wait here, so that the zygote's socket never fills up and a waiting run can still be cancelled.
+constexpr std::uint32_t kMaxUnanswered = 16;
+
+// Returns the problem; none: every attack failed, and the last one was detected and ended the job.
+std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSettings& settings) {
+  char answer[1024];
+  const ssize_t size = ::read(canary.canary_answer.get(), answer, sizeof answer);
+  if (canary.outcome.setup_error) return canary.outcome.setup_error;
+  if (size > 0) return SetupError{"canary", EPERM, std::string(answer, static_cast<std::size_t>(size) - 1)};
+  // A killed canary, or init, proves nothing about the sandbox; handled like a killed zygote (reap()).
+  const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
+  if (killed || canary.outcome.status == RunStatus::lost)
+    return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
+  if (canary.outcome.status != RunStatus::violation)
+    return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
+  if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
+    return SetupError{"landlock", ENOSYS, remedy_for_layer("landlock")};
+  }
+  if (settings.memory_cgroup && canary.outcome.usage.memory_peak_bytes == 0) {
+    return SetupError{"canary", EPERM, "cgroup:memory: the job's memory is not counted"};
+  }
+  return {};
+}
+
+// A host that fails slowly would delay each of its runs. Between two attempts, runs fail immediately with the last
+// reason.
+constexpr std::uint64_t kPausePerAttempt = 4;
+
+constexpr std::uint32_t kMaxUnansweredPrewarmed = 2;
+constexpr std::uint64_t kTendMs = 5000;
+
+}  // namespace
+
+Zygotes::Zygotes(Loop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished tried)
+    : loop_(loop),
+      runs_(runs),
+      warn_(std::move(warn)),
+      tried_(std::move(tried)),
+      children_(children),
+      granted_(loop, children_) {}
+
+void Zygotes::configure(ZygotesSettings settings) {
+  settings_ = std::move(settings);
+  warm_ = WarmTable(settings_.warm_processes);
+  maintain();
+}
+
+Zygotes::~Zygotes() {
+  const auto each = [this](auto&& act) {
+    for (const auto& [id, zygote] : zygotes_) {
+      if (zygote->process.pid > 0) act(zygote->process.pid);
+    }
+  };
+  each([](pid_t pid) { ::kill(pid, SIGKILL); });
+  each([](pid_t pid) { ::waitpid(pid, nullptr, 0); });
+}
+
+Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
+  const auto found = zygotes_.find(id);
+  return found == zygotes_.end() ? nullptr : found->second.get();
+}
+
+const ScriptHost* Zygotes::row_of(const Key& key) const {
+  auto found = settings_.hosts.find(key);
+  if (found == settings_.hosts.end()) found = settings_.hosts.find({key.first, 0});
+  return found == settings_.hosts.end() ? nullptr : &found->second;
+}
+
+Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
+  auto owned = std::make_unique<Zygote>();
+  Zygote& zygote = *owned;
+  zygote.id = next_++;
+  zygote.key = key;
+  zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
+  zygote.started_boot_ms = boot_ms();
+  if (zygote.state == State::checking && !start_spare(zygote))
+    problem = SetupError{"zygote_folder", errno, remedy_for_step("zygote_folder", errno)};
+  else if (zygote.state == State::starting)
+    problem = begin(zygote);
+  if (problem) return nullptr;
+  if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.memory_cgroup);
+  zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
+    fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
+  });
+  zygotes_[zygote.id] = std::move(owned);
+  return &zygote;
+}
+
+// Starts the process.
+std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
+  const ScriptHost host = choose_build(*row_of(zygote.key), zygote);
+  auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
+                               settings_.fail_step, settings_.leave_out, settings_.rank});
+  zygote.folders.clear();
+  if (!started)
+    return SetupError{started.error().step, started.error().error,
+                      remedy_for_step(started.error().step, started.error().error)};
+  zygote.process = std::move(*started);
+  zygote.control_watch =
+      loop_.watch(zygote.process.control.get(), [this, &zygote](std::uint32_t) { read_control(zygote); });
+  zygote.err_watch = loop_.watch(zygote.process.err.get(), [this, &zygote](std::uint32_t) { read_err(zygote); });
+  zygote.end_watch = loop_.watch(zygote.process.pidfd.get(), [this, &zygote](std::uint32_t) { reap(zygote); });
+  return {};
+}
+
+bool Zygotes::start_spare(Zygote& zygote) {
+  zygote.child = children_.start(
+      kFolderChildName, [row = row_of(zygote.key)](int socket) { watch_folders(*row, socket); },
+      [this, &zygote](HostChildren::Child, RawFrame* frame) { on_folders_opened(zygote, frame); });
+  return zygote.child != 0;
+}
+
+// Handles a frame of the zygote's child, in the order of its steps; null: the child has ended.
+void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
+  const std::size_t all = row_of(zygote.key)->folders.size();
+  FolderOpened folder;
+  Ready ready;
+  RequestRefused refused;
+  LoadedFiles changed;
+  if (frame == nullptr) {
+    zygote.child = 0;
+    if (starts_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "what looks through its folders has ended"});
+    if (zygote.outlived.empty()) zygote.outlived = "what watches its folders has ended: whether a file";
+  } else if (zygote.problem) {
+    return;
+  } else if (decode(*frame, folder) && frame->fds.size() == 1 && zygote.state == State::checking) {
+    zygote.folders.push_back(std::move(frame->fds[0]));
+    if (zygote.folders.size() < all) return;
+    zygote.state = State::starting;
+    if (auto problem = begin(zygote)) fail(zygote, *problem);
+  } else if (decode(*frame, folder) && frame->fds.empty() && zygote.state == State::checking) {
+    fail(zygote, {"zygote_folder", EMFILE, remedy_for_step("zygote_folder", EMFILE)});
+  } else if (decode(*frame, ready) && zygote.state == State::starting) {
+    start_canary(zygote);
+  } else if (decode(*frame, refused)) {
+    const bool before = zygote.state == State::checking;
+    fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.why});
+  } else if (decode(*frame, changed) && changed.files.size() == 1) {
+    zygote.outlived = changed.files[0];
+  }
+}
+
+// Records the loaded files. Only the child may access files in folders.
+void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
+  const ScriptHost& row = *row_of(zygote.key);
+  return row.folders.empty() ? zygote.loaded.add(files, row) : send_to_child(zygote, LoadedFiles{files});
+}
+
+template <class Message>
+void Zygotes::send_to_child(Zygote& zygote, const Message& message) {
+  if (const int error = children_.send_message_to(zygote.child, message); error != 0)
+    fail(zygote, {"zygote_folder", error, "what watches its folders takes no word"});
+}
+
+// Files of the system are trusted; files that an operator has configured for a context are checked first.
+void Zygotes::warmed_up(Zygote& zygote) {
+  const ScriptHost& row = *row_of(zygote.key);
+  if (!row.folders.empty()) return send_to_child(zygote, Ready{});
+  const std::string problem = row.context == 0 ? std::string() : zygote.loaded.trust_problem();
+  if (problem.empty()) return start_canary(zygote);
+  fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
+}
+
+// Evaluated for each zygote, since the system may have been updated.
+ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
+  ScriptHost host = row;
+  Build build = installed_build(row.program);
+  host.program = build.program;
+  zygote.loaded = LoadedFileSet();
+  loaded(zygote, build.files);
+  std::string& reported = other_builds_[row.program];
+  if (build.why_not != reported && !build.why_not.empty())
+    warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
+                      row.program, build.why_not, build.program));
+  reported = std::move(build.why_not);
+  return host;
+}
+
+bool Zygotes::starts_up(const Zygote& zygote) const {
+  return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::trying;
+}
+
+Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupError>& problem) {
+  if (const auto found = current_.find(key); found != current_.end()) return find(found->second);
+  if (const auto failed = failed_.find(key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms) {
+    problem = failed->second.problem;
+    return nullptr;
+  }
+  Zygote* zygote = start(key, problem);
+  if (zygote != nullptr) current_[key] = zygote->id;
+  return zygote;
+}
+
+void Zygotes::warm(const std::string& host, Id context) {
+  std::optional<SetupError> problem;
+  if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
+}
+
+void Zygotes::submit(SandboxRun& run) {
+  std::optional<SetupError> problem;
+  Zygote* zygote = current_or_new({run.spec.host, run.spec.context}, problem);
+  if (zygote == nullptr) {
+    runs_.fail_setup(run, problem->step, problem->error, problem->remedy);
+    return runs_.finish_run(run);
+  }
+  run.zygote = zygote->id;
+  zygote->waiting.push_back(run.id);
+  feed(*zygote);
+}
+
+void Zygotes::feed(Zygote& zygote) {
+  const bool serves = !zygote.problem && (zygote.state == State::serving || zygote.state == State::retired);
+  while (serves && !zygote.waiting.empty() && zygote.unanswered < kMaxUnanswered) {
+    SandboxRun* run = runs_.find(zygote.waiting.front());
+    zygote.waiting.pop_front();
+    if (run == nullptr || adopt(zygote, *run) || opens_folders(*run)) continue;
+    if (!fork(zygote, *run)) continue;
+    if (run->warm) {
+      discard(warm_.made(run->id, run->spec.warm, run->spec.context));
+    } else if (run->runs > 1) {
+      zygote.pool.mark_in_use(run->id, run->spec);
+    }
+  }
+  if (serves) refill(zygote);
+}
+
+// Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
+bool Zygotes::opens_folders(SandboxRun& run) {
+  const Grants& grants = run.spec.grants;
+  const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
+  if (run.folders.size() == folders) return false;
+  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_short) {
+    SandboxRun* of = runs_.find(id);
+    if (of == nullptr) return;
+    if (opened) {
+      of->folders = std::move(*opened);
+      return submit(*of);
+    }
+    if (opened.error().code == Code::unavailable) {
+      if (host_short) {
+        set_not_started(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
+      } else {
+        set_not_started(*of, opened.error().message);
+      }
+    } else {
+      decide_setup_error(*of, "grants", EINVAL, opened.error().message);
+    }
+    runs_.finish_run(*of);
+  });
+  return true;
+}
+
+bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
+  const std::uint64_t id = run.id;
+  run.zygote = zygote.id;
+  if (!runs_.fork(run, zygote.process.control.get())) return false;
+  zygote.running.insert(id);
+  ++zygote.unanswered;
+  if (!run.idle) count_run(zygote);
+  return true;
+}
+
+void Zygotes::count_run(Zygote& zygote) {
+  if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
+}
+
+// Limits the life of a zygote: its children share its hash seed and memory layout, which a job could learn.
+void Zygotes::replace(Zygote& zygote) {
+  if (successors_.contains(zygote.key)) return;
+  zygote.served = 0;  // if the zygote continues, the next attempt is equally far away
+  if (const auto failed = failed_.find(zygote.key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms)
+    return;
+  std::optional<SetupError> problem;
+  if (Zygote* successor = start(zygote.key, problem); successor != nullptr) {
+    successors_[zygote.key] = successor->id;
+  } else {
+    warn_(fmt::format("zygote {}: cannot be replaced: {}: {}", zygote.key.first, problem->step, problem->remedy));
+  }
+}
+
+void Zygotes::read_control(Zygote& zygote) {
+  for (;;) {
+    RawFrame frame;
+    const ReceiveResult received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
+    if (received == ReceiveResult::nothing) break;
+    if (received != ReceiveResult::frame || !obey(zygote, frame)) {
+      loop_.unwatch(zygote.control_watch, zygote.process.control.get());
+      if (!zygote.problem) read_err(zygote);
+      return fail(zygote, {"zygote_warm_up", received == ReceiveResult::closed ? ESRCH : EPROTO, words_of(zygote)});
+    }
+  }
+  feed(zygote);
+}
+
+// Returns false for an invalid message.
+bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
+  LoadedFiles loaded;
+  Ready ready;
+  RequestRefused refused;
+  SetupStepFailed step;
+  RunForked forked;
+  InitReaped reaped;
+  if (decode(frame, forked)) {
+    if (zygote.unanswered > 0) --zygote.unanswered;
+    SandboxRun* run = runs_.find(forked.run);
+    if (run == nullptr || run->zygote != zygote.id) return false;
+    if (forked.error != 0) zygote.running.erase(forked.run);
+    return runs_.forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
+  }
+  if (decode(frame, reaped)) {
+    SandboxRun* run = runs_.find(reaped.run);
+    return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
+  }
+  if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
+    this->loaded(zygote, loaded.files);
+    return true;
+  }
+  if (decode(frame, ready) && zygote.state == State::starting) {
+    warmed_up(zygote);
+    return true;
+  }
+  if (decode(frame, refused))
+    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMaxWords)});
+  else if (decode(frame, step))
+    fail(zygote, {step.step.substr(0, kMaxStepName), step.error, remedy_for_step(step.step, step.error)});
+  else
+    return false;
+  return true;
+}
+
+void Zygotes::start_canary(Zygote& zygote) {
+  zygote.state = State::trying;
+  fork(zygote, runs_.add_canary(zygote.key.first, zygote.key.second));
+}
+
+void Zygotes::finish_canary(Zygote& zygote, SandboxRun& canary) {
+  auto problem = check_canary(canary, settings_);
+  if (!settings_.leave_out.empty()) problem.reset();  // the sandbox need not hold
+  zygote.reported = true;
+  if (problem) {
+    fail(zygote, *problem);
+  } else {
+    begin_serving(zygote);
+  }
+  tried_(zygote.key.first, zygote.key.second, problem);
+}
+
+void Zygotes::begin_serving(Zygote& zygote) {
+  zygote.state = State::serving;
+  zygote.served = 0;
+  zygote.since_boot_ms = boot_ms();
+  loop_.cancel(zygote.warm_up);
+  if (!zygote.last_words.empty()) report_words(zygote, std::exchange(zygote.last_words, {}));
+  const auto successor = successors_.find(zygote.key);
+  if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller calls feed()
+  Zygote* old = find(current_[zygote.key]);
+  current_[zygote.key] = zygote.id;
+  successors_.erase(successor);
+  if (old == nullptr) return;
+  old->state = State::retired;
+  discard(old->pool.clear());
+  discard_warm(*old);
+  if (old->running.empty() && old->waiting.empty()) fail(*old, {});
+}
+
+void Zygotes::run_ended_in(SandboxRun& run) {
+  warm_.gone(run.id);
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr) return;
+  zygote->running.erase(run.id);
+  std::erase(zygote->waiting, run.id);
+  if (run.idle) {
+    idle_ended(*zygote, run);
+  } else {
+    zygote->pool.on_in_use_ended(run.id);
+  }
+  if (run.canary && zygote->state == State::trying) finish_canary(*zygote, run);
+  if (zygote->state == State::retired && zygote->running.empty() && zygote->waiting.empty()) fail(*zygote, {});
+}
+
+// Returns the reason why the zygote did not start, as far as its stderr output gives one.
+std::string Zygotes::words_of(const Zygote& zygote) const {
+  if (zygote.state == State::checking)
+    return "its folders have not been looked through: does their disk or network mount hang?";
+  if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
+    return zygote.last_words.substr(0, end + 1);
+  const ScriptHost* row = row_of(zygote.key);
+  std::string command = row->program.substr(row->program.rfind('/') + 1);
+  for (const auto& argument : row->arguments) command += ' ' + argument;
+  return command.substr(0, kMaxWords) + ": did not come up, and did not say why";
+}
+
+// stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.
+void Zygotes::read_err(Zygote& zygote) {
+  char text[2048];
+  const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  std::string words(text, static_cast<std::size_t>(size));
+  std::replace_if(
+      words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (starts_up(zygote)) {
+    zygote.last_words = (zygote.last_words + words).substr(0, kMaxWords);
+  } else {
+    report_words(zygote, std::move(words));
+  }
+}
+
+void Zygotes::report_words(Zygote& zygote, std::string words) {
+  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
+  zygote.last_words = std::move(words);
+}
+
+void Zygotes::retire(const std::string& host) {
+  for (const auto& [id, zygote] : zygotes_) {
+    if (zygote->key.first == host) fail(*zygote, {});
+  }
+}
+
+// Kills the zygote. Its runs end when it is reaped, since the kernel has then emptied all namespaces below.
+void Zygotes::fail(Zygote& zygote, SetupError why) {
+  if (!zygote.problem) zygote.problem = std::move(why);
+  loop_.cancel(zygote.warm_up);
+  if (zygote.process.pid > 0) {
+    ::kill(zygote.process.pid, SIGKILL);
+  } else {
+    loop_.at(boot_ms(), [this, id = zygote.id] {
+      Zygote* failed = find(id);
+      if (failed == nullptr) return;
+      if (failed->process.pid > 0) return fail(*failed, {});  // the process was just being started
+      reap_zygote(*failed, failed->problem->error == ESRCH);
+    });
+  }
+  if (const auto found = current_.find(zygote.key); found != current_.end() && found->second == zygote.id) {
+    current_.erase(found);
+  }
+  if (const auto found = successors_.find(zygote.key); found != successors_.end() && found->second == zygote.id) {
+    successors_.erase(found);
+  }
+}
+
+void Zygotes::fail_silent(const SandboxRun& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr) return;
+  warn_(fmt::format("zygote {}: does not answer: killed", zygote->key.first));
+  fail(*zygote, {"fork", ETIMEDOUT, remedy_for_step("fork", ETIMEDOUT)});
+}
+
+void Zygotes::reap(Zygote& zygote) {
+  if (zygote.control_watch != 0) read_control(zygote);  // messages sent before it died
+  fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
+  int status = 0;
+  ::waitpid(zygote.process.pid, &status, 0);
+  // Killed by another process: it ended before this launcher had a reason to kill it, and not by exit.
+  reap_zygote(zygote, zygote.problem->error == ESRCH && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
+  children_.forget(zygote.child);
+  loop_.unwatch(zygote.control_watch, zygote.process.control.get());
+  loop_.unwatch(zygote.err_watch, zygote.process.err.get());
+  loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
+  auto owned = std::move(zygotes_.extract(zygote.id).mapped());
+  const bool never_served = starts_up(*owned);
+  if (never_served && !killed) {
+    const std::uint64_t now = boot_ms();
+    failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
+  }
+  if (never_served && !owned->reported) tried_(owned->key.first, owned->key.second, owned->problem);
+  if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
+  for (std::uint64_t id : owned->running) {
+    if (SandboxRun* run = runs_.find(id); run != nullptr) runs_.finish_run(*run);
+  }
+  for (std::uint64_t id : owned->waiting) {
+    SandboxRun* run = runs_.find(id);
+    if (run == nullptr) continue;
+    if (never_served && killed) {  // not an error of the job
+      set_outcome(*run, RunStatus::lost, "its script host ended while it warmed up");
+      runs_.finish_run(*run);
+    } else if (never_served) {
+      runs_.fail_setup(*run, owned->problem->step, owned->problem->error, owned->problem->remedy);
+      runs_.finish_run(*run);
+    } else {
+      submit(*run);
+    }
+  }
+}
+
+// An idle sandbox may have died while it waited; then the next one is tried. If the limits of this run cannot be set in
+// one sandbox, they cannot be set in the others, which are kept for other runs.
+bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
+  if (run.spec.warm.runs > 0) return adopt_warm(run);
+  while (const auto id = zygote.pool.take(run.spec)) {
+    SandboxRun* idle = runs_.find(*id);
+    if (idle == nullptr) continue;
+    if (runs_.adopt(*idle, run)) {
+      if (idle->runs > 1) zygote.pool.mark_in_use(*id, idle->spec);
+      count_run(zygote);
+      return true;
+    }
+    if (idle->kill_wanted) return false;
+  }
+  return false;
+}
+
+// Skips processes that died while idle. The key implies context and host; the comparison is a second check against
+// equal keys.
+bool Zygotes::adopt_warm(SandboxRun& run) {
+  discard(warm_.renewed(run.spec.warm));
+  while (const auto id = warm_.take(run.spec.warm)) {
+    SandboxRun* resting = runs_.find(*id);
+    if (resting == nullptr) continue;
+    const RunSpec& its = resting->spec;
+    if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants ||
+        !has_network_(*resting)) {
+      runs_.discard(*resting);
+    } else if (runs_.adopt(*resting, run)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Zygotes::staying(const SandboxRun& run) {
+  const Zygote* zygote = find(run.zygote);
+  return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
+         warm_.can_rest(run.id);
+}
+
+void Zygotes::end_expired() {
+  discard(warm_.expired(boot_ms()));
+  loop_.cancel(expiring_);
+  if (const auto next = warm_.next_expiry()) expiring_ = loop_.at(*next, [this] { end_expired(); });
+}
+
+// Discards idle warm processes of a zygote that must not serve any more. Active processes end with their run.
+void Zygotes::discard_warm(const Zygote& zygote) {
+  for (const std::uint64_t id : zygote.running) {
+    if (SandboxRun* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
+      warm_.gone(id);
+      runs_.discard(*run);
+    }
+  }
+}
+
+// Waiting runs are served first, and only few sandboxes are prewarmed at a time, so that new runs are not delayed.
+void Zygotes::refill(Zygote& zygote) {
+  while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
+         zygote.unanswered < kMaxUnansweredPrewarmed && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
+    SandboxRun& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
+    zygote.pool.forming(prewarmed.id);
+    if (!fork(zygote, prewarmed)) return;
+  }
+}
+
+void Zygotes::confined(SandboxRun& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || !run.idle) return;
+  zygote->pool.ready(run.id);
+  refill(*zygote);
+}
+
+// Waiting runs are started by the caller, which handles a message of the zygote or the sandbox.
+bool Zygotes::turned(SandboxRun& run) {
+  Zygote* zygote = find(run.zygote);
+  if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
+  if (run.warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
+    return false;
+  if (run.warm) end_expired();
+  feed(*zygote);
+  return true;
+}
+
+void Zygotes::maintain() {
+  tending_ = loop_.at(boot_ms() + kTendMs, [this] { maintain(); });
+  for (const auto& [id, zygote] : zygotes_) {
+    discard(zygote->pool.adjust_size());
+    const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
+                     boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
+    if (zygote->state == State::serving && is_outdated(*zygote)) {
+      replace(*zygote);
+    } else if (old && zygote->served > 0 && zygote->state == State::serving) {
+      zygote->since_boot_ms = boot_ms();
+      replace(*zygote);
+    }
+  }
+  report_prewarmed_count();
+}
+
+void Zygotes::report_prewarmed_count() {
+  SandboxCounts now;
+  for (const auto& [id, zygote] : zygotes_) {
+    if (zygote->state == State::serving) ++now.zygotes;
+    zygote->pool.count(now);
+  }
+  if (on_prewarmed_count_ && now != reported_) on_prewarmed_count_(now);
+  reported_ = now;
+}
+
+// True if a loaded file has changed: jobs would run code that is no longer installed.
+bool Zygotes::is_outdated(Zygote& zygote) {
+  std::string changed = row_of(zygote.key)->folders.empty() ? zygote.loaded.changed() : zygote.outlived;
+  if (changed.empty()) return false;
+  if (changed != zygote.changed)
+    warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,
+                      zygote.key.second, changed));
+  zygote.changed = std::move(changed);
+  return true;
+}
+
+// A prewarmed sandbox that cannot be set up, or dies (for example of its limits), is not needed. Since the next would
+// fail too, prewarming of this shape stops; an actual run reports the reason.
+void Zygotes::idle_ended(Zygote& zygote, const SandboxRun& run) {
+  zygote.pool.on_ended(run.id);
+  if (!zygote.pool.has_failed_permanently()) return;
+  warn_(fmt::format("zygote {}: no more sandboxes like this are prewarmed: {}", zygote.key.first, run.outcome.reason));
+  discard(zygote.pool.reject_shape());
+}
+
+void Zygotes::discard(const std::vector<std::uint64_t>& idle) {
+  for (const std::uint64_t id : idle) {
+    if (SandboxRun* run = runs_.find(id); run != nullptr) runs_.discard(*run);
+  }
+}
+
+}  // namespace mycojobs::sandbox

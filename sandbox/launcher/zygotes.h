@@ -1,0 +1,165 @@
+// The zygotes of a launcher: one for each host and context, started at the first use and tested before it serves.
+//
+//   [checking -->] starting --Ready--> trying --success--> serving --successor serves--> retired --idle--> gone
+//
+// A failure or the end of the process in any state fails the waiting runs with setup_error; active runs are lost.
+//
+// trying: the canary job attacks the sandbox. checking: hosts with folders only. The folders are checked before any
+// file in them may run. There is no zygote process yet, but a child of the launcher that accesses the folders
+// (zygote_files.h); it exists as long as the zygote. A successor is started after a number of runs, after some time, or
+// after a loaded file has changed (Loaded).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "sandbox/launcher/granted_folders.h"
+#include "sandbox/launcher/host_children.h"
+#include "sandbox/launcher/runs.h"
+#include "sandbox/launcher/sandbox_pool.h"
+#include "sandbox/launcher/warm_table.h"
+#include "sandbox/launcher/zygote_files.h"
+#include "sandbox/launcher/zygote_start.h"
+#include "sandbox/sandbox.h"
+
+namespace mycojobs::sandbox {
+
+// The launcher's own program as a host, to test the sandbox without a script host.
+inline constexpr const char* kCanaryHost = "canary";
+inline constexpr const char* kCanaryArgument = "--canary-host";
+
+struct ZygotesSettings {
+  std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
+  IdRange ids;
+  int filters = -1, alive = -1;
+  std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0, warm_processes = 0;
+  bool landlock_may_miss = false, memory_cgroup = false;
+  std::string fail_step;
+  std::vector<std::string> leave_out;
+  int rank = 0;  // niceness of jobs
+};
+
+class Zygotes {
+ public:
+  enum class State { checking, starting, trying, serving, retired };
+  // Reports the result of each zygote's canary job; an empty problem: success.
+  using CanaryFinished =
+      std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
+
+  Zygotes(Loop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
+  // Called every few seconds if the counts have changed.
+  void on_prewarmed_count(std::function<void(const SandboxCounts&)> kept) { on_prewarmed_count_ = std::move(kept); }
+  // Returns true if the network of a run still works. A warm process without its network is not reused.
+  void on_network(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
+  ~Zygotes();  // kills all zygotes and waits for their end
+  void configure(ZygotesSettings);
+  bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
+
+  void warm(const std::string& host, Id context);
+  void submit(SandboxRun&);        // forks the run now, or when its zygote is ready
+  void run_ended_in(SandboxRun&);  // for RunTable::on_ended()
+  void confined(SandboxRun&);
+  bool turned(SandboxRun&);             // for RunTable::on_turned()
+  bool staying(const SandboxRun&);      // for RunTable::on_staying()
+  void fail_silent(const SandboxRun&);  // the run's zygote does not answer
+  void retire(const std::string& host);
+  void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
+
+ private:
+  using Key = std::pair<std::string, Id>;
+  struct Zygote {
+    std::uint64_t id = 0;
+    Key key;
+    State state = State::starting;
+    StartedZygote process;
+    Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
+    Loop::Timer warm_up;
+    std::uint64_t started_boot_ms = 0;
+    bool reported = false;                     // the result of its canary job was reported
+    std::uint32_t served = 0, unanswered = 0;  // total runs; forks without a reply
+    std::uint64_t since_boot_ms = 0;           // start of serving
+    SandboxPool pool;
+    std::unordered_set<std::uint64_t> running;
+    std::deque<std::uint64_t> waiting;
+    std::optional<SetupError> problem;
+    std::string last_words;  // stderr output; complete until the zygote serves
+    bool has_files = false;  // LoadedFiles was received
+    LoadedFileSet loaded;    // hosts without folders only; otherwise the child has the list
+    HostChildren::Child child = 0;
+    std::vector<Fd> folders;  // opened folders, until the zygote is started
+    std::string outlived;     // the changed file that the child reported
+    std::string changed;      // the changed file that was reported last
+  };
+
+  const ScriptHost* row_of(const Key&) const;  // the context's row, or the general row; null: none
+  Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
+  Zygote* start(const Key&, std::optional<SetupError>& problem);
+  std::optional<SetupError> begin(Zygote&);
+  bool start_spare(Zygote&);
+  void on_folders_opened(Zygote&, RawFrame*);
+  void loaded(Zygote&, const std::vector<std::string>& files);
+  template <class Message>
+  void send_to_child(Zygote&, const Message&);
+  void warmed_up(Zygote&);
+  ScriptHost choose_build(const ScriptHost&, Zygote&);
+  bool starts_up(const Zygote&) const;
+  Zygote* find(std::uint64_t id);
+  void feed(Zygote&);
+  bool opens_folders(SandboxRun&);
+  bool adopt(Zygote&, SandboxRun&);
+  bool adopt_warm(SandboxRun&);
+  void end_expired();
+  void discard_warm(const Zygote&);
+  bool fork(Zygote&, SandboxRun&);
+  void count_run(Zygote&);
+  void refill(Zygote&);
+  void idle_ended(Zygote&, const SandboxRun&);
+  void discard(const std::vector<std::uint64_t>& idle);
+  void maintain();
+  void report_prewarmed_count();
+  void replace(Zygote&);
+  bool is_outdated(Zygote&);
+  void read_control(Zygote&);
+  bool obey(Zygote&, RawFrame&);
+  void read_err(Zygote&);
+  void report_words(Zygote&, std::string words);
+  std::string words_of(const Zygote&) const;
+  void start_canary(Zygote&);
+  void finish_canary(Zygote&, SandboxRun& canary);
+  void begin_serving(Zygote&);
+  void fail(Zygote&, SetupError why);
+  void reap(Zygote&);
+  void reap_zygote(Zygote&, bool killed);
+
+  Loop& loop_;
+  RunTable& runs_;
+  RunTable::Warn warn_;
+  CanaryFinished tried_;
+  std::function<void(const SandboxCounts&)> on_prewarmed_count_;
+  std::function<bool(const SandboxRun&)> has_network_ = [](const SandboxRun&) { return true; };
+  SandboxCounts reported_;
+  ZygotesSettings settings_;
+  static constexpr std::size_t kMaxWords = 2048;  // limit of the reason, which each waiting run's end contains
+  struct FailedStart {
+    SetupError problem;
+    std::uint64_t until_boot_ms = 0;  // no further attempt before this time
+  };
+
+  HostChildren& children_;
+  GrantedFolders granted_;
+  std::map<std::uint64_t, std::unique_ptr<Zygote>> zygotes_;
+  std::map<Key, FailedStart> failed_;                // last failed starts
+  std::map<std::string, std::string> other_builds_;  // by program: why another build of it runs, as reported
+  std::map<Key, std::uint64_t> current_;             // zygotes that take new runs
+  std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
+  std::uint64_t next_ = 1;
+  WarmTable warm_;
+  Loop::Timer tending_, expiring_;
+};
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,70 @@
+// Implementation of the port `Sandbox` with mycojobs-launcher. The launcher is started here and ends with this object
+// or with the agent.
+//
+//   auto sandbox = start_sandbox({.libexec_dir = "/usr/libexec/mycojobs", .warm = {{"python", 1}}});
+//
+// The launcher detects the agent's end only by its socket. PR_SET_PDEATHSIG is not used, since it would fire when the
+// *thread* that started the launcher ends; any thread may therefore start it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "sandbox/sandbox.h"
+
+namespace mycojobs {
+
+struct SandboxConfig {
+  std::string libexec_dir;  // holds mycojobs-launcher and the script hosts
+  // Layers that may be missing: cgroup:memory, cgroup:pids, landlock. Any other missing layer is an error.
+  std::vector<std::string> allow_missing;
+  // Range of host user ids for jobs, if the agent is root. Moved to higher ids if /etc/subuid assigns part of the
+  // range.
+  std::uint32_t uid_base = 1878982656, uid_count = 65536;
+  std::vector<std::pair<std::string, Id>> warm;               // hosts and contexts whose zygotes start immediately
+  std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // limits after which a zygote is replaced; 0: no limit
+  // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known; 0: none.
+  // The actual number follows the load. The setting sandbox.prewarmed.
+  std::uint32_t prewarmed = 8;
+  // Maximum number of runs of one context that a sandbox (namespaces, mounts, groups, ids, filter) serves one after the
+  // other, if each run leaves nothing behind. A job's process is never reused. 1, or prewarmed = 0: each run has a new
+  // sandbox. The setting sandbox.reused_runs.
+  std::uint32_t sandbox_runs = 500;
+  // Maximum number of processes of warm scripts, idle and in use. Beyond it, the context with the most processes loses
+  // its longest idle one. 0: no process outlives its run. The setting sandbox.warm.
+  std::uint32_t warm_processes = 16;
+  // Owned by the caller, which keeps the descriptor open while the Sandbox exists. The launcher, every zygote and every
+  // job's init hold its open file description while they exist; jobs do not. If flock() on the file succeeds, all of
+  // these have ended.
+  int alive_fd = -1;                   // -1: none
+  std::uint32_t unkillable_ms = 5000;  // if SIGKILL has no effect for this time, the run is reported as unkillable
+  // besides kHosts in launcher_client.cpp; a later row replaces an earlier one of the same name and context
+  std::vector<ScriptHost> hosts;
+  // Tests only: a step that fails in every set-up.
+  std::string fail_step;
+  // Steps to omit, to measure the effect of each layer: any name in the lists of job and init, "zygote_userns_limit",
+  // "zygote_seal", "seccomp" or "netns". The launcher logs a warning, and Outcome::layers does not contain an omitted
+  // layer.
+  std::vector<std::string> leave_out;
+};
+
+// Starts the sandbox and returns after a canary job has failed to attack it. Errors: unsupported, a layer is missing or
+// does not hold (with the remedy); io; unavailable.
+Result<std::unique_ptr<Sandbox>> start_sandbox(const SandboxConfig&);
+
+// Result of a layer's test on this host, for `doctor`.
+struct LayerReport {
+  std::string name;  // as in Outcome::layers; "canary" is the whole sandbox
+  bool ok = false;
+  std::string detail;
+  std::string remedy;  // empty if ok
+};
+
+// Error: the launcher cannot be started or configured; names the layer and the remedy.
+Result<std::vector<LayerReport>> probe_layers(const SandboxConfig&);
+
+}  // namespace mycojobs

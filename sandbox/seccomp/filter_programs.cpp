@@ -1,0 +1,60 @@
+#include "sandbox/seccomp/filter_programs.h"
+
+#include <linux/bpf_common.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace mycojobs::sandbox {
+namespace {
+
+bool read_exactly(int fd, void* out, std::size_t size, off_t& at) {
+  const ssize_t got = ::pread(fd, out, size, at);
+  at += static_cast<off_t>(size);
+  return got == static_cast<ssize_t>(size);
+}
+
+int read_one(int fd, std::vector<sock_filter>& program, off_t& at) {
+  std::uint32_t count = 0;
+  if (!read_exactly(fd, &count, sizeof count, at) || count == 0 || count > BPF_MAXINSNS) return EINVAL;
+  program.resize(count);
+  return read_exactly(fd, program.data(), count * sizeof(sock_filter), at) ? 0 : EINVAL;
+}
+
+}  // namespace
+
+void set_own_id(std::vector<sock_filter>& program, std::uint32_t id) {
+  for (sock_filter& instruction : program) {
+    if (BPF_CLASS(instruction.code) == BPF_JMP && instruction.k == kOwnIdPlaceholder) instruction.k = id;
+  }
+}
+
+int read_filters(int fd, FilterSet& set) {
+  off_t at = 0;
+  for (auto& program : set.programs) {
+    if (int error = read_one(fd, program, at); error != 0) return error;
+  }
+  return 0;
+}
+
+int read_filter(int fd, std::vector<sock_filter>& program) {
+  off_t at = 0;
+  return read_one(fd, program, at);
+}
+
+int write_filters(int fd, const FilterSet& set) {
+  for (const auto& program : set.programs) {
+    if (int error = write_filter(fd, program); error != 0) return error;
+  }
+  return 0;
+}
+
+int write_filter(int fd, const std::vector<sock_filter>& program) {
+  const auto count = static_cast<std::uint32_t>(program.size());
+  const auto bytes = static_cast<ssize_t>(program.size() * sizeof(sock_filter));
+  if (::write(fd, &count, sizeof count) != sizeof count) return errno;
+  return ::write(fd, program.data(), static_cast<std::size_t>(bytes)) == bytes ? 0 : errno;
+}
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,421 @@
+#include "sandbox/seccomp/reported_calls.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "base/cpu_time.h"
+#include "base/fd.h"
+#include "sandbox/launcher/event_loop.h"
+#include "sandbox/messages.h"
+#include "sandbox/processes.h"
+#include "sandbox/seccomp/count_pace.h"
+#include "sandbox/seccomp/filter.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+// Returns the pid of the caller in its own namespace, which is the last number of "NStgid: 3412 57 7".
+std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("NStgid:", 0) == 0) return std::atoi(line.c_str() + line.find_last_of("\t ") + 1);
+  }
+  return 0;
+}
+
+// A job chooses the name, so characters other than printable ASCII are replaced.
+std::string comm_of(std::uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  for (char& c : name) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return name;
+}
+
+}  // namespace
+
+std::optional<seccomp_notif> receive_call(int listener) {
+  seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return {};
+  return call;
+}
+
+Violation describe_call(int listener, const std::optional<seccomp_notif>& call) {
+  Violation violation;
+  violation.syscall = "a forbidden call";
+  if (!call) return violation;
+  violation.syscall = syscall_name(call->data.arch, call->data.nr);
+  for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
+  violation.pid = pid_as_the_job_sees_it(call->pid);
+  violation.comm = comm_of(call->pid);
+  // If the call is still pending, the pid was that of the caller throughout, and not that of a later process.
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
+  return violation;
+}
+
+std::string describe(const Violation& violation) {
+  std::string args;
+  for (std::uint64_t arg : violation.args) args += fmt::format("{}{:#x}", args.empty() ? "" : ", ", arg);
+  return fmt::format("denied: {}({}) by pid {} ({}): job killed", violation.syscall, args, violation.pid,
+                     violation.comm);
+}
+
+namespace {
+
+// Counts the locks of the process and its descendants, including requests that wait for a lock. Source: proc(5), locks:
+// number: [->] type mode access pid device:inode from to.
+std::uint32_t count_locks(pid_t init) {
+  const auto tree = tree_of(init);
+  const std::unordered_set<pid_t> own(tree.begin(), tree.end());
+  std::ifstream file("/proc/locks");
+  if (!file) return CountedCalls::kMaxLocks;
+  std::uint32_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string number, type, mode, access;
+    pid_t pid = 0;
+    words >> number >> type;
+    if (type == "->") words >> type;
+    if (type == "POSIX" && words >> mode >> access >> pid && own.contains(pid)) ++count;
+  }
+  return count;
+}
+
+// Counts listening sockets in the network namespace of the process. The kernel lists sockets that listen before all
+// others (tcp_get_idx in net/ipv4/tcp_ipv4.c), so that the connections of a job are not read.
+std::uint32_t count_listeners(pid_t pid) {
+  std::uint32_t count = 0;
+  for (const std::string name : {"tcp", "tcp6"}) {
+    std::ifstream file(fmt::format("/proc/{}/net/{}", pid, name));
+    if (!file && name == "tcp") return CountedCalls::kMaxListeners;  // the other is not on every host
+    std::string line;
+    std::getline(file, line);  // the heading
+    while (count < CountedCalls::kMaxListeners && std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      if (state != "0A") break;
+      ++count;
+    }
+  }
+  return count;
+}
+
+bool is_listening(int socket) {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  return ::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+// The child of one run. It may block in any call on a socket of the job.
+class CallHelper {
+ public:
+  CallHelper(int launcher, CountPace& pace) : launcher_(launcher), pace_(pace) {}
+  void serve() {
+    (void)!::nice(10);  // the launcher ranks above the jobs, and this works for one of them
+    for (RawFrame frame; receive_raw(launcher_, frame) == ReceiveResult::frame;) {
+      MakeListen listen;
+      CountLocks locks;
+      if (decode(frame, listen) && frame.fds.size() == 1) {
+        make(listen, frame.fds[0]);
+      } else if (decode(frame, locks)) {
+        const std::uint32_t held = count([&] { return count_locks(locks.init); });
+        send_message(launcher_, HelperReply{0, held});
+      }
+    }
+  }
+
+ private:
+  // The socket is closed before the answer: afterwards the job may close its own copy and use the port again.
+  void make(const MakeListen& wanted, const Fd& process) {
+    Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), wanted.fd, 0)));
+    const int error = socket ? listen_on(socket.get(), wanted) : errno;
+    socket.reset();
+    send_message(launcher_, HelperReply{error, 0});
+  }
+  int listen_on(int socket, const MakeListen& wanted) {
+    if (!is_listening(socket)) {
+      if (listeners_left_ == 0)
+        listeners_left_ = CountedCalls::kMaxListeners - count([&] { return count_listeners(wanted.pid); });
+      if (listeners_left_ == 0) return ENOBUFS;
+      --listeners_left_;
+    }
+    return ::listen(socket, wanted.backlog) == 0 ? 0 : errno;
+  }
+  template <class Counter>
+  std::uint32_t count(Counter counter) {
+    const std::uint64_t now = boot_us(), turn = pace_.reserve(now);
+    if (now < turn) ::usleep(static_cast<useconds_t>(turn - now));
+    // Not the elapsed time: a busy or suspended host must not delay other runs.
+    const std::uint64_t begun_ns = cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID);
+    const std::uint32_t number = counter();
+    pace_.charge((cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID) - begun_ns) / 1000);
+    return number;
+  }
+
+  int launcher_;
+  CountPace& pace_;
+  std::uint32_t listeners_left_ = CountedCalls::kMaxListeners;
+};
+
+}  // namespace
+
+bool CountedCalls::can_report(const RunSpec& spec) {
+  const Grants& grants = spec.grants;
+  return spec.limits.exec || grants.network != Network::none || !grants.fs_read.empty() || !grants.fs_write.empty();
+}
+
+bool CountedCalls::is_one(const seccomp_notif& call) { return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen; }
+
+void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
+  constexpr std::size_t kMaxWaiting = 1024;
+  in_tenth_ += call.data.nr == SYS_listen ? kMaxCallsPer100Ms / kMaxListensPer100Ms : 1;
+  init_ = init;
+  // On kernels before 5.19 a signal takes a call back, and its thread makes another one.
+  if (waiting_.size() == kMaxWaiting) return answer(call, ENOBUFS);
+  waiting_.push_back(call);
+  answer_waiting();
+}
+
+std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
+  constexpr std::uint64_t kTenthMs = 100;
+  if (now_boot_ms / kTenthMs != tenth_) {
+    tenth_ = now_boot_ms / kTenthMs;
+    in_tenth_ = 0;
+  }
+  return in_tenth_ < kMaxCallsPer100Ms ? 0 : (tenth_ + 1) * kTenthMs;
+}
+
+void CountedCalls::answer_waiting() {
+  while (!asked_ && !waiting_.empty()) {
+    const seccomp_notif call = waiting_.front();
+    if (call.data.nr == SYS_listen) {
+      begin_listen(call);
+    } else if (answer_lock(call)) {
+      waiting_.pop_front();
+    }
+  }
+}
+
+void CountedCalls::answer(const seccomp_notif& call, int error) {
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  response.error = -error;
+  if (call.data.nr == SYS_fcntl && error == 0) response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  ::ioctl(listener_, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+}
+
+// Counting is expensive, so it happens only after at least half of the limit was used or refused.
+bool CountedCalls::answer_lock(const seccomp_notif& call) {
+  if (locks_.left == 0 && locks_.refused % (kMaxLocks / 2) == 0) {
+    locks_.refused = 1;
+    asked_ = send_to_child(encode(CountLocks{init_}), {}) == 0;
+    if (asked_) return false;
+  }
+  if (locks_.left == 0) {
+    ++locks_.refused;
+    answer(call, ENOLCK);
+  } else {
+    --locks_.left;
+    answer(call, 0);
+  }
+  return true;
+}
+
+// If the caller still waits after the pidfd was opened, the pidfd refers to the caller's process. Threads share the
+// descriptors of their process.
+void CountedCalls::begin_listen(const seccomp_notif& call) {
+  const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
+  const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
+  int error = pidfd ? 0 : errno;
+  if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) error = ESRCH;
+  const int wanted = static_cast<int>(call.data.args[1]);
+  const int queue = wanted < 0 || wanted > kMaxPendingConnections ? kMaxPendingConnections : wanted;
+  const MakeListen listen{static_cast<std::int32_t>(process.value_or(-1)), static_cast<std::int32_t>(call.data.args[0]),
+                          queue};
+  if (error == 0 && send_to_child(encode(listen), {pidfd.get()}) != 0) error = ENOBUFS;
+  asked_ = error == 0;
+  if (asked_) return;
+  answer(call, error);
+  waiting_.pop_front();
+}
+
+int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<int> fds) {
+  CountPace* const pace = CountPace::shared();  // before the fork
+  if (pace == nullptr) return ENOMEM;
+  if (child_ == 0)
+    child_ = children_.start(
+        "mycojobs-calls", [pace](int launcher) { CallHelper(launcher, *pace).serve(); },
+        [this](HostChildren::Child, RawFrame* answered) { on_frame(answered); });
+  return child_ == 0 ? errno : children_.send(child_, frame, fds);
+}
+
+// Null: the child has ended. The first waiting call is refused, and the next call starts another child.
+void CountedCalls::on_frame(const RawFrame* frame) {
+  HelperReply helped{ENOBUFS, kMaxLocks};
+  if (frame == nullptr) child_ = 0;
+  if ((frame != nullptr && !decode(*frame, helped)) || !std::exchange(asked_, false)) return;
+  const seccomp_notif call = waiting_.front();
+  if (call.data.nr == SYS_listen) {
+    waiting_.pop_front();
+    answer(call, helped.error);
+  } else if (helped.locks <= kMaxLocks / 2) {
+    locks_ = {kMaxLocks - helped.locks};
+  }
+  answer_waiting();
+}
+
+namespace {
+
+constexpr std::size_t kMaxBytes = 8192;       // limit for all lines, which are sent in one frame
+constexpr std::size_t kMaxFilesBytes = 6144;  // the rest is left for calls, programs and sockets
+constexpr const char* kMore = "there was more than can be shown";
+// Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
+// files.
+constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
+                                       "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
+
+struct FileOpenCall {
+  const char* syscall;
+  unsigned path, flags;  // which arguments
+};
+// openat2 has its flags in a structure of its own, and libc does not use it.
+constexpr FileOpenCall kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
+
+const FileOpenCall* opening_of(const std::string& name) {
+  const auto* found =
+      std::find_if(std::begin(kOpenings), std::end(kOpenings), [&](const auto& row) { return name == row.syscall; });
+  return found == std::end(kOpenings) ? nullptr : found;
+}
+
+// Reads a string from the caller's memory. Returns nothing if the memory is unreadable or has no NUL.
+std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
+  const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
+  // If the call is still pending, the opened memory is that of the caller, and not that of a later process with the
+  // same pid.
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) return {};
+  char text[4096];
+  std::size_t got = 0;
+  while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
+    const std::size_t page_left = 4096 - (address + got) % 4096;
+    const ssize_t part =
+        ::pread(memory.get(), text + got, std::min(page_left, sizeof text - got), static_cast<off_t>(address + got));
+    if (part <= 0) break;
+    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(part));
+    if (end != nullptr) return std::string(text);
+    got += static_cast<std::size_t>(part);
+  }
+  return {};
+}
+
+// Returns false if the text has characters that control a terminal or reorder displayed text: C0, C1, direction marks
+// and zero-width marks.
+bool is_plain(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto at = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
+    if (at(i) < ' ' || at(i) == 0x7f) return false;
+    if (at(i) == 0xc2 && at(i + 1) >= 0x80 && at(i + 1) < 0xa0) return false;  // U+0080 to U+009F
+    const bool e280 = at(i) == 0xe2 && at(i + 1) == 0x80;
+    if (e280 && at(i + 2) >= 0x8b && at(i + 2) <= 0x8f) return false;                               // U+200B to U+200F
+    if (e280 && at(i + 2) >= 0xa8 && at(i + 2) <= 0xae) return false;                               // U+2028 to U+202E
+    if (at(i) == 0xe2 && at(i + 1) == 0x81 && at(i + 2) >= 0xa0 && at(i + 2) < 0xb0) return false;  // U+2060 to U+206F
+    if (at(i) == 0xef && at(i + 1) == 0xbb && at(i + 2) == 0xbf) return false;                      // U+FEFF
+  }
+  return true;
+}
+
+bool is_of_every_job(const std::string& path) {
+  return path.find("/..") == std::string::npos && std::any_of(std::begin(kOfEveryJob), std::end(kOfEveryJob),
+                                                              [&](const char* top) { return path.starts_with(top); });
+}
+
+int refusal_of(const std::string& name) {
+  for (const auto& call : refused_calls()) {
+    if (name == call.syscall) return call.error;
+  }
+  return name == "socket" ? EAFNOSUPPORT : EPERM;
+}
+
+}  // namespace
+
+bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
+
+void PolicyRecorder::note(std::string line) {
+  const bool is_file = line.starts_with("read ") || line.starts_with("write ");
+  if (lines_.contains(line)) return;
+  if (bytes_ + line.size() > (is_file ? kMaxFilesBytes : kMaxBytes - std::strlen(kMore))) line = kMore;
+  if (lines_.insert(line).second) bytes_ += line.size();
+}
+
+int PolicyRecorder::judge(int listener, const seccomp_notif& call) {
+  const std::string name = syscall_name(call.data.arch, call.data.nr);
+  const auto path_of = [&](unsigned argument) {
+    const auto text = text_at(listener, call, call.data.args[argument]);
+    return text && is_plain(*text) ? *text : "?";
+  };
+  if (const FileOpenCall* opening = opening_of(name); opening != nullptr) {
+    const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
+    const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    const std::string path = path_of(opening->path);
+    if (path.starts_with('/') && !is_of_every_job(path)) note((writes ? "write " : "read ") + path);
+    return 0;
+  }
+  // The first fork is that of init: no job exists yet that could have made the call, and the flags are in a register.
+  if (name == "clone" && (call.data.args[0] & ~std::uint64_t{0xff}) == (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID) &&
+      !std::exchange(forked_, true)) {
+    return 0;
+  }
+  if (std::find(std::begin(kPrograms), std::end(kPrograms), name) != std::end(kPrograms)) {
+    note(name == "execve" ? "exec " + path_of(0) : "exec");
+    return name == "clone3" ? ENOSYS : EPERM;
+  }
+  if (name == "socket") {
+    const auto family = call.data.args[0];
+    note(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
+    return EAFNOSUPPORT;
+  }
+  const int error = refusal_of(name);
+  if (error != 0 && error != ENOSYS) note("syscall " + name);
+  return error;
+}
+
+bool PolicyRecorder::answer(int listener) {
+  seccomp_notif call{};
+  if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
+  seccomp_notif_resp response{};
+  response.id = call.id;
+  const int error = judge(listener, call);
+  // The job may change the path before the call continues. The only effect is a wrong line in the list.
+  const std::string name = syscall_name(call.data.arch, call.data.nr);
+  if (error == 0 && (is_observed(name.c_str()) || name == "clone")) {
+    response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  } else {
+    response.error = -error;
+  }
+  ::ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response);  // fails if the caller has died
+  return true;
+}
+
+std::vector<std::string> PolicyRecorder::lines() const { return {lines_.begin(), lines_.end()}; }
+
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,113 @@
+// Runs every example of the manual's pages on Lua unchanged, in the sandbox, with the policy that the example names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "lua_driver.h"
+#include "lua_servers.h"
+#include "model/policy_json.h"
+#include "security/profiles.h"
+#include "support/build_paths.h"
+
+namespace mycojobs::test {
+namespace {
+
+// Returns the blocks of Lua code of a page.
+std::vector<std::string> blocks_of(const std::string& page) {
+  std::vector<std::string> blocks;
+  std::ifstream file(mj::test::source_path("docs/executors/") + page);
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line == "```lua") {
+      inside = true;
+      blocks.emplace_back();
+    } else if (line == "```") {
+      inside = false;
+    } else if (inside) {
+      blocks.back() += line + "\n";
+    }
+  }
+  return blocks;
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+// Returns the profile of the executor with the changes of the lines "-- policy: name = value".
+Policy policy_of(const std::string& block, const std::string& executor) {
+  std::string json;
+  std::istringstream lines(block);
+  const std::string mark = "-- policy: ";
+  for (std::string line; std::getline(lines, line) && line.starts_with(mark);) {
+    const std::size_t equals = line.find(" = ");
+    json += (json.empty() ? "\"" : ",\"") + line.substr(mark.size(), equals - mark.size()) +
+            "\":" + line.substr(equals + 3);
+  }
+  const ParsedPolicy read = read_policy("{" + json + "}", "policy");
+  EXPECT_TRUE(read.ok()) << json;
+  Policy policy = profile(executor);
+  const Policy& asked = read.request.values;
+  policy.exec = asked.exec || policy.exec;
+  if (read.request.names(PolicyField::pids)) policy.pids = asked.pids;
+  policy.fs_write = asked.fs_write;
+  policy.network = asked.network;
+  policy.net_allow = asked.net_allow;
+  return policy;
+}
+
+// A folder that can be granted to a job. The examples call it /srv/data.
+class Folder {
+ public:
+  Folder() {
+    if (::mkdtemp(path_) == nullptr) throw std::runtime_error("mkdtemp");
+    std::filesystem::permissions(path_, std::filesystem::perms(0777));
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/var/tmp/mycojobs-lua-XXXXXX";
+};
+
+TEST(LuaManual, EveryExampleOfSalRuns) {
+  const auto blocks = blocks_of("sal.md");
+  ASSERT_GT(blocks.size(), 10U);
+  const Folder folder;
+  const RedisServer redis;
+  const HttpServer web([](const std::string& head, const std::string&) { return http_answer("200 OK", head); });
+  const HttpServer mycelium(mycelium_daemon());
+  for (std::string block : blocks) {
+    // Without a grant, the path stays unchanged, because the example is about the denial.
+    if (block.find("-- policy: fs.write") != std::string::npos) replace_all(block, "/srv/data", folder.path());
+    replace_all(block, "127.0.0.1:6379", "127.0.0.1:" + std::to_string(redis.port()));
+    replace_all(block, "127.0.0.1:8080", "127.0.0.1:" + std::to_string(web.port()));
+    replace_all(block, "\"127.0.0.1\", 8080", "\"127.0.0.1\", " + std::to_string(web.port()));
+    replace_all(block, "127.0.0.1:8989", "127.0.0.1:" + std::to_string(mycelium.port()));
+    const LuaRan ran = run_lua_confined(LuaJob{.script = block, .policy = policy_of(block, "sal")});
+    EXPECT_EQ(ran.end.error, "") << block << ran.err;
+    EXPECT_EQ(ran.end.status, JobStatus::finished) << block << ran.outcome.reason;
+  }
+}
+
+TEST(LuaManual, EveryExampleOfOsisRuns) {
+  const auto blocks = blocks_of("osis.md");
+  ASSERT_FALSE(blocks.empty());
+  for (const std::string& block : blocks) {
+    FakeObjects objects;
+    const LuaRan ran = run_lua_confined(LuaJob{
+        .script = block, .executor = "osis", .policy = policy_of(block, "osis"), .agent = [&](const std::string& call) {
+          return objects.answer(call);
+        }});
+    EXPECT_EQ(ran.end.error, "") << block << ran.err;
+    EXPECT_GT(objects.calls, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

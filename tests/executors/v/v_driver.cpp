@@ -1,0 +1,93 @@
+#include "v_driver.h"
+#include "support/build_paths.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands/sandbox_command.h"
+#include "executors/run_specs.h"
+#include "executors/shared_sandbox.h"
+#include "executors/v/v_executor.h"
+#include "model/policy_json.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns complete files; the names of incomplete files start with a dot.
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (!entry.path().filename().string().starts_with('.')) files.push_back(entry.path());
+  }
+  return files;
+}
+
+}  // namespace
+
+CompilerFolder::CompilerFolder() {
+  std::string name = "/var/tmp/mycojobs-v-XXXXXX";  // folders below /var can be granted to jobs
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  path_ = name;
+  fs::permissions(path_, static_cast<fs::perms>(0755));
+  fs::copy_file(mj::test::source_path("tests/executors/vstandin/v"), program());
+}
+
+CompilerFolder::~CompilerFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string VRan::info(const std::string& name) const {
+  const auto all = nlohmann::json::parse(end.error_info, nullptr, false);
+  if (!all.is_object() || !all.contains(name)) return "";
+  return all[name].is_string() ? all[name].get<std::string>() : all[name].dump();
+}
+
+VRan VHost::run(const VJobSpec& job) const {
+  const char* real = std::getenv("V_COMPILER");
+  auto& place = executors_[flags_];
+  if (!place) {
+    place = std::make_unique<VExecutor>(real == nullptr ? compiler_.program() : real, flags_, state_.path().string());
+  }
+  const VExecutor& executor = *place;
+  auto staged = stage_runs(executor, {}, read_policy(job.policy, "policy").request, nullptr, job.timeout_ms);
+  if (!staged) throw std::runtime_error(staged.error().message);
+  for (RunSpec& spec : staged->specs) spec.context = job.context;
+  JobFacts facts;
+  facts.job.id = 2001;
+  facts.job.caller_id = 12;
+  facts.job.context_id = job.context;
+  facts.job.name = job.name;
+  facts.job.script_type = "v";
+  facts.job.script = job.script;
+  facts.job.env_vars = job.environment;
+  facts.granted = staged->policy;
+  facts.secrets = job.secrets;
+  auto conversation = executor.begin(facts, nullptr);
+  if (!conversation) throw std::runtime_error(conversation.error().message);
+  VRan ran;
+  const auto take = [&ran](bool is_err, std::string_view bytes) { (is_err ? ran.err : ran.out) += bytes; };
+  static std::uint64_t next_run = 1;
+  auto done = run_locally(shared_sandbox(), std::move(staged->specs), **conversation, {.on_output = take}, next_run);
+  next_run += 2;
+  if (!done) throw std::runtime_error(done.error().message);
+  ran.outcome = std::move(done->outcome);
+  ran.end = std::move(done->end);
+  ran.cached = nlohmann::json::parse(ran.end.receipt)["compile"]["cached"].get<bool>();
+  return ran;
+}
+
+std::vector<std::string> VHost::kept(Id context) const {
+  return files_in(state_ / ("contexts/" + std::to_string(context) + "/v-cache"));
+}
+
+std::vector<std::string> VHost::trusted() const { return files_in(state_ / "v-trusted"); }
+
+}  // namespace mycojobs::test

@@ -1,0 +1,145 @@
+#include "denied.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "sandbox/attempts/attempts.h"
+
+namespace mycojobs::test {
+namespace {
+
+bool write_file(const char* path, const std::string& text) {
+  const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
+  const bool ok = fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (fd >= 0) ::close(fd);
+  return ok;
+}
+
+// Enters new namespaces in which only `folder` is writable and signals cannot leave. Returns "" on success.
+std::string leave_the_host(const std::string& folder) {
+  const std::string uid = std::to_string(::geteuid()), gid = std::to_string(::getegid());
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID) != 0)
+    return "unshare";
+  write_file("/proc/self/setgroups", "deny");
+  if (!write_file("/proc/self/uid_map", "0 " + uid + " 1") || !write_file("/proc/self/gid_map", "0 " + gid + " 1"))
+    return "maps";
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return "private";
+  struct {
+    std::uint64_t set, clear, propagation, userns;
+  } attr{MS_RDONLY, 0, 0, 0};
+  if (::syscall(SYS_mount_setattr, AT_FDCWD, "/", AT_RECURSIVE, &attr, sizeof attr) != 0) return "read-only";
+  if (::mount("twin", folder.c_str(), "tmpfs", 0, "size=64m,mode=700") != 0) return "folder";
+  return ::chdir(folder.c_str()) == 0 ? "" : "chdir";
+}
+
+std::string with_folder(std::string line, const std::string& folder) {
+  for (std::size_t at = 0; (at = line.find('~', at)) != std::string::npos;) line.replace(at, 1, folder);
+  return line;
+}
+
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream words(text);
+  for (std::string each; std::getline(words, each, separator);) parts.push_back(each);
+  return parts;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& each) {
+  return std::find(list.begin(), list.end(), each) != list.end();
+}
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string all;
+  for (const auto& each : list) all += (all.empty() ? "" : "|") + each;
+  return all;
+}
+
+}  // namespace
+
+std::string attempt_outside(const std::string& line) {
+  char folder[] = "/tmp/mycojobs-twin-XXXXXX";
+  EXPECT_NE(::mkdtemp(folder), nullptr);
+  int pipe[2];
+  EXPECT_EQ(::pipe(pipe), 0);
+  const pid_t outer = ::fork();
+  if (outer == 0) {
+    ::close(pipe[0]);
+    std::string result = leave_the_host(folder);
+    if (!result.empty()) result = "cannot leave the host: " + result;
+    // Forks twice, so that the attempt is not pid 1, which ignores signals.
+    if (result.empty() && ::fork() == 0) {
+      if (::fork() == 0) {
+        [&]() noexcept { result = attempt(with_folder(line, folder)); }();  // an exception must not leave the child
+        (void)!::write(pipe[1], result.data(), result.size());
+        ::_exit(0);
+      }
+      ::close(pipe[1]);
+      while (::wait(nullptr) > 0) continue;
+      ::_exit(0);
+    }
+    (void)!::write(pipe[1], result.data(), result.size());
+    ::close(pipe[1]);
+    while (::wait(nullptr) > 0) continue;
+    ::_exit(0);
+  }
+  ::close(pipe[1]);
+  std::string result;
+  char part[4096];
+  for (ssize_t size = 0; (size = ::read(pipe[0], part, sizeof part)) > 0;)
+    result.append(part, static_cast<std::size_t>(size));
+  ::close(pipe[0]);
+  ::waitpid(outer, nullptr, 0);
+  ::rmdir(folder);
+  return result;
+}
+
+std::vector<std::string> broken_rows(Sandbox& sandbox, const std::vector<Row>& rows, bool exec) {
+  std::string lines;
+  for (const auto& row : rows) lines += row.attempt + "\n";
+  RunSpec spec = spec_with();
+  spec.limits.exec = exec;
+  const Ran ran = run_attempts(sandbox, spec, lines);
+  std::vector<std::string> broken;
+  if (ran.outcome.status != RunStatus::ok) broken.push_back("the job ended: " + ran.outcome.reason);
+  for (const auto& row : rows) {
+    const std::string result = ran.answer(row.attempt);
+    if (!contains(row.accepted, result))
+      broken.push_back(std::string(row.row) + ": " + row.attempt + " -> " + result + ", expected " +
+                       joined(row.accepted));
+  }
+  return broken;
+}
+
+std::vector<std::string> broken_twins(const std::vector<Row>& rows) {
+  std::vector<std::string> broken;
+  for (const auto& row : rows) {
+    if (contains(row.accepted, "ok")) continue;
+    const std::size_t arrow = row.twin.find("=> ");
+    std::string line = row.twin.substr(0, arrow == std::string::npos ? arrow : arrow - (arrow > 0 ? 1 : 0));
+    if (line.empty()) line = row.attempt;
+    auto wanted = parts_of(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
+    if (wanted.empty()) wanted.emplace_back();
+    const std::string result = attempt_outside(line);
+    if (!contains(wanted, result))
+      broken.push_back(std::string("twin of ") + row.row + ": " + line + " -> " + result + ", expected " +
+                       joined(wanted));
+  }
+  return broken;
+}
+
+void expect_rows(const std::vector<Row>& rows, bool exec) {
+  for (const auto& text : broken_rows(shared_sandbox(), rows, exec)) ADD_FAILURE() << text;
+  for (const auto& text : broken_twins(rows)) ADD_FAILURE() << text;
+}
+
+}  // namespace mycojobs::test

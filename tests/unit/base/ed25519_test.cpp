@@ -1,0 +1,89 @@
+#include "base/ed25519.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/random.h"
+#include "support/process.h"
+
+namespace mycojobs {
+namespace {
+
+using test::TempDir;
+
+// Test vectors 1 and 2 of RFC 8032, section 7.1.
+TEST(Ed25519, SignsAndVerifiesTheStandardVectors) {
+  const TempDir folder;
+  struct {
+    std::string seed, key, bytes, signature;
+  } const rows[] = {
+      {"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+       "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+       "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe2"
+       "4"
+       "655141438e7a100b"},
+      {"4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+       "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "\x72",
+       "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302ae"
+       "e"
+       "b00d291612bb0c00"},
+  };
+  for (const auto& row : rows) {
+    const std::string file = folder.write(row.key, "mycojobs-ed25519-secret:" + row.seed + "\n");
+    ::chmod(file.c_str(), 0600);
+    const auto key = SigningKey::load(file);
+    ASSERT_TRUE(key) << key.error().message;
+    EXPECT_EQ(key->public_key(), row.key);
+    EXPECT_EQ(key->sign(row.bytes), row.signature);
+    EXPECT_TRUE(verify_ed25519(row.key, row.bytes, row.signature));
+    EXPECT_FALSE(verify_ed25519(row.key, row.bytes + "x", row.signature));
+  }
+  EXPECT_FALSE(verify_ed25519(rows[0].key, rows[1].bytes, rows[1].signature)) << "another's key";
+}
+
+TEST(Ed25519, OnlyHexOfTheRightLengthIsParsed) {
+  const SigningKey key = SigningKey::make();
+  const std::string signature = key.sign("text");
+  EXPECT_TRUE(verify_ed25519(key.public_key(), "text", signature));
+  std::string upper = key.public_key();
+  for (char& each : upper) each = static_cast<char>(std::toupper(each));
+  const std::string wrong[] = {"", "00", key.public_key() + "00", upper, std::string(64, 'x'), std::string(64, '\0')};
+  for (const std::string& each : wrong) {
+    EXPECT_FALSE(verify_ed25519(each, "text", signature)) << each;
+    EXPECT_FALSE(is_public_key(each)) << each;
+    EXPECT_FALSE(verify_ed25519(key.public_key(), "text", each)) << each;
+  }
+  EXPECT_TRUE(is_public_key(key.public_key()));
+  EXPECT_FALSE(is_public_key("01" + std::string(62, '0'))) << "a point of small order, which signs anything";
+}
+
+TEST(Ed25519, KeyIsReadableOnlyByItsOwner) {
+  const TempDir folder;
+  const std::string file = folder / "alice.key";
+  const SigningKey key = SigningKey::make();
+  ASSERT_TRUE(key.save(file));
+  struct stat info {};
+  ASSERT_EQ(::stat(file.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600U);
+  const auto same = SigningKey::load(file);
+  ASSERT_TRUE(same) << same.error().message;
+  EXPECT_EQ(same->public_key(), key.public_key());
+  EXPECT_EQ(same->sign("text"), key.sign("text"));
+  EXPECT_EQ(key.save(file).error().code, Code::conflict);
+  EXPECT_EQ(SigningKey::load(folder / "none").error().code, Code::not_found);
+  ::chmod(file.c_str(), 0640);
+  EXPECT_EQ(SigningKey::load(file).error().code, Code::denied);
+  const std::string rubbish[] = {"", "mycojobs-ed25519-secret:", "mycojobs-ed25519-secret:" + std::string(62, 'a'),
+                                 "mycojobs-ed25519-secret:" + std::string(66, 'a'), std::string(100000, 'a')};
+  for (const std::string& each : rubbish) {
+    const std::string path = folder.write("rubbish", each);
+    ::chmod(path.c_str(), 0600);
+    const auto loaded = SigningKey::load(path);
+    ASSERT_FALSE(loaded) << each.size();
+    EXPECT_EQ(loaded.error().code, Code::invalid);
+  }
+  EXPECT_EQ(SigningKey::load(folder.path()).error().code, Code::invalid) << "a folder";
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,138 @@
+// Process 1 of a pid namespace that the test creates. tests/e2e/worker/first_process_test.cpp checks `mycojobs` as
+// process 1.
+#include "base/container_init.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <functional>
+#include <vector>
+
+#include "support/process.h"
+
+namespace mycojobs {
+namespace {
+
+constexpr int kCannot = 99;
+
+int wait_for_end(pid_t pid) {
+  int status = 0;
+  if (::waitpid(pid, &status, 0) != pid) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+struct Pipe {
+  Pipe() { EXPECT_EQ(::pipe(ends.data()), 0); }
+  std::array<int, 2> ends{};
+  void close(int end) {
+    if (ends[end] >= 0) ::close(ends[end]);
+    ends[end] = -1;
+  }
+  ~Pipe() {
+    close(0);
+    close(1);
+  }
+};
+
+// Runs `program` below a new process 1. When the program has written a byte to `ready`, `then` is called with the pid
+// of process 1. Returns the exit code of process 1.
+int exit_code_below_first_process(const std::function<int(int ready)>& program,
+                                  const std::function<void(pid_t)>& then) {
+  const pid_t maker = ::fork();
+  if (maker == 0) {
+    // An unprivileged user also needs a user namespace.
+    if (::unshare(CLONE_NEWPID | (::geteuid() == 0 ? 0 : CLONE_NEWUSER)) != 0) ::_exit(kCannot);
+    Pipe ready;
+    const pid_t first = ::fork();
+    if (first == 0) {
+      start_as_container_init();
+      ::_exit(program(ready.ends[1]));
+    }
+    ready.close(1);
+    char byte = 0;
+    if (::read(ready.ends[0], &byte, 1) == 1) then(first);
+    ::_exit(wait_for_end(first));
+  }
+  return wait_for_end(maker);
+}
+
+// Creates processes whose parent exits, so that process 1 adopts them, and lets them exit. Returns how many process 1
+// had adopted, after all of them were reaped.
+int make_orphans(int count) {
+  Pipe ids, hold, seen;
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    for (int i = 0; i < count; ++i) {
+      const pid_t orphan = ::fork();
+      if (orphan < 0) ::_exit(kCannot);
+      if (orphan == 0) {
+        hold.close(1);
+        char byte = 0;
+        (void)!::read(hold.ends[0], &byte, 1);
+        if (::getppid() == 1) (void)!::write(seen.ends[1], &byte, 1);
+        ::_exit(7);
+      }
+      (void)!::write(ids.ends[1], &orphan, sizeof orphan);
+    }
+    ::_exit(0);
+  }
+  if (wait_for_end(parent) != 0) return -1;
+  ids.close(1);
+  std::vector<pid_t> orphans(static_cast<std::size_t>(count));
+  for (pid_t& orphan : orphans) {
+    if (::read(ids.ends[0], &orphan, sizeof orphan) != sizeof orphan || ::kill(orphan, 0) != 0) return -1;
+  }
+  hold.close(1);
+  seen.close(1);
+  int had = 0;
+  for (char byte = 0; ::read(seen.ends[0], &byte, 1) == 1;) ++had;
+  // A zombie still accepts signals, so a failing kill() shows that the process was reaped.
+  for (const pid_t orphan : orphans) {
+    if (!test::eventually([&] { return ::kill(orphan, 0) != 0; })) return -1;
+  }
+  return had;
+}
+
+// Waits for TERM, as the agent does. Then starts a child, waits for it and returns its exit code.
+int wait_for_term(int ready) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  (void)!::write(ready, "r", 1);
+  int number = 0;
+  ::sigwait(&set, &number);
+  const pid_t own = ::fork();
+  if (own == 0) ::_exit(42);
+  ::usleep(20'000);  // the child has exited by now
+  return wait_for_end(own);
+}
+
+TEST(FirstProcess, ReapsTenThousandOrphansAndStopsOnRequest) {
+  const auto program = [](int ready) {
+    for (int round = 0; round < 20; ++round) {
+      if (make_orphans(500) != 500) return kCannot;
+    }
+    return wait_for_term(ready);
+  };
+  // 42 is the status of the program's own child, which process 1 must not reap.
+  EXPECT_EQ(exit_code_below_first_process(program, [](pid_t first) { ::kill(first, SIGTERM); }), 42);
+}
+
+TEST(FirstProcess, ExitsLikeItsProgram) {
+  EXPECT_EQ(exit_code_below_first_process([](int) { return 3; }, [](pid_t) {}), 3);
+  EXPECT_EQ(exit_code_below_first_process([](int) { return ::raise(SIGKILL); }, [](pid_t) {}), 128 + SIGKILL);
+}
+
+TEST(FirstProcess, IsOnlyTheProcessWithId1) {
+  const pid_t before = ::getpid();
+  start_as_container_init();
+  EXPECT_EQ(::getpid(), before);
+}
+
+}  // namespace
+}  // namespace mycojobs

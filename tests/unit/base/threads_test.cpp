@@ -1,0 +1,108 @@
+// A host can run out of threads. One helper creates all threads of the program and reports a failure as an error.
+#include "base/thread.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/loop_thread.h"
+#include "support/build_paths.h"
+#include "worker/runs/strands.h"
+
+namespace mycojobs {
+namespace {
+
+std::vector<std::string> lines_that_create_threads(const std::filesystem::path& file) {
+  static const std::regex kCreates(R"(std::thread\s*[({]|std::jthread|std::async\s*\(|pthread_create\s*\()");
+  std::vector<std::string> found;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const std::string code = line.substr(0, line.find("//"));
+    if (std::regex_search(code, kCreates)) found.push_back(file.string() + ": " + line);
+  }
+  return found;
+}
+
+TEST(Threads, AreCreatedOnlyByTheHelper) {
+  const std::filesystem::path source = mj::test::source_folder();
+  for (const char* room : {"agent", "sandbox", "executors", "include"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source / room)) {
+      const auto name = entry.path().filename().string();
+      const bool is_source = name.ends_with(".cpp") || name.ends_with(".h");
+      if (!is_source || name == "thread.h" || name == "thread.cpp") continue;
+      for (const std::string& line : lines_that_create_threads(entry.path())) ADD_FAILURE() << line;
+    }
+  }
+}
+
+TEST(Threads, StartThreadRunsItsBodyUnderItsName) {
+  std::string name;
+  auto thread = start_thread(
+      [&name] {
+        char own[16] = "";
+        ::pthread_getname_np(::pthread_self(), own, sizeof own);
+        name = own;
+      },
+      "a name of more than 15 bytes");
+  ASSERT_TRUE(thread) << thread.error().message;
+  thread->join();
+  EXPECT_EQ(name, "a name of more ");
+}
+
+TEST(Threads, ShortageIsAnErrorThatNamesTheLimits) {
+  const SimulatedThreadShortage shortage;
+  const auto thread = start_thread([] {});
+  ASSERT_FALSE(thread);
+  EXPECT_EQ(thread.error().code, Code::unavailable);
+  EXPECT_NE(thread.error().message.find("out of processes or threads"), std::string::npos) << thread.error().message;
+  EXPECT_NE(thread.error().message.find("TasksMax="), std::string::npos) << thread.error().message;
+}
+
+TEST(Threads, BackgroundWorkHasItsResult) {
+  auto result = run_in_parallel([] { return 7; });
+  EXPECT_EQ(result.get(), 7);
+}
+
+class CountingTurns : public TimedLoop {
+ public:
+  std::uint64_t run_once() {
+    ++turns;
+    return 1;
+  }
+  std::atomic<int> turns{0};
+};
+
+TEST(Threads, LoopWithoutAThreadCanStartLater) {
+  CountingTurns turns;
+  {
+    const SimulatedThreadShortage shortage;
+    LoopThread<CountingTurns> thread(turns);
+    EXPECT_FALSE(thread.started());
+  }
+  EXPECT_FALSE(turns.stopped()) << "it never began";
+  LoopThread<CountingTurns> thread(turns);
+  ASSERT_TRUE(thread.started());
+  while (turns.turns == 0) std::this_thread::yield();
+}
+
+TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {
+  StrandPool lanes;
+  std::promise<void> done;
+  {
+    const SimulatedThreadShortage shortage;
+    lanes.post("disk 1", [&done] { done.set_value(); });
+    EXPECT_FALSE(lanes.retry());
+  }
+  EXPECT_TRUE(lanes.retry());
+  done.get_future().get();
+}
+
+}  // namespace
+}  // namespace mycojobs

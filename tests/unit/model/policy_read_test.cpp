@@ -1,0 +1,220 @@
+// Parsing policies: accepted and rejected texts, and the errors.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/policy_json.h"
+#include "sandbox/seccomp/filter.h"
+
+namespace mycojobs {
+namespace {
+
+ParsedPolicy read(const std::string& text, PolicyKind kind = PolicyKind::request) {
+  return read_policy(text, "policy", kind);
+}
+std::string problems(const std::string& text, PolicyKind kind = PolicyKind::request) {
+  return join(read(text, kind).problems);
+}
+
+TEST(PolicyText, EveryNameIsReadNestedOrWithDots) {
+  for (const char* text :
+       {R"({"fs":{"read":["/srv/a"],"write":["/data/b"]},"net":["Example.org:443"],"exec":true,"cpu":"30 s",
+            "memory":"64 MiB","pids":16,"wall":10000,"disk":"8MiB","file_size":4096,"open_files":64,
+            "output":{"keep":"1 KiB","kill":true},"syscalls":{"add":["keyctl"]},"secrets":["TOKEN"],
+            "warm":{"runs":1000,"idle":"90s"},"artifacts":{"optional":true}})",
+        R"({"fs.read":["/srv/a"],"fs.write":["/data/b"],"net":["example.org:443"],"exec":true,"cpu":30000,
+            "memory":67108864,"pids":16,"wall":"10s","disk":8388608,"file_size":"4 KiB","open_files":64,
+            "output.keep":1024,"output.kill":true,"syscalls.add":["keyctl"],"secrets":["TOKEN"],
+            "warm.runs":1000,"warm.idle":90000,"artifacts.optional":true})"}) {
+    const ParsedPolicy got = read(text);
+    ASSERT_TRUE(got.ok()) << join(got.problems);
+    EXPECT_TRUE(got.request.named.all());
+    EXPECT_TRUE(got.request.replace.none());
+    const Policy& p = got.request.values;
+    EXPECT_EQ(p.fs_read, std::vector<std::string>{"/srv/a"});
+    EXPECT_EQ(p.fs_write, std::vector<std::string>{"/data/b"});
+    EXPECT_EQ(p.network, Network::allow_list);
+    EXPECT_EQ(p.net_allow, std::vector<std::string>{"example.org:443"});
+    EXPECT_TRUE(p.exec && p.output_kill && p.artifacts_optional);
+    EXPECT_EQ(p.cpu_ms, 30000U);
+    EXPECT_EQ(p.memory_bytes, 64U << 20);
+    EXPECT_EQ(p.pids, 16U);
+    EXPECT_EQ(p.wall_ms, 10000U);
+    EXPECT_EQ(p.disk_bytes, 8U << 20);
+    EXPECT_EQ(p.file_bytes, 4096U);
+    EXPECT_EQ(p.open_files, 64U);
+    EXPECT_EQ(p.output_bytes, 1024U);
+    EXPECT_EQ(p.syscalls, std::vector<std::string>{"keyctl"});
+    EXPECT_EQ(p.secrets, std::vector<std::string>{"TOKEN"});
+    EXPECT_EQ(p.warm_runs, 1000U);
+    EXPECT_EQ(p.warm_idle_ms, 90000U);
+    EXPECT_EQ(read(write_policy(got.request)).request, got.request) << write_policy(got.request);
+  }
+}
+
+TEST(PolicyText, EmptyTextRequestsNothing) {
+  for (const char* text : {"", "{}", R"({"fs":{}})", R"({"replace":{}})"}) {
+    EXPECT_TRUE(read(text).ok()) << text;
+    EXPECT_TRUE(read(text).request.named.none()) << text;
+  }
+}
+
+TEST(PolicyText, ReplaceIsForListsAndRoundTrips) {
+  const ParsedPolicy got = read(R"({"replace":{"fs":{"read":["/srv/a"]},"net":["a:1"],"syscalls.add":[]}})");
+  ASSERT_TRUE(got.ok()) << join(got.problems);
+  EXPECT_TRUE(got.request.replaces(PolicyField::fs_read));
+  EXPECT_TRUE(got.request.replaces(PolicyField::net));
+  EXPECT_TRUE(got.request.replaces(PolicyField::syscalls));
+  EXPECT_EQ(read(write_policy(got.request)).request, got.request) << write_policy(got.request);
+  EXPECT_EQ(problems(R"({"replace":{"memory":"1 GiB"}})"),
+            "policy.replace.memory: only lists are added to: write memory");
+  EXPECT_EQ(problems(R"({"fs.read":["/srv/a"],"replace.fs.read":[]})"),
+            "policy.replace.fs.read: is given twice: give it once, or below replace");
+  EXPECT_NE(problems(R"({"replace":{"replace":{"fs":{"read":[]}}}})"), "");
+}
+
+// Attack cases SQ20 and SH2 of tests/sandbox/rows.txt: each error names the field.
+TEST(PolicyText, ErrorsAreRejectedByName) {
+  struct Row {
+    const char *text, *words;
+  };
+  const Row rows[] = {
+      {R"({"memmory":1})", "policy.memmory: is not a field of a policy: there are fs.read, fs.write, net"},
+      {R"({"fs":{"exec":[]}})", "policy.fs.exec: is no name"},
+      {R"({"\u0007\n":1})", "is not a field of a policy"},
+      {R"({"fs":[]})", "policy.fs: is not an object"},
+      {R"({"replace":[]})", "policy.replace: is no name"},
+      {R"([])", "policy: \"[]\" is not an object"},
+      {R"({"memory":)", "policy: not JSON at line 1"},
+      {R"({"memory":1,"memory":2})", "policy: JSON has the same key twice"},
+      {R"({"fs":{"read":[]},"fs.read":[]})", "is given twice"},
+      {R"({"memory":-1})", "policy.memory: -1 is not a size"},
+      {R"({"memory":0})", "policy.memory: 0 bytes is out of range: give 4 MiB to 1 TiB"},
+      {R"({"memory":1.5})", "policy.memory: 1.5 is not a size"},
+      {R"({"memory":18446744073709551616})", "policy.memory: "},
+      {R"({"memory":18446744073709551615})", "policy.memory: 18446744073709551615 bytes is out of range"},
+      {R"({"memory":"99999999999999999999 GiB"})", "policy.memory: "},
+      {R"({"memory":"64 MB"})", "policy.memory: \"64MB\" is not a size"},
+      {R"({"memory":"-64 MiB"})", "policy.memory: "},
+      {R"({"memory":true})", "policy.memory: \"true\" is not a size"},
+      {R"({"memory":null})", "policy.memory: is null"},
+      {R"({"memory":"unlimited"})", "policy.memory: "},
+      {R"({"wall":0})", "policy.wall: 0 ms is out of range"},
+      {R"({"wall":-5})", "policy.wall: -5 is not a time"},
+      {R"({"wall":"0 s"})", "policy.wall: 0 ms is out of range"},
+      {R"({"wall":"30"})", "policy.wall: 30 has no unit"},
+      {R"({"wall":"unlimited"})", "policy.wall: "},
+      {R"({"cpu":0})", "policy.cpu: "},
+      {R"({"cpu":1099511627777})", "policy.cpu: 1099511627777 ms is out of range"},
+      {R"({"pids":0})", "policy.pids: 0 is out of range: give 1 to 1048576"},
+      {R"({"pids":"4"})", R"(policy.pids: "4" is not a whole number)"},
+      {R"({"pids":4294967297})", "policy.pids: 4294967297 is out of range"},
+      {R"({"open_files":3})", "policy.open_files: 3 is out of range"},
+      {R"({"exec":"yes"})", "policy.exec: \"yes\" is not true or false"},
+      {R"({"exec":1})", "policy.exec: 1 is not true or false"},
+      {R"({"net":"all"})", "policy.net: "},
+      {R"({"net":[]})", "policy.net: "},
+      {R"({"net":["example.org"]})", "policy.net[0]: \"example.org\": the port is missing"},
+      {R"({"net":["example.org:0"]})", "policy.net[0]: "},
+      {R"({"net":["example.org:65536"]})", "policy.net[0]: "},
+      {R"({"net":[":443"]})", "policy.net[0]: "},
+      {R"({"net":["a b:443"]})", "policy.net[0]: "},
+      {R"({"net":["a/b:443"]})", "policy.net[0]: "},
+      {R"({"net":["a:1","*.:2"]})", "policy.net[1]: "},
+      {R"({"fs.read":"/srv/a"})", "policy.fs.read: \"/srv/a\" is not a list"},
+      {R"({"fs.read":[1]})", "policy.fs.read[0]: 1 is not text"},
+      {R"({"fs.read":["srv/a"]})", "policy.fs.read[0]: \"srv/a\" is not an absolute path"},
+      {R"({"fs.read":["/srv/a/../../etc"]})", "has \"..\" in it"},
+      {R"({"fs.read":["/etc"]})", "policy.fs.read[0]: \"/etc\" is not below /srv"},
+      {R"({"fs.read":["/"]})", "is not below"},
+      {R"({"fs.read":["/srv"]})", "is not below"},
+      {R"({"fs.read":["/srv/"]})", "is not below"},
+      {R"({"fs.read":["/srvx/a"]})", "is not below"},
+      {R"({"fs.read":["/srv/a\n"]})", "control characters"},
+      {R"({"fs.read":["/srv/a\u0000b"]})", "control characters"},
+      {R"({"syscalls.add":["keyctrl"]})", "policy.syscalls.add[0]: \"keyctrl\" is no system call"},
+      {R"({"syscalls.add":["*"]})", "policy.syscalls.add[0]: \"*\" is no system call"},
+      {R"({"syscalls.add":["fork"]})",
+       "policy.syscalls.add[0]: \"fork\" is never granted by name: exec = true grants new processes"},
+      {R"({"syscalls.add":["execveat"]})", "policy.syscalls.add[0]: \"execveat\" is never granted by name"},
+      {R"({"syscalls.add":["ptrace","bpf"]})",
+       "policy.syscalls.add[1]: \"bpf\" is never granted: it allows an escape from any sandbox"},
+      {R"({"secrets":["../x"]})", "policy.secrets[0]: "},
+      {R"({"secrets":[".."]})", "policy.secrets[0]: "},
+      {R"({"secrets":[""]})", "policy.secrets[0]: "},
+  };
+  for (const Row& row : rows) {
+    const std::string answer = problems(row.text);
+    EXPECT_NE(answer.find(row.words), std::string::npos) << row.text << "\n" << answer;
+    EXPECT_EQ(answer.find('\n'), std::string::npos) << answer;
+  }
+}
+
+std::string many(const std::string& field, std::size_t count, const std::string& item) {
+  auto list = nlohmann::json::array();
+  for (std::size_t i = 0; i < count; ++i) list.push_back(item + std::to_string(i + 1));
+  return dump_json({{field, list}});
+}
+
+TEST(PolicyText, CountsAndLengthsAreBounded) {
+  EXPECT_EQ(problems(many("fs.read", 16, "/srv/")), "");
+  EXPECT_EQ(problems(many("fs.read", 17, "/srv/")), "policy.fs.read: 17 folders are more than 16");
+  EXPECT_EQ(problems(many("net", 64, "a:")), "");
+  EXPECT_EQ(problems(many("net", 65, "a:")), "policy.net: 65 entries are more than 64");
+  EXPECT_EQ(problems(many("secrets", 17, "s")), "policy.secrets: 17 secrets are more than 16");
+  EXPECT_EQ(problems(many("syscalls.add", 65, "x")), "policy.syscalls.add: 65 system calls are more than 64");
+  EXPECT_NE(problems(R"({"fs.read":["/srv/)" + std::string(4096, 'a') + "\"]}"), "");
+  EXPECT_NE(problems(R"({"net":[")" + std::string(400, 'a') + ":1\"]}"), "");
+  EXPECT_NE(problems("{\"a\":\"" + std::string(kMaxPolicyBytes, 'a') + "\"}").find("over the limit"),
+            std::string::npos);
+  auto both = nlohmann::json::parse(many("fs.read", 9, "/srv/"));
+  both["fs.write"] = nlohmann::json::parse(many("x", 8, "/data/"))["x"];
+  EXPECT_EQ(problems(dump_json(both)), "policy.fs: 17 folders are more than 16");
+  std::string flood = "{";
+  for (int i = 0; i < 2000; ++i) flood += "\"x" + std::to_string(i) + "\":1,";
+  EXPECT_LE(read(flood + "\"y\":1}").problems.size(), 32U);
+}
+
+TEST(PolicyText, FoldersAreInNormalForm) {
+  const ParsedPolicy got = read(R"({"fs.read":["/srv//a/./b/","/srv/a/b","/home/x"]})");
+  ASSERT_TRUE(got.ok()) << join(got.problems);
+  EXPECT_EQ(got.request.values.fs_read, (std::vector<std::string>{"/srv/a/b", "/home/x"}));
+}
+
+TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
+  const ParsedPolicy got = read(R"({"cpu":"unlimited","wall":"unlimited","syscalls.add":["*"]})", PolicyKind::ceiling);
+  ASSERT_TRUE(got.ok()) << join(got.problems);
+  EXPECT_EQ(got.request.values.cpu_ms, 0U);
+  EXPECT_EQ(got.request.values.wall_ms, 0U);
+  EXPECT_EQ(read(write_policy({got.request.values, got.request.named, {}}), PolicyKind::ceiling).ok(), false)
+      << "no limit is null in JSON: a ceiling is written by its operator alone";
+  EXPECT_NE(problems(R"({"output.kill":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(problems(R"({"artifacts.optional":true})", PolicyKind::ceiling), "");
+  EXPECT_NE(problems(R"({"replace":{"fs":{"read":[]}}})", PolicyKind::ceiling), "");
+  EXPECT_NE(problems(R"({"memory":"unlimited"})", PolicyKind::ceiling), "");
+}
+
+TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {
+  std::size_t found = 0;
+  for (const char* name : sandbox::never_innocent_calls()) {
+    EXPECT_TRUE(is_never_innocent(name)) << name;
+    EXPECT_TRUE(is_known_syscall(name)) << name;
+    ++found;
+  }
+  EXPECT_GT(found, 30U);
+  std::size_t known = 0;
+  for (const auto& all : {sandbox::allowed_calls(), sandbox::allowed_calls_with_exec()}) {
+    for (const char* name : all) {
+      EXPECT_FALSE(is_never_innocent(name)) << name;
+      ++known;
+    }
+  }
+  for (const auto& call : sandbox::refused_calls()) EXPECT_FALSE(is_never_innocent(call.syscall)) << call.syscall;
+  EXPECT_GT(known, 100U);
+  EXPECT_FALSE(is_never_innocent("read"));
+  EXPECT_TRUE(is_known_syscall("read"));
+  EXPECT_FALSE(is_known_syscall(""));
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,124 @@
+// The launcher's runs alone, with a socket in place of a zygote: the ids of jobs, whose processes are accepted, and
+// whether a failed set-up is the host's or the job's.
+#include "sandbox/launcher/runs.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <set>
+
+#include "sandbox/pidfd.h"
+
+namespace mycojobs::sandbox {
+namespace {
+
+class RunsTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kIds = 3, kFirst = 1000;  // ids below are kept back
+
+  void SetUp() override {
+    RunsSettings settings;
+    settings.ids = {2000000000, kFirst + kIds};
+    runs_.configure(settings);
+    int pair[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    launcher_.reset(pair[0]);
+    zygote_.reset(pair[1]);
+  }
+  sandbox::SandboxRun& add() {
+    RunSpec spec;
+    spec.run = ++last_;
+    const auto null = [] { return Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); };
+    return runs_.add(spec, {null(), null(), null(), null()});
+  }
+  // The id that the zygote is to give to the job; 0: the run was not forked.
+  std::uint32_t forked_as(sandbox::SandboxRun& run) {
+    if (!runs_.fork(run, launcher_.get())) return 0;
+    RawFrame frame;
+    Fork request;
+    EXPECT_EQ(receive_raw(zygote_.get(), frame, MSG_DONTWAIT), ReceiveResult::frame);
+    EXPECT_TRUE(decode(frame, request));
+    return request.uid;
+  }
+
+  Loop loop_;
+  Cgroups cgroups_;
+  HostChildren children_{loop_};
+  std::vector<Outcome> ended_;
+  RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { ended_.push_back(run.outcome); },
+                 [](const sandbox::SandboxRun&, const Outcome&) {}};
+  Fd launcher_, zygote_;
+  std::uint64_t last_ = 0;
+};
+
+TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
+  std::set<std::uint32_t> ids;
+  sandbox::SandboxRun& first = add();
+  const std::uint32_t id = forked_as(first);
+  ids.insert(id);
+  for (std::uint32_t i = 1; i < kIds; ++i) ids.insert(forked_as(add()));
+  EXPECT_EQ(ids, (std::set<std::uint32_t>{kFirst, kFirst + 1, kFirst + 2}));
+  EXPECT_EQ(forked_as(add()), 0U) << "all ids are in use";
+  ASSERT_EQ(ended_.size(), 1U);
+  EXPECT_NE(ended_[0].reason.find("sandbox.uid_range"), std::string::npos) << ended_[0].reason;
+  for (int i = 0; i < 5; ++i) {
+    runs_.finish_run(*runs_.find_named(i == 0 ? 1 : last_));
+    EXPECT_EQ(forked_as(add()), id) << "the id of the run that has ended";
+  }
+}
+
+// The launcher kills by this descriptor.
+TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
+  const pid_t zygote = ::getpid();
+  sandbox::SandboxRun& run = add();
+  ASSERT_NE(forked_as(run), 0U);
+  for (const pid_t other : {::getppid(), zygote}) {
+    EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(other, 0)), zygote)) << other;
+    EXPECT_FALSE(run.pidfd);
+  }
+  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(), zygote)) << "no descriptor";
+  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), zygote));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  EXPECT_TRUE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote));
+  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote)) << "it has answered";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+// The job's own limits would refuse it on every host. A host that is out of descriptors says nothing about the job.
+TEST_F(RunsTest, DescriptorLimitOfAJobIsNoHostShortage) {
+  sandbox::SandboxRun& limited = add();
+  runs_.fail_setup(limited, "folders", EMFILE, {}, true);
+  EXPECT_EQ(limited.outcome.status, RunStatus::setup_error);
+  EXPECT_FALSE(limited.outcome.unstarted);
+  sandbox::SandboxRun& unlimited = add();
+  runs_.fail_setup(unlimited, "folders", EMFILE, {}, false);
+  EXPECT_EQ(unlimited.outcome.status, RunStatus::lost);
+  EXPECT_TRUE(unlimited.outcome.unstarted);
+}
+
+// A job can end as if nothing had happened though the kernel has killed one of its processes.
+TEST_F(RunsTest, OomKillIsReportedForASuccessfulJob) {
+  for (const int wait_status : {0, 3 << 8}) {
+    sandbox::SandboxRun& run = add();
+    run.spec.limits.memory_bytes = 32U << 20;
+    decide_by_wait_status(run, wait_status);
+    RunUsage usage;
+    usage.oom_kills = 1;
+    apply_usage(run, usage);
+    EXPECT_EQ(run.outcome.status, RunStatus::oom);
+    EXPECT_NE(run.outcome.reason.find("32 MiB"), std::string::npos) << run.outcome.reason;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::sandbox

@@ -1,0 +1,80 @@
+#include "security/agent_ceilings.h"
+
+#include <gtest/gtest.h>
+
+#include "security/profiles.h"
+
+namespace mycojobs {
+namespace {
+
+Ceiling ceiling_of(const std::string& text) {
+  const ParsedPolicy read = read_policy(text, "ceiling", PolicyKind::ceiling);
+  EXPECT_TRUE(read.ok()) << join(read.problems);
+  return {apply_request(default_ceiling(), read.request), 1, {}};
+}
+AgentCeiling agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
+  return {runner, std::move(types), read_published_ceiling(publish_ceiling(ceiling_of(ceiling)), 1)};
+}
+// Returns the error for a Python job with this policy, or "" if the job is accepted.
+std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
+  Job job;
+  job.script_type = "python";
+  job.policy = policy;
+  const auto checked = check_policy(job, agents);
+  return checked ? "" : checked.error().message;
+}
+
+TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
+  const std::string text = publish_ceiling(
+      ceiling_of(R"({"fs":{"read":["/srv/data"],"write":["/srv/out"]},"secrets":["token"],"exec":true})"));
+  for (const char* hidden : {"/srv", "token"}) EXPECT_EQ(text.find(hidden), std::string::npos) << text;
+  const auto read = read_published_ceiling(text, 7);
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->ceiling.max.exec);
+  EXPECT_EQ(read->ceiling.context, 7U);
+  EXPECT_EQ(read->withheld.count(), 3U);
+}
+
+TEST(PublishedCeiling, KeepsEveryOtherValue) {
+  const Ceiling whole = ceiling_of(
+      R"({"memory":"3 GiB","cpu":"unlimited","wall":"1 h","pids":1000,"net":["*.example.org:443"],
+          "syscalls":{"add":["*"]},"warm":{"runs":10},"exec":true})");
+  const auto read = read_published_ceiling(publish_ceiling(whole), 1);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->ceiling.max, whole.max);
+  EXPECT_TRUE(read->withheld.none());
+}
+
+TEST(PublishedCeiling, OtherVersionIsUnknown) {
+  for (const char* text : {"", "7", "[", R"({"later": 1})", R"({"memory": "much"})"})
+    EXPECT_FALSE(read_published_ceiling(text, 1)) << text;
+}
+
+TEST(AgentCeilings, RejectOnlyWhatEveryAgentOfTheTypeRejects) {
+  const std::string exec = R"({"exec":true})";
+  const AgentCeiling strict = agent(1, "{}");
+  const AgentCeiling open = agent(2, exec);
+  EXPECT_EQ(
+      refusal(exec, {strict}),
+      "policy.exec: is not allowed for context 1: leave it out, or let the operator set [contexts.1.ceiling] exec "
+      "= true; so says the configuration of 1 live agent for python");
+  EXPECT_EQ(refusal(exec, {strict, open}), "");
+  EXPECT_NE(refusal(exec, {strict, agent(3, "{}"), agent(2, exec, {"bash"})}).find("2 live agents"), std::string::npos);
+  EXPECT_EQ(refusal(exec, {}), "") << "no agent is alive";
+  EXPECT_EQ(refusal(exec, {strict, {4, {"python"}, std::nullopt}}), "") << "an older agent does not say";
+  EXPECT_EQ(refusal("", {strict}), "");
+}
+
+TEST(AgentCeilings, AcceptFoldersAndSecretsIfSomeAreAllowed) {
+  const std::string asks = R"({"fs":{"read":["/srv/a"]},"secrets":["token"]})";
+  EXPECT_EQ(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]},"secrets":["other"]})")}), "");
+  EXPECT_NE(refusal(asks, {agent(1, R"({"fs":{"read":["/srv/b"]}})")}).find("policy.secrets"), std::string::npos);
+}
+
+TEST(AgentCeilings, RejectMalformedPoliciesWithoutAnyAgent) {
+  EXPECT_NE(refusal(R"({"memmory":1})", {}), "");
+  EXPECT_NE(refusal("[1", {}), "");
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,343 @@
+#include "security/redactor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "support/spelling.h"
+
+namespace mycojobs::test {
+namespace {
+
+std::string whole(const std::vector<Secret>& secrets, std::string_view text) { return Redactor(secrets).redact(text); }
+
+std::vector<Secret> one(const std::string& value) { return {{"K", value}}; }
+
+std::string hex_of(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    out += digits;
+  }
+  return out;
+}
+
+// Feeds the text byte by byte and returns the concatenated output.
+std::string trickle(const Redactor& redactor, std::string_view text) {
+  Redaction redaction(redactor);
+  std::string out;
+  for (char c : text) out += redaction.feed(std::string_view(&c, 1));
+  out += redaction.finish();
+  return out;
+}
+
+TEST(Redactor, ReplacesEveryOccurrenceInAnyPieces) {
+  const Redactor redactor(one("hunter22"));
+  const std::string text = "a hunter22b hunter2 hunter22hunter22";
+  EXPECT_EQ(redactor.redact(text), "a [secret K]b hunter2 [secret K][secret K]");
+  EXPECT_EQ(trickle(redactor, text), redactor.redact(text));
+}
+
+TEST(Redactor, KnowsTheEncodings) {
+  const std::string value = "p\xC3\xA9\"/&+ \x01~w?>\xF0\x9F\x98\x80z";
+  const Redactor redactor(one(value));
+  for (const auto& [name, spelled] : spellings_of(value)) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(redactor.redact("<" + spelled + ">"), "<[secret K]>") << spelled;
+    EXPECT_EQ(trickle(redactor, "<" + spelled + ">"), "<[secret K]>") << spelled;
+  }
+}
+
+TEST(Redactor, EmbeddedBase64IsFound) {
+  const std::string value = "correct horse battery";
+  const Redactor redactor(one(value));
+  for (std::size_t before = 0; before < 6; ++before) {
+    for (std::size_t after = 0; after < 6; ++after) {
+      const std::string text = base64(std::string(before, 'x') + value + std::string(after, 'y'), kStandard, true);
+      const std::string out = redactor.redact(text);
+      EXPECT_NE(out.find("[secret K]"), std::string::npos) << text;
+      // The remaining text contains at most the bits of one character at either end.
+      EXPECT_LE(out.size(), text.size() - value.size() * 8 / 6 + 2 + std::string_view("[secret K]").size()) << out;
+    }
+  }
+}
+
+TEST(Redactor, WrappedBase64IsFound) {
+  const std::string value = "a key that is so long that the tool of that name wraps what it makes of it, as here";
+  std::string text = base64(value, kStandard, true);
+  for (std::size_t at = 76; at < text.size(); at += 78) text.insert(at, "\r\n");
+  EXPECT_EQ(whole({{"K", value}}, text + "\n"), "[secret K]\n");
+}
+
+TEST(Redactor, MultiLineValueIsFoundWholeAndByLine) {
+  const std::string value = "-----BEGIN-----\nMIIEowIBAAKCAQEA\nshort\n  0123456789abcdef\n-----END-----";
+  const Redactor redactor(one(value));
+  EXPECT_EQ(redactor.redact("<" + value + ">"), "<[secret K]>");
+  EXPECT_EQ(redactor.redact("x MIIEowIBAAKCAQEA y\nshort\n0123456789abcdef"), "x [secret K] y\nshort\n[secret K]");
+  EXPECT_EQ(redactor.redact(base64("MIIEowIBAAKCAQEA", kStandard, true)), "[secret K]");
+  std::string indented = value;
+  for (std::size_t at = 0; (at = indented.find('\n', at)) != std::string::npos; at += 5)
+    indented.replace(at, 1, "\r\n    ");
+  EXPECT_EQ(redactor.redact(indented), "[secret K]");
+}
+
+// A one-line error contains blanks in place of the line ends of the message.
+TEST(Redactor, BlanksAreEquivalent) {
+  const Redactor redactor(one("ab c\n\td  e"));
+  EXPECT_EQ(redactor.redact("ab c d e|ab\nc d\x7f"
+                            "e|abc d e"),
+            "[secret K]|[secret K]|abc d e");
+}
+
+TEST(Redactor, OverlappingMatchesUseTheLongest) {
+  const std::vector<Secret> secrets = {{"A", "abcd"}, {"B", "cdefgh"}, {"C", "bcde"}, {"D", "xyzabcdefghijkl"}};
+  EXPECT_EQ(whole(secrets, "-abcdefgh-"), "-[secret B]-");
+  EXPECT_EQ(whole(secrets, "-abcde-"), "-[secret A]-");
+  EXPECT_EQ(whole(secrets, "-xyzabcdefghijkl-"), "-[secret D]-");
+  EXPECT_EQ(whole(secrets, "-xyzabcdefghijk-"), "-xyz[secret B]ijk-");
+  EXPECT_EQ(whole({{"A", "aaaa"}}, "aaa aaaaaaaaa aaaa"), "aaa [secret A] [secret A]");
+  EXPECT_EQ(whole({{"FIRST", "same value"}, {"SECOND", "same value"}}, "same value"), "[secret FIRST]");
+}
+
+TEST(Redactor, PrefixOfAValueIsHeldUntilTheStreamEnds) {
+  const Redactor redactor(one("secret value"));
+  Redaction redaction(redactor);
+  EXPECT_EQ(redaction.feed("Password: secret"), "Password: ");
+  EXPECT_EQ(redaction.feed(" "), "");
+  EXPECT_EQ(redaction.feed("vault\nsecr"), "secret vault\n");
+  EXPECT_EQ(redaction.finish(), "secr");
+  EXPECT_EQ(redaction.feed("secret value"), "[secret K]") << "ready for another stream";
+  EXPECT_EQ(redaction.finish(), "");
+}
+
+// Base64 may be wrapped: only a line that looks wrapped may be held back until the next line.
+TEST(Redactor, HarmlessLinesAreShownAtOnce) {
+  const Redactor redactor({{"db", "hunter2-of-the-test"},
+                           {"token", "ghp_0123456789abcdefABCDEF"},
+                           {"key", "-----BEGIN KEY-----\nc2VjcmV0IGtleSBvZiB0ZXN0\n-----END KEY-----\n"}});
+  for (const std::string line : {"starting",
+                                 "request 4711 took 126",
+                                 "GET /health 200",
+                                 "user a",
+                                 "user h",
+                                 "path: /usr/lib/python3",
+                                 "step 1 of 2",
+                                 "100 %",
+                                 "C:\\",
+                                 "a + b =",
+                                 "version 1.2.6",
+                                 "temperature: -5",
+                                 "name=G",
+                                 "flags: -",
+                                 "2026-11-28T12:00:07Z",
+                                 "id 0x6",
+                                 "Done!",
+                                 "ok",
+                                 "i",
+                                 "1",
+                                 "2",
+                                 "6",
+                                 "7",
+                                 "L",
+                                 "a",
+                                 "l",
+                                 "Z",
+                                 "0",
+                                 "-",
+                                 "["}) {
+    Redaction redaction(redactor);
+    EXPECT_EQ(redaction.feed(line + "\n"), line + "\n");
+  }
+  Redaction redaction(redactor);
+  EXPECT_EQ(redaction.feed("the token is ghp_\n"), "the token is ghp_\n") << "a value without blanks has one line";
+  EXPECT_EQ(redaction.feed("the token is ghp_"), "the token is ");
+}
+
+// After four matched characters of a value, a line end counts as wrapping.
+TEST(Redactor, NarrowlyWrappedFormsAreFound) {
+  const std::string value = "correct horse battery staple";
+  const Redactor redactor(one(value));
+  for (const std::string& packed : {base64(value, kStandard, true), hex_of(value)}) {
+    for (std::size_t width = Redactor::kMinBytes; width < packed.size(); ++width) {
+      std::string text = packed;
+      for (std::size_t at = width; at < text.size(); at += width + 1) text.insert(at, "\n");
+      EXPECT_EQ(redactor.redact("<" + text + ">"), "<[secret K]>") << text;
+      EXPECT_EQ(trickle(redactor, text), redactor.redact(text)) << text;
+    }
+  }
+  const std::string before(Decoder::kMinWrapped - 1, 'x');
+  const std::string packed = base64(value, kStandard, true);
+  EXPECT_EQ(redactor.redact(before + packed.substr(0, 1) + "\n" + packed.substr(1)), before + "[secret K]");
+}
+
+TEST(Redactor, HeldBytesAreBounded) {
+  const std::string value = "Qx +y" + std::string(200, 'z');
+  const Redactor redactor(one(value));
+  for (const std::string& unit :
+       {std::string("Qx "), std::string("\n"), std::string("z"), std::string("\\"), std::string("%"), std::string("%5"),
+        std::string("\\u00"), std::string("\\uD83D"), std::string("Q\n"), std::string("%20"), std::string("\\n"),
+        std::string(" "), std::string("Qx +yz")}) {
+    Redaction redaction(redactor);
+    std::size_t out = redaction.feed("Qx").size();
+    for (int i = 0; i < 20000; ++i) out += redaction.feed(unit).size();
+    EXPECT_GE(out + 2000, 2 + 20000 * unit.size()) << unit;
+  }
+}
+
+TEST(Redactor, TruncatedTextMayEndInsideAValue) {
+  const Redactor redactor(one("correct horse"));
+  EXPECT_EQ(redactor.redact("x correct ho", true), "x [secret K]");
+  EXPECT_EQ(redactor.redact("x correct ho", false), "x correct ho");
+  EXPECT_EQ(redactor.redact("x cor", true), "x cor");
+}
+
+TEST(Redactor, ShortValuesAreIgnored) {
+  EXPECT_NE(Redactor::problem_with("abc"), "");
+  EXPECT_NE(Redactor::problem_with(std::string(20, ' ')), "");
+  EXPECT_NE(Redactor::problem_with(std::string("\x01\x02\x03"
+                                               "abc")),
+            "");
+  EXPECT_EQ(Redactor::problem_with("abcd"), "");
+  EXPECT_TRUE(Redactor(one("abc")).finds_nothing());
+  EXPECT_TRUE(Redactor(one("")).finds_nothing());
+  EXPECT_EQ(whole({{"K", "abc"}}, "abc"), "abc");
+}
+
+TEST(Redactor, EndOfAJobContainsNoSecret) {
+  const std::vector<Secret> secrets = {{"K", "top \"secret\""}, {"N", "timeout"}};
+  const Redactor redactor(secrets);
+  JobEnd end;
+  end.detail = "timeout";
+  end.error = "Error: top \"secret\" is wrong";
+  end.error_info = nlohmann::json({{"message", "top \"secret\"\nmore"},
+                                   {"violation", {{"args", {1, 2}}, {"comm", "top \"secret\""}}}})
+                       .dump();
+  end.result = {
+      {"a", "x top%20%22secret%22"}, {"top \"secret\"", "1"}, {"top%20%22secret%22", "2"}, {"[secret K] 2", "3"}};
+  end.receipt = R"({"status":"timeout"})";
+  redact(redactor, end);
+  EXPECT_EQ(end.error, "Error: [secret K] is wrong");
+  EXPECT_EQ(nlohmann::json::parse(end.error_info)["message"], "[secret K]\nmore");
+  EXPECT_EQ(nlohmann::json::parse(end.error_info)["violation"]["comm"], "[secret K]");
+  EXPECT_EQ(end.result,
+            (TextMap{{"a", "x [secret K]"}, {"[secret K]", "1"}, {"[secret K] 3", "2"}, {"[secret K] 2", "3"}}));
+  EXPECT_EQ(end.detail, "timeout");
+  EXPECT_EQ(end.receipt, R"({"status":"timeout"})");
+}
+
+TEST(Redactor, TruncatedErrorEndsWithoutAPartialSecret) {
+  const Redactor redactor(one("correct horse"));
+  JobEnd end;
+  end.error = "Error: correct hor…";
+  redact(redactor, end);
+  EXPECT_EQ(end.error, "Error: [secret K]…");
+}
+
+// Random secrets in random texts, fed in random pieces. MYCOJOBS_SEED repeats a run, MYCOJOBS_ROUNDS extends it.
+class RandomText {
+ public:
+  explicit RandomText(std::uint64_t seed) : random_(seed) {}
+  std::size_t below(std::size_t end) { return std::uniform_int_distribution<std::size_t>(0, end - 1)(random_); }
+
+  std::vector<Secret> secrets() {
+    std::vector<Secret> all(1 + below(5));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].name = std::string(1, static_cast<char>('A' + i));
+      do {
+        // Similar values, so that they nest and overlap.
+        all[i].value =
+            i > 0 && below(3) == 0 ? piece_of(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
+      } while (letters_in(all[i].value) < Redactor::kMinBytes);
+    }
+    return all;
+  }
+  std::string text(const std::vector<Secret>& secrets) {
+    std::string text;
+    for (std::size_t part = below(12); part > 0; --part) {
+      const std::string& value = secrets[below(secrets.size())].value;
+      const auto spelled = spellings_of(value);
+      // Separates the value from the preceding text: an escape that included its first letters would change the
+      // spelling.
+      text += '.';
+      const std::size_t kind = below(4);
+      text += kind == 0   ? letters(below(20))
+              : kind == 1 ? piece_of(spelled[below(spelled.size())].second)
+                          : spelled[below(spelled.size())].second;
+    }
+    return text;
+  }
+  std::string in_pieces(const Redactor& redactor, std::string_view text) {
+    Redaction redaction(redactor);
+    std::string out;
+    while (!text.empty()) {
+      const std::size_t size = std::min(text.size(), 1 + below(below(4) == 0 ? 40 : 4));
+      out += redaction.feed(text.substr(0, size));
+      text.remove_prefix(size);
+    }
+    out += redaction.finish();
+    return out;
+  }
+
+ private:
+  // No brackets: together with the brackets of a mark, the remaining text could look like a value.
+  std::string letters(std::size_t size) {
+    static const std::string kFew = "ab\n \"\\%+/{}4n1uX\t=-_";
+    std::string text;
+    const bool any = below(4) == 0;
+    while (text.size() < size) {
+      const char c = any ? static_cast<char>(below(256)) : kFew[below(kFew.size())];
+      if (c != '[' && c != ']') text.push_back(c);
+    }
+    return text;
+  }
+  static std::size_t letters_in(const std::string& value) {
+    return value.size() - static_cast<std::size_t>(std::count_if(value.begin(), value.end(), [](char c) {
+             return is_blank(static_cast<unsigned char>(c)) || c == '+';
+           }));
+  }
+  std::string piece_of(const std::string& text) {
+    const std::size_t from = below(text.size());
+    return text.substr(from, 1 + below(text.size() - from));
+  }
+  std::mt19937_64 random_;
+};
+
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(Redactor, RandomTextsAreRedactedEquallyInAnyPieces) {
+  const std::uint64_t seed = number_from("MYCOJOBS_SEED", std::random_device{}());
+  std::printf("MYCOJOBS_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  RandomText random(seed);
+  const std::uint64_t rounds = number_from("MYCOJOBS_ROUNDS", 3000);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::vector<Secret> secrets = random.secrets();
+    const Redactor redactor(secrets);
+    const std::string text = random.text(secrets);
+    const std::string out = redactor.redact(text);
+    ASSERT_EQ(random.in_pieces(redactor, text), out) << "round " << round;
+    ASSERT_EQ(trickle(redactor, text), out) << "round " << round;
+    const std::string readings[] = {out, url_decoded(out, true), url_decoded(out, false), unescaped(out)};
+    for (const Secret& secret : secrets) {
+      for (const std::string& reading : readings) {
+        ASSERT_EQ(reading.find(secret.value), std::string::npos)
+            << "round " << round << ", " << ::testing::PrintToString(secret.value) << " in "
+            << ::testing::PrintToString(reading) << " of " << ::testing::PrintToString(text);
+      }
+      for (const auto& [spelling, spelled] : spellings_of(secret.value)) {
+        if (spelling.find("base64") == std::string::npos && spelling.find("hex") == std::string::npos) continue;
+        ASSERT_EQ(out.find(spelled), std::string::npos)
+            << "round " << round << ", " << secret.name << " as " << spelling << ": " << out << " from " << text;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs::test

@@ -1,0 +1,240 @@
+#include "security/secrets.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "security/secret_watcher.h"
+#include "support/hand_clock.h"
+#include "support/process.h"
+#include "support/standing_secrets.h"
+
+namespace mycojobs::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SecretsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { fs::create_directory(folder_ / "7"); }
+  std::string path(const std::string& name) const { return folder_ / ("7/" + name); }
+  void put(const std::string& name, const std::string& value, ::mode_t mode = 0600) const {
+    folder_.write("7/" + name, value);
+    ASSERT_EQ(::chmod(path(name).c_str(), mode), 0);
+  }
+  std::string redacted(const std::string& text) {
+    const auto redactor = redactor_of_all(secrets_);
+    return redactor ? redactor->redact(text) : text;
+  }
+  // Returns the redactor of a job that was granted all secrets of its context.
+  static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
+    const auto found = secrets.rescan();
+    std::vector<SecretValue> granted;
+    for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
+    return found->redactor(granted);
+  }
+  // Returns the log output of the call.
+  std::string log_of(const std::function<void()>& call) {
+    ::testing::internal::CaptureStderr();
+    init_log(LogLevel::warn, LogFormat::text);  // overrides the settings of earlier tests
+    call();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  TempDir folder_;
+  SecretSources job_states_{folder_.path().string(), ""};
+  Secrets secrets_{job_states_, 7};
+};
+
+TEST_F(SecretsTest, ContextHasOnlyItsOwnFiles) {
+  put("db-password", "hunter22\n");
+  put("api.key", "0123456789abcdef\r\n", 0400);
+  EXPECT_EQ(redacted("hunter22 0123456789abcdef\n"), "[secret db-password] [secret api.key]\n");
+  EXPECT_EQ(secrets_.rescan()->values({"api.key"}).value().at(0).value, "0123456789abcdef");
+  Secrets other(job_states_, 8), none({}, 7);
+  EXPECT_EQ(redactor_of_all(other), nullptr);
+  EXPECT_EQ(redactor_of_all(none), nullptr);
+}
+
+// If all secrets were redacted, a job could guess a value by observing which of its lines are held back.
+TEST_F(SecretsTest, JobIsRedactedOfItsGrantedSecretsOnly) {
+  put("mine", "granted value");
+  put("other", "value of other jobs");
+  const auto found = secrets_.rescan();
+  EXPECT_EQ(found->redactor({}), nullptr);
+  const auto redactor = found->redactor({{"mine", "granted value"}});
+  EXPECT_EQ(redactor->redact("granted value, value of other jobs"), "[secret mine], value of other jobs");
+  EXPECT_EQ(found->redactor({{"mine", "granted value"}}), redactor) << "built once";
+}
+
+TEST_F(SecretsTest, OperatorMayRedactSecretsOfEveryJob) {
+  job_states_.always_redacted = {"7/always", "8/other"};
+  put("always", "value of the operator");
+  put("other", "value of other jobs");
+  const auto found = Secrets(job_states_, 7).rescan();
+  EXPECT_EQ(found->redactor({})->redact("value of the operator, value of other jobs"),
+            "[secret always], value of other jobs");
+  EXPECT_TRUE(check_always_redacted({"7/always", "4294967295/api.key"}));
+  for (const char* entry : {"always", "/always", "7/", "x/always", "7/a/b", "7/.hidden", "7/with blank"})
+    EXPECT_FALSE(check_always_redacted({entry})) << entry;
+}
+
+TEST_F(SecretsTest, RedactorsOfManyGrantsAreBounded) {
+  for (int i = 0; i < 20; ++i) put("K" + std::to_string(i), "value number " + std::to_string(i));
+  const auto found = secrets_.rescan();
+  std::weak_ptr<const Redactor> first = found->redactor({{"K0", ""}});
+  EXPECT_FALSE(first.expired()) << "it is kept for the next job";
+  for (int i = 1; i < 20; ++i) EXPECT_TRUE(found->redactor({{"K" + std::to_string(i), ""}}));
+  EXPECT_TRUE(first.expired());
+}
+
+TEST_F(SecretsTest, OneLineEndIsNotPartOfTheValue) {
+  put("K", "two\nlines\n\n");
+  // Whitespace at the ends of a value is not part of the search.
+  EXPECT_EQ(redacted("two\nlines\n\n"), "[secret K]\n\n");
+  put("L", "");
+  EXPECT_EQ(redacted("two\nlines"), "[secret K]");
+}
+
+TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
+  put("open", "value-that-all-read", 0644);
+  put("group", "value-that-all-read", 0640);
+  put("short", "abc\n");
+  put("large", std::string(Secrets::kMaxBytes + 10, 'x'));
+  put(".hidden", "value-that-all-read");
+  put("with blank", "value-that-all-read");
+  fs::create_symlink(path("open"), path("link"));
+  fs::create_directory(path("folder"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  if (::geteuid() == 0) {
+    put("foreign", "value-that-all-read");
+    ASSERT_EQ(::chown(path("foreign").c_str(), 12345, 12345), 0);
+  }
+  put("good", "good value");
+  std::string out;
+  const std::string log = log_of([&] { out = redacted("value-that-all-read good value"); });
+  EXPECT_EQ(out, "value-that-all-read [secret good]");
+  for (const char* line :
+       {"open: mode 0644 gives other users access: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
+        "large: it has", ".hidden: a name is", "with blank: a name is", "link: it is not a regular file",
+        "folder: it is not a regular file", "pipe: it is not a regular file"}) {
+    std::string plain = log;
+    std::erase(plain, '"');  // quotes around names
+    EXPECT_NE(plain.find(line), std::string::npos) << line << " in " << plain;
+  }
+  if (::geteuid() == 0) {
+    EXPECT_NE(log.find("user 12345 owns it: chown"), std::string::npos) << log;
+  }
+  EXPECT_EQ(log.find("value-that"), std::string::npos) << log;
+  EXPECT_EQ(log.find("abc"), std::string::npos) << log;
+  EXPECT_EQ(log_of([&] { redacted(""); }), "") << "once is enough";
+}
+
+TEST_F(SecretsTest, EachReadSeesChangesAndKeepsEarlierResults) {
+  put("K", "first value");
+  const auto before = secrets_.rescan();
+  EXPECT_EQ(secrets_.rescan(), before) << "nothing has changed";
+  put("K", "other value");  // changes only the file: the modification time of the folder stays
+  put("L", "second one");
+  EXPECT_EQ(redacted("first value other value second one"), "first value [secret K] [secret L]");
+  EXPECT_EQ(before->redactor({{"K", "first value"}})->redact("first value other value"), "[secret K] other value");
+  EXPECT_EQ(before->values({"K"}).value().front().value, "first value");
+  ASSERT_EQ(::chmod(path("L").c_str(), 0644), 0);
+  fs::remove(path("K"));
+  EXPECT_EQ(redactor_of_all(secrets_), nullptr);
+}
+
+TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
+  put("K", "first value");
+  const auto before = redactor_of_all(secrets_);
+  ASSERT_TRUE(before);
+  fs::rename(folder_ / "7", folder_ / "away");
+  folder_.write("7", "not a folder");
+  const std::string log = log_of([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
+  EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
+  EXPECT_EQ(log_of([&] { secrets_.rescan(); }), "");
+  fs::remove(folder_ / "7");
+  fs::rename(folder_ / "away", folder_ / "7");
+  put("L", "second one");
+  EXPECT_EQ(redacted("first value second one"), "[secret K] [secret L]");
+}
+
+TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
+  fs::remove(folder_ / "7");
+  folder_.write("7", "not a folder");
+  EXPECT_EQ(secrets_.rescan(), nullptr);
+  fs::remove(folder_ / "7");
+  fs::create_directory(folder_ / "7");
+  put("K", "first value");
+  EXPECT_EQ(redacted("first value"), "[secret K]");
+}
+
+// Reading some of these files fails, as on a broken disk; others are readable.
+TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
+  Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
+  const std::string log = log_of([&] { EXPECT_EQ(secrets.rescan(), nullptr); });
+  EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
+}
+
+// Within a tick of the kernel's clock, a second write of the same size changes neither size nor times of the file.
+TEST_F(SecretsTest, RecentlyChangedFileIsReadAgain) {
+  for (int i = 0; i < 200; ++i) {
+    const std::string value = "value " + std::to_string(100 + i);
+    put("K", value);
+    ASSERT_EQ(redacted(value), "[secret K]");
+  }
+}
+
+TEST_F(SecretsTest, TotalSizeIsBounded) {
+  for (std::size_t i = 0; i < 10; ++i)
+    put("K" + std::to_string(i), std::string(Secrets::kMaxBytes, static_cast<char>('a' + i)));
+  const std::string log = log_of([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
+  EXPECT_NE(log.find("K9"), std::string::npos) << log;
+  EXPECT_EQ(log.find("K7"), std::string::npos) << log;
+}
+
+TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
+  fs::create_directory(folder_ / "8");
+  put("K", "first value");
+  BlockingGate gate;
+  BlockingSecretsClock clock(gate);
+  clock.block_context(8);
+  SecretsWatch watch(job_states_, {7, 8}, clock);
+  EXPECT_TRUE(eventually([&] { return watch.of(7) != nullptr && gate.waiting() == 1; }));
+  EXPECT_TRUE(watch.has(7, {{"K", "first value"}}));
+  EXPECT_FALSE(watch.has(7, {{"K", "other value"}}));
+  EXPECT_EQ(watch.of(8), nullptr);
+  gate.open();
+  EXPECT_TRUE(eventually([&] { return watch.of(8) != nullptr; }));
+  put("K", "other value");
+  EXPECT_TRUE(eventually([&] { return watch.has(7, {{"K", "other value"}}); }));
+}
+
+// Periodic checks alone would detect about twenty changes in forty seconds.
+TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
+  fs::remove_all(folder_ / "7");
+  const SystemClock clock;
+  SecretsWatch watch(job_states_, {7}, clock);
+  ASSERT_TRUE(eventually([&] { return watch.of(7) != nullptr; }));
+  const std::uint64_t began = clock.boot_ms();
+  fs::create_directory(folder_ / "7");
+  for (int i = 0; i < 20; ++i) {
+    const std::string value = "value " + std::to_string(i);
+    put("K", value);
+    ASSERT_TRUE(eventually([&] { return watch.has(7, {{"K", value}}); }));
+  }
+  EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kCheckMs);
+}
+
+TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {
+  const ManualClock clock;
+  const auto found = SecretsWatch({}, {7}, clock).of(7);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->redactor({}), nullptr);
+}
+
+}  // namespace
+}  // namespace mycojobs::test

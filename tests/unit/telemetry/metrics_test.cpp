@@ -1,0 +1,327 @@
+// Metrics of a process: values, names, and their documentation.
+#include "telemetry/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "store/redis/store_metrics.h"
+#include "support/build_paths.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(mj::test::source_folder() + "/" + path).rdbuf();
+  EXPECT_FALSE(text.str().empty()) << path;
+  return text.str();
+}
+
+// Returns the value of a series, or -1 if the text has no such line.
+double value_of(Metrics& metrics, const std::string& series) {
+  const std::string text = '\n' + metrics.text();
+  const auto at = text.find('\n' + series + ' ');
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
+}
+
+TEST(Metrics, EachKindCountsUnderItsLabels) {
+  const auto metrics = Metrics::make();
+  metrics->add(Metric::claims, {Id{1}, "python"});
+  metrics->add(Metric::claims, {Id{1}, "python"}, 2);
+  metrics->add(Metric::claims, {Id{2}, "python"});
+  metrics->set(Metric::leads, {Id{1}}, 1);
+  metrics->set(Metric::leads, {Id{1}}, 0);
+  for (const double seconds : {0.001, 0.3, 5000.0}) metrics->observe(Metric::pickup, {Id{1}}, seconds);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 3);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="2",script_type="python"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_leads{context="1"})"), 0);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="0.002"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="3600"})"), 2);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="+Inf"})"), 3);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 3);
+  EXPECT_THAT(metrics->text(), HasSubstr("# HELP mycojobs_claims_total Total number of claimed jobs\n"
+                                         "# TYPE mycojobs_claims_total counter\n"));
+}
+
+TEST(Metrics, ProcessesAndTestsShareNothing) {
+  const auto one = Metrics::make(), other = Metrics::make();
+  one->add(Metric::calls, {"job.get", "ok"});
+  EXPECT_THAT(one->text(), HasSubstr("job.get"));
+  EXPECT_THAT(other->text(), Not(HasSubstr("job.get")));
+}
+
+TEST(Metrics, MissingMetricsCountNothing) {
+  const auto none = no_metrics();
+  none->add(Metric::folded, {});
+  EXPECT_EQ(none->text(), "");
+  EXPECT_FALSE(none->is_enabled());
+  EXPECT_TRUE(Metrics::make()->is_enabled());
+}
+
+TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
+  const auto metrics = Metrics::make();
+  metrics->add(Metric::set_aside, {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
+  const std::string text = metrics->text();
+  EXPECT_THAT(text, Not(HasSubstr("\nmycojobs_claims_total 9")));
+  EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));
+  for (const char c : text) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
+}
+
+TEST(Metrics, TooManySeriesOfOneCountAsOther) {
+  const auto metrics = Metrics::make();
+  for (Id context = 1; context <= Metrics::kMaxSeries + 5; ++context) {
+    metrics->add(Metric::renewals, {context});
+    metrics->observe(Metric::pickup, {context}, 1);
+  }
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_lease_renewals_total{context="1"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_lease_renewals_total{context="other"})"), 5);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="other"})"), 5);
+  EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 10);
+}
+
+TEST(Metrics, RemovedSeriesCanReturn) {
+  const auto metrics = Metrics::make();
+  metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 4);
+  metrics->set(Metric::queue_jobs, {Id{11}, "python"}, 5);
+  metrics->forget(Metric::queue_jobs, {Id{1}});
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), -1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="11",queue="python"})"), 5);
+  metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 6);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), 6);
+}
+
+TEST(Metrics, ThreadsLoseNothing) {
+  const auto metrics = Metrics::make();
+  constexpr int kThreads = 4, kTimes = 2000;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kTimes; ++i) {
+        metrics->add(Metric::claims, {static_cast<Id>(i % 50), "python"});
+        metrics->observe(Metric::store_calls, {"claim"}, 0.001);
+        metrics->set(Metric::queue_jobs, {static_cast<Id>(i % 50), "python"}, i);
+        if (i % 100 == 0) metrics->forget(Metric::queue_jobs, {static_cast<Id>(i % 50)});
+        EXPECT_TRUE(i % 500 != 0 || !metrics->text().empty());
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  double claims = 0;
+  for (Id context = 0; context < 50; ++context)
+    claims +=
+        value_of(*metrics, "mycojobs_claims_total{context=\"" + std::to_string(context) + "\",script_type=\"python\"}");
+  EXPECT_EQ(claims, kThreads * kTimes);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_store_call_seconds_count{call="claim"})"), kThreads * kTimes);
+}
+
+TEST(Metrics, ReportProcessUsage) {
+  const auto metrics = Metrics::make();
+  const double before = value_of(*metrics, "process_cpu_seconds_total");
+  EXPECT_GE(before, 0);
+  volatile double burnt = 0;
+  while (value_of(*metrics, "process_cpu_seconds_total") <= before) {
+    for (int i = 0; i < 100000; ++i) burnt = burnt + i;
+  }
+  const auto now = static_cast<double>(::time(nullptr));
+  EXPECT_NEAR(value_of(*metrics, "process_start_time_seconds"), now, 3600 * 24);
+  EXPECT_LE(value_of(*metrics, "process_start_time_seconds"), now + 1);
+  EXPECT_GT(value_of(*metrics, "process_resident_memory_bytes"), 1e6);
+  EXPECT_GE(value_of(*metrics, "process_open_fds"), 3);
+}
+
+// Counters derived from replies of the store.
+
+ClaimedJob claimed(Fields record, std::uint32_t attempt = 1, std::uint32_t deliveries = 1) {
+  ClaimedJob job;
+  job.ref = {1, "job:1:1", "id", "token", "python"};
+  job.attempt = attempt;
+  job.deliveries = deliveries;
+  job.record = std::move(record);
+  return job;
+}
+
+TEST(Counts, PickupCountsFirstClaimsFromTheirDueTime) {
+  const auto metrics = Metrics::make();
+  ClaimReply reply;
+  reply.jobs = {claimed({{"queued_ms", "1000"}, {"started_ms", "1500"}}),
+                claimed({{"queued_ms", "1000"}, {"run_at_ms", "9000"}, {"started_ms", "9250"}}),
+                // The pause before a retry does not count.
+                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 2),
+                // The time lost with another agent does not count.
+                claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),
+                claimed({{"started_ms", "99000"}}),                          // a job of a plain client
+                claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};  // the clock was set back
+  reply.set_aside = 3;
+  count_claims(*metrics, 1, reply);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 6);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 2);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_sum{context="1"})"), 0.75);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_entries_set_aside_total{context="1"})"), 3);
+}
+
+EndReport ended(JobStatus status, const std::string& detail, bool again = false) {
+  EndReport report;
+  report.claim = {1, "job:1:1", "id", "token", "python"};
+  report.end.status = status;
+  report.end.detail = detail;
+  if (again) report.retry_after_ms = 5;
+  return report;
+}
+
+TEST(Counts, RetriedAttemptIsNotAnEnd) {
+  const auto metrics = Metrics::make();
+  const std::vector<Report> reports{ended(JobStatus::finished, "ok"),
+                                    ended(JobStatus::error, "timeout", true),
+                                    ended(JobStatus::error, "what somebody's plugin made up"),
+                                    ended(JobStatus::finished, "ok"),
+                                    Release{{1, "job:1:1", "id", "token", "python"}, "lost", true},
+                                    LogAppend{}};
+  const std::vector<Result<void>> answers{{}, {}, {}, fail(Code::stale_claim, "x"), {}, {}};
+  count_reports(*metrics, 1, reports, answers);
+  const auto of = [&](const std::string& name, const std::string& status, const std::string& detail) {
+    return value_of(*metrics,
+                    name + R"({context="1",detail=")" + detail + R"(",script_type="python",status=")" + status + "\"}");
+  };
+  EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1) << metrics->text();
+  EXPECT_EQ(of("mycojobs_attempts_total", "error", "timeout"), 1);
+  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "timeout"), -1);
+  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "other"), 1) << "details are a closed list";
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
+}
+
+TEST(Metrics, OneSeriesOfAContextCanBeRemoved) {
+  const auto metrics = Metrics::make();
+  for (const char* queue : {"python", "python3"}) metrics->set(Metric::queue_oldest, {Id{1}, queue}, 4);
+  metrics->forget(Metric::queue_oldest, {Id{1}, "python"});
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python"})"), -1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python3"})"), 4);
+}
+
+TEST(Counts, QueueAndTypeNamesAreAClosedList) {
+  const TypeNames served{"ours", "Any \"text\""};
+  EXPECT_EQ(counted_queue("queue:python", kNoTypes), "python");
+  EXPECT_EQ(counted_queue("queue:ours", served), "ours");
+  EXPECT_EQ(counted_queue("queue:ours", kNoTypes), "other") << "nobody serves it";
+  EXPECT_EQ(counted_queue("mj:queue:runner4711", kNoTypes), "runner");
+  EXPECT_EQ(counted_queue("mj:queue:router", kNoTypes), "router");
+  EXPECT_EQ(counted_queue("mj:queue:router:there.example:9652", kNoTypes), "router");
+  EXPECT_EQ(counted_queue("queue:Any \"text\"", served), "other");
+  EXPECT_EQ(counted_type("queue:python", {{"script_type", "else"}}, kNoTypes), "python");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "v"}}, kNoTypes), "v");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "zz0"}}, served), "other");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "ours"}}, served), "ours");
+  EXPECT_EQ(counted_type("mj:queue:runner1", {}, served), "other");
+}
+
+// A thousand invented types use one series; the context label is kept.
+TEST(Counts, UserInputIsNotALabel) {
+  const auto metrics = Metrics::make();
+  std::vector<Job> jobs(1200);
+  NewJobs made;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].context_id = 3;
+    jobs[i].script_type = "zz" + std::to_string(i);
+  }
+  jobs[7].script_type = "python";
+  jobs[8].script_type = "ours";
+  made.jobs = jobs;
+  made.existed.assign(jobs.size(), false);
+  count_submitted(*metrics, jobs, made, {"ours"});
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="other"})"), 1198);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="python"})"), 1);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="ours"})"), 1);
+  EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 0);
+}
+
+TEST(Counts, SeriesUsedByRulesStartAtZero) {
+  const auto metrics = Metrics::make();
+  const std::vector<std::string> types{"python"};
+  count_from_zero(*metrics, 1, types);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 0);
+  EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 0);
+  EXPECT_EQ(
+      value_of(*metrics,
+               R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
+      0);
+  const auto ends = [&](const std::string& status, const std::string& detail) {
+    return value_of(*metrics, R"(mycojobs_job_ends_total{context="1",detail=")" + detail +
+                                  R"(",script_type="python",status=")" + status + "\"}");
+  };
+  EXPECT_EQ(ends("finished", "ok"), 0) << "the rate of a series that is born with 1 does not see the 1";
+  for (const char* detail : {"exit", "exception", "timeout", "oom", "cancelled", "lost"})
+    EXPECT_EQ(ends("error", detail), 0) << detail;
+}
+
+// The table of metrics, and its documentation.
+
+std::string base_name(std::string name) {
+  for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {
+    if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
+  }
+  return name;
+}
+std::set<std::string> metrics_named_in(const std::string& text) {
+  const std::regex name("(mycojobs|process)_[a-z_]+");
+  std::set<std::string> names;
+  for (std::sregex_iterator each(text.begin(), text.end(), name), end; each != end; ++each)
+    names.insert(base_name(each->str()));
+  return names;
+}
+std::set<std::string> all_names() {
+  std::set<std::string> names;
+  for (const MetricRow& row : metric_rows()) names.emplace(row.name);
+  return names;
+}
+
+TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
+  std::size_t index = 0;
+  for (const MetricRow& row : metric_rows()) {
+    EXPECT_EQ(static_cast<std::size_t>(row.metric), index++) << row.name << " is not where the enum has it";
+    EXPECT_EQ(row.name.ends_with("_total"), row.kind == MetricKind::counter) << row.name;
+    EXPECT_EQ(row.buckets.empty(), row.kind != MetricKind::histogram) << row.name;
+    EXPECT_TRUE(row.kind != MetricKind::histogram || row.name.ends_with("_seconds")) << row.name;
+    EXPECT_TRUE(std::is_sorted(row.buckets.begin(), row.buckets.end())) << row.name;
+    EXPECT_THAT(std::string(row.where), testing::AnyOf("agent", "coordinator", "both")) << row.name;
+    for (const char* id : {"job", "flow", "caller", "actor", "runner", "host", "id", "key", "name"})
+      EXPECT_EQ((' ' + std::string(row.labels) + ' ').find(' ' + std::string(id) + ' '), std::string::npos) << row.name;
+  }
+  EXPECT_EQ(all_names().size(), kMetrics) << "a name stands twice";
+}
+
+TEST(MetricTable, MatchesTheReadme) {
+  const std::string readme = read_file("docs/metrics/README.md");
+  for (const MetricRow& row : metric_rows()) {
+    const std::string wanted = "| `" + std::string(row.name) + "` | " + std::string(to_string(row.kind)) + " | " +
+                               std::string(row.labels) + " | " + std::string(row.help) + " |\n";
+    EXPECT_THAT(readme, HasSubstr(wanted)) << "missing, or in other words";
+  }
+  for (const std::string& name : metrics_named_in(readme)) EXPECT_TRUE(all_names().contains(name)) << name;
+}
+
+TEST(MetricTable, ContainsTheMetricsOfDashboardAndRules) {
+  const std::string dashboard = read_file("docs/metrics/dashboard.json");
+  const auto json = nlohmann::json::parse(dashboard, nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  std::string asked = read_file("docs/metrics/alerts.yaml");
+  ASSERT_GT(json["panels"].size(), 10U);
+  for (const auto& panel : json["panels"]) {
+    for (const auto& target : panel["targets"]) asked += target["expr"].get<std::string>() + '\n';
+  }
+  const auto names = metrics_named_in(asked);
+  EXPECT_GT(names.size(), 25U);
+  for (const std::string& name : names) EXPECT_TRUE(all_names().contains(name)) << name << " is asked for";
+}
+
+}  // namespace
+}  // namespace mycojobs

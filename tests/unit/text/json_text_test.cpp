@@ -1,0 +1,229 @@
+// JSON that is written and parsed without the library must equal the library's result: byte for byte and value for
+// value.
+#include "text/json_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "model/codec.h"
+#include "text/json_reader.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kDepth = 64;
+
+// Pieces of hostile strings: escaped characters, text that looks like an escape, invalid and incomplete UTF-8.
+const std::vector<std::string> kPieces = {"a",
+                                          "\"",
+                                          "\\",
+                                          "/",
+                                          "\\u0041",
+                                          "\n",
+                                          "\t",
+                                          "\r",
+                                          "\b",
+                                          "\f",
+                                          "\x01",
+                                          "\x1F",
+                                          "\x7F",
+                                          "\xC3\xA9",
+                                          "\xC3",
+                                          "\xA9",
+                                          "\xE2\x82\xAC",
+                                          "\xE2\x82",
+                                          "\xED\xA0",
+                                          "\xF0\x9F\x98\x80",
+                                          "\xF0\x9F",
+                                          "\xFF",
+                                          "{",
+                                          "]",
+                                          ",",
+                                          ":",
+                                          "</script>",
+                                          "\xE2\x80\xA8",
+                                          std::string(1, '\0'),
+                                          "0123456789abcdef"};
+
+class Hostile {
+ public:
+  explicit Hostile(unsigned seed) : random_(seed) {}
+  std::size_t below(std::size_t n) { return random_() % n; }
+  std::string text(std::size_t max = 12) {
+    std::string out;
+    for (std::size_t n = below(max); n > 0; --n) out += kPieces[below(kPieces.size())];
+    return out;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+std::string written(std::string_view text) {
+  std::string out;
+  append_json(out, text);
+  return out;
+}
+
+TEST(JsonText, EveryByteIsWrittenLikeTheLibrary) {
+  for (int byte = 0; byte < 256; ++byte) {
+    for (const char* around : {"", "a", "\xC3", "\xE2\x82", "12345678"}) {
+      const std::string text = around + std::string(1, static_cast<char>(byte)) + around;
+      EXPECT_EQ(written(text), dump_json(json(text))) << byte;
+    }
+  }
+}
+
+TEST(JsonText, HostileStringsAreWrittenLikeTheLibrary) {
+  Hostile hostile(11);
+  for (int round = 0; round < 20000; ++round) {
+    const std::string text = hostile.text();
+    ASSERT_EQ(written(text), dump_json(json(text))) << written(text);
+    ASSERT_TRUE(is_utf8(written(text)));
+  }
+}
+
+TEST(JsonText, ObjectsListsAndMapsAreWrittenLikeTheLibrary) {
+  Hostile hostile(12);
+  for (int round = 0; round < 3000; ++round) {
+    TextMap map;
+    std::vector<std::string> list;
+    for (std::size_t n = hostile.below(5); n > 0; --n)
+      map[hostile.text()] = hostile.text(), list.push_back(hostile.text());
+    std::string out;
+    JsonObject object(out);
+    object.add("a", map);
+    object.add("b", list);
+    object.add("c", std::vector<std::uint32_t>{0, UINT32_MAX});
+    object.add("d", INT64_MIN);
+    object.add("e", UINT64_MAX);
+    object.add("f", true);
+    object.add("g", false);
+    object.add("h", "text");
+    JsonObject(object.append_member("i")).end();
+    object.end();
+    const json same{{"a", map},  {"b", list},  {"c", {0, UINT32_MAX}}, {"d", INT64_MIN},     {"e", UINT64_MAX},
+                    {"f", true}, {"g", false}, {"h", "text"},          {"i", json::object()}};
+    ASSERT_EQ(out, dump_json(same));
+  }
+  std::string out;
+  append_json(out, TextMap());
+  append_json(out, std::vector<std::string>());
+  EXPECT_EQ(out, "{}[]");
+}
+
+// If the own parser accepts the text, the library must accept it with the same value. The library decides on all other
+// texts.
+void expect_like_the_library(const std::string& text) {
+  json mine;
+  if (!read_json_text(text, kDepth, mine)) return;
+  const json theirs = json::parse(text, nullptr, false);
+  ASSERT_FALSE(theirs.is_discarded()) << text;
+  ASSERT_EQ(mine, theirs) << text;
+  ASSERT_EQ(dump_json(mine), dump_json(theirs)) << text;
+}
+
+bool taken(std::string_view text) {
+  json value;
+  return read_json_text(text, kDepth, value);
+}
+
+TEST(JsonReader, ValidTextIsReadWithoutTheLibrary) {
+  for (const char* text :
+       {"null", " [ ] ", "{}", "[1,-1,0,-0,0.5,-0.0,1e3,1E-3,1.25e+2,18446744073709551615,-9223372036854775808]",
+        "\"\"", R"({"a":{"b":[true,false,null,"x"]},"":"", "\u0041":"\"\\\/\b\f\n\r\t\u00e9\u20ac\ud83d\ude00"})"}) {
+    EXPECT_TRUE(taken(text)) << text;
+    expect_like_the_library(text);
+  }
+}
+
+TEST(JsonReader, InvalidJsonIsRejected) {
+  for (const char* text : {"",
+                           " ",
+                           "{",
+                           "}",
+                           "[1,]",
+                           "[,1]",
+                           "[1 2]",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "{\"a\":1,}",
+                           "{1:2}",
+                           "01",
+                           "1.",
+                           ".5",
+                           "+1",
+                           "-",
+                           "1e",
+                           "1e+",
+                           "tru",
+                           "nulls",
+                           "\"",
+                           "\"\\\"",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"\\ud800\"",
+                           "\"\\ud800\\u0041\"",
+                           "\"\\udc00\"",
+                           "\"\\u+123\"",
+                           "\"\n\"",
+                           "\"\xFF\"",
+                           "\"\xC3\"",
+                           "1e999",
+                           "nan",
+                           "'a'",
+                           "[1]x",
+                           R"({"a":1,"a":2})",
+                           R"({"a":1,"\u0061":2})"}) {
+    EXPECT_FALSE(taken(text)) << text;
+  }
+  EXPECT_TRUE(taken(std::string(kDepth, '[') + std::string(kDepth, ']')));
+  EXPECT_FALSE(taken(std::string(kDepth + 1, '[') + std::string(kDepth + 1, ']')));
+  EXPECT_FALSE(taken(std::string(1U << 20, '[')));
+}
+
+TEST(JsonReader, DamagedTextIsReadLikeTheLibraryOrRejected) {
+  const std::string whole =
+      R"({"id":1,"job":[{"id":-2,"script":"a\u00e9\"b\ud83d\ude00","env_vars":{"A":"1"},"t":5.25e-3}],"n":null,"b":[true,false]})";
+  Hostile hostile(13);
+  std::size_t read = 0;
+  for (int round = 0; round < 30000; ++round) {
+    std::string text = whole;
+    for (std::size_t hits = hostile.below(3); hits > 0; --hits) {
+      const std::size_t at = hostile.below(text.size());
+      if (hostile.below(3) == 0)
+        text[at] = static_cast<char>(hostile.below(256));
+      else if (hostile.below(2) == 0)
+        text.erase(at, hostile.below(5));
+      else
+        text.insert(
+            at, hostile.below(2) == 0 ? hostile.text(4) : text.substr(hostile.below(text.size()), hostile.below(9)));
+    }
+    read += taken(text) ? 1 : 0;
+    expect_like_the_library(text);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(read, 5000U);
+}
+
+TEST(JsonReader, NumbersMatchTheLibraryToTheLastBit) {
+  std::mt19937_64 random(14);
+  for (int round = 0; round < 20000; ++round) {
+    const double value = std::ldexp(static_cast<double>(random()), static_cast<int>(random() % 400) - 200);
+    expect_like_the_library(dump_json(json(value)));
+    std::string digits = std::to_string(random());
+    digits.insert(1 + random() % (digits.size() - 1), ".");
+    expect_like_the_library((random() % 2 == 0 ? "-" : "") + digits + "e" +
+                            std::to_string(static_cast<int>(random() % 640) - 320));
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace mycojobs

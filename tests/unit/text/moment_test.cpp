@@ -1,0 +1,38 @@
+#include "text/timestamp.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <ctime>
+
+namespace mycojobs {
+namespace {
+
+TEST(ParseTime, ReadsZonesAndOptionalSeconds) {
+  constexpr std::uint64_t kNoon = 1'896'091'200'000;  // 2030-01-31T12:00:00Z
+  for (const char* text : {"2030-01-31T12:00:00Z", "2030-01-31T12:00Z", "2030-01-31 12:00:00Z", "2030-01-31 12:00 Z",
+                           "2030-01-31T14:00:00+02:00", "2030-01-31 06:30 -0530"}) {
+    auto moment = parse_time_ms(text);
+    ASSERT_TRUE(moment) << text << ": " << moment.error().message;
+    EXPECT_EQ(*moment, kNoon) << text;
+  }
+}
+
+TEST(ParseTime, WithoutAZoneIsLocalTime) {
+  std::tm parts{};
+  parts.tm_year = 130, parts.tm_mday = 31, parts.tm_hour = 12, parts.tm_isdst = -1;
+  auto moment = parse_time_ms("2030-01-31 12:00");
+  ASSERT_TRUE(moment);
+  EXPECT_EQ(*moment, static_cast<std::uint64_t>(std::mktime(&parts)) * 1000);
+}
+
+TEST(ParseTime, RejectsInvalidTimes) {
+  for (const char* text : {"", "tomorrow", "2030-02-30T12:00:00Z", "2030-13-01T00:00:00Z", "2030-01-31", "12:00",
+                           "2030-01-31T12:00:00Zulu", "2030-01-31T25:00:00Z", "1960-01-01T00:00:00Z"}) {
+    EXPECT_FALSE(parse_time_ms(text)) << text;
+  }
+  EXPECT_NE(parse_time_ms("soon").error().message.find("2030-01-31T12:00:00Z"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mycojobs

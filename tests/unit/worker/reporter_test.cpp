@@ -1,0 +1,135 @@
+// The time and the thread of each report; no report is lost, sent twice or overtaken.
+#include "worker/reports/reporter.h"
+
+#include <gmock/gmock.h>
+
+#include "support/hand_clock.h"
+
+namespace mycojobs {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Records each report by the key of its job.
+class Claims final : public ClaimStore {
+ public:
+  Result<ClaimReply> claim(const ClaimRequest&) override { return fail(Code::internal, "not asked"); }
+  Result<std::vector<Renewal>> renew(Id, std::span<const ClaimRef>, std::uint32_t) override {
+    return fail(Code::internal, "not asked");
+  }
+  Result<std::vector<Result<void>>> report(Id, std::span<const Report> reports) override {
+    return stored("report", reports);
+  }
+  std::optional<int> begin_report(Id, std::span<const Report> reports) override {
+    if (!connected) return std::nullopt;
+    calls.push_back("begin " + keys(reports));
+    return -1;
+  }
+  Result<std::vector<Result<void>>> finish_report(Id, std::span<const Report> reports) override {
+    return stored("finish", reports);
+  }
+
+  bool connected = true, away = false, stale = false;
+  std::vector<std::string> calls;
+
+ private:
+  static std::string keys(std::span<const Report> reports) {
+    std::string out;
+    for (const Report& each : reports)
+      out += (out.empty() ? "" : " ") + std::visit([](const auto& r) { return r.claim.job_key; }, each);
+    return out;
+  }
+  Result<std::vector<Result<void>>> stored(const char* what, std::span<const Report> reports) {
+    calls.push_back(std::string(what) + ' ' + keys(reports) + (away ? ": away" : ""));
+    if (away) return fail(Code::unavailable, "away");
+    if (stale) return std::vector<Result<void>>(reports.size(), fail(Code::stale_claim, "of another claim"));
+    return std::vector<Result<void>>(reports.size());
+  }
+};
+
+class ReporterTest : public testing::Test {
+ protected:
+  void post(RunNumber run) {
+    EndReport ended;
+    ended.claim.context = 1, ended.claim.job_key = std::to_string(run);
+    reporter_.post({run, std::move(ended), true});
+  }
+
+  Claims store_;
+  test::ManualClock clock_;
+  StoreHealth health_;
+  std::uint32_t gather_us_ = 0;
+  std::vector<RunNumber> settled_, stale_;
+  Reporter reporter_{store_,
+                     clock_,
+                     health_,
+                     Receipts(7, nullptr),
+                     {.settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
+                      .gather_us = [this] { return gather_us_; },
+                      .stale = [this](RunNumber run) { stale_.push_back(run); }}};
+};
+
+TEST_F(ReporterTest, SingleReportIsSentByItsCaller) {
+  post(1);
+  EXPECT_THAT(store_.calls, ElementsAre("begin 1"));
+  EXPECT_THAT(settled_, IsEmpty());
+  EXPECT_EQ(reporter_.run_once(), std::nullopt);
+  EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1"));
+  EXPECT_THAT(settled_, ElementsAre(1));
+}
+
+TEST_F(ReporterTest, LaterReportsFollowInOneCall) {
+  post(1), post(2), post(3);
+  (void)reporter_.run_once();
+  EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1", "report 2 3"));
+  EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
+  post(4);
+  EXPECT_EQ(store_.calls.back(), "begin 4") << "nothing is under way any more";
+}
+
+TEST_F(ReporterTest, UnacknowledgedReportsAreRepeatedFirst) {
+  post(1), post(2);
+  store_.away = true;
+  const auto pause = reporter_.run_once();
+  EXPECT_THAT(store_.calls, ElementsAre("begin 1", "finish 1: away"));
+  EXPECT_THAT(settled_, IsEmpty());
+  ASSERT_TRUE(pause.has_value());
+  post(3);
+  EXPECT_EQ(store_.calls.size(), 2U) << "others wait before it";
+  store_.away = false;
+  clock_.advance(*pause);
+  (void)reporter_.run_once();
+  EXPECT_EQ(store_.calls.back(), "report 1 2 3");
+  EXPECT_THAT(settled_, ElementsAre(1, 2, 3));
+}
+
+TEST_F(ReporterTest, RunWithStaleOutputIsNotified) {
+  LogAppend output;
+  output.claim.context = 1, output.claim.job_key = "7";
+  reporter_.post({7, std::move(output), false});
+  post(8);
+  store_.stale = true;
+  (void)reporter_.run_once();
+  EXPECT_THAT(stale_, ElementsAre(7)) << "an end settles its run, whatever the answer";
+  EXPECT_THAT(settled_, ElementsAre(8));
+}
+
+TEST_F(ReporterTest, ThreadReportsWithoutAConnection) {
+  store_.connected = false;
+  post(1);
+  EXPECT_THAT(store_.calls, IsEmpty());
+  (void)reporter_.run_once();
+  EXPECT_THAT(store_.calls, ElementsAre("report 1"));
+}
+
+TEST_F(ReporterTest, NothingIsSentWhileOthersAreAwaited) {
+  gather_us_ = 1;
+  post(1), post(2);
+  EXPECT_THAT(store_.calls, IsEmpty());
+  (void)reporter_.run_once();
+  EXPECT_THAT(store_.calls, ElementsAre("report 1 2"));
+}
+
+}  // namespace
+}  // namespace mycojobs

@@ -1,0 +1,233 @@
+// Pipes that the job can make the agent wait for: the kernel holds the lock of a pipe during a page fault of a write.
+// The test lets such a fault wait by userfaultfd(2), as a hung disk would. Other runs continue, and nothing is lost.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "support/fake_sandbox.h"
+#include "support/process.h"
+#include "worker/runs/run_loop.h"
+
+namespace mycojobs::test {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+// A page whose first access waits for fill().
+class HungPage {
+ public:
+  HungPage() : faults_(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK))) {
+    uffdio_api api{};
+    api.api = UFFD_API;
+    page_ = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uffdio_register range{};
+    range.range = {reinterpret_cast<std::uintptr_t>(page_), kPage};
+    range.mode = UFFDIO_REGISTER_MODE_MISSING;
+    works_ = faults_ && ::ioctl(faults_.get(), UFFDIO_API, &api) == 0 &&
+             ::ioctl(faults_.get(), UFFDIO_REGISTER, &range) == 0;
+  }
+  HungPage(const HungPage&) = delete;
+  HungPage& operator=(const HungPage&) = delete;
+  ~HungPage() { ::munmap(page_, kPage); }
+
+  bool works() const { return works_; }
+  void* get() const { return page_; }
+  bool wait_for_access() const {
+    pollfd ready{faults_.get(), POLLIN, 0};
+    return ::poll(&ready, 1, 10'000) == 1;
+  }
+  void fill() const {
+    uffdio_zeropage zero{};
+    zero.range = {reinterpret_cast<std::uintptr_t>(page_), kPage};
+    EXPECT_EQ(::ioctl(faults_.get(), UFFDIO_ZEROPAGE, &zero), 0);
+  }
+
+ private:
+  Fd faults_;
+  void* page_ = nullptr;
+  bool works_ = false;
+};
+
+Grants grants_of(std::vector<std::string> Grants::*list, const std::string& item) {
+  Grants grants;
+  (grants.*list).push_back(item);
+  return grants;
+}
+
+struct SilentTalk final : Conversation {
+  std::string take_output() override { return {}; }
+  void feed(std::string_view) override {}
+  std::vector<std::string> take_notes() override { return {}; }
+  JobEnd finish(const Outcome&) const override { return {}; }
+};
+
+class RunLoopPipes : public ::testing::Test {
+ protected:
+  static constexpr RunNumber kHolder = 1;
+
+  void SetUp() override {
+    if (!page_.works()) GTEST_SKIP() << "this user may not have userfaultfd";
+    control_.uses_pipes = true;
+    // Before the agent has its ends: a page of text is in the pipe, and the next one waits with the lock of the pipe.
+    control_.on_launch = [this](std::uint64_t run, std::vector<Fd>& ends) {
+      if (run != kHolder) return;
+      writer_ = std::thread([this, out = Fd(::fcntl(ends[0].get(), F_DUPFD_CLOEXEC, 0))] {
+        std::string text = std::string(kPage - 1, 'x') + "\n";
+        const iovec parts[] = {{text.data(), text.size()}, {page_.get(), kPage}};
+        written_ = ::writev(out.get(), parts, 2);
+      });
+      EXPECT_TRUE(page_.wait_for_access());
+    };
+  }
+  void TearDown() override { release(); }
+  void release() {
+    if (!writer_.joinable()) return;
+    page_.fill();
+    writer_.join();
+  }
+  void start(RunNumber run, const Grants& grants = {}, Id context = 1) {
+    JobStart one;
+    one.run = run;
+    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
+    one.context = context;
+    one.specs.emplace_back().context = context;
+    one.specs.back().grants = grants;
+    one.conversation = std::make_unique<SilentTalk>();
+    loop_.start(std::move(one));
+    ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
+  }
+  void collect() {
+    for (RunReport& each : posted_.take_all()) {
+      if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
+        for (const Log& line : logs->lines) text_[each.run] += line.text;
+      } else if (std::holds_alternative<EndReport>(each.report)) {
+        ended_[each.run] = true;
+      }
+    }
+  }
+  bool wait_for_end(RunNumber run) {
+    return eventually([&] {
+      collect();
+      return ended_[run];
+    });
+  }
+  bool wait_for_text(RunNumber run, const std::string& text) {
+    return eventually([&] {
+      collect();
+      return text_[run].find(text) != std::string::npos;
+    });
+  }
+  // A run that writes and ends, and one that is cancelled. The output of a run is read some time after its start, so
+  // the first one has been read when its text is there.
+  void expect_others_continue(RunNumber first) {
+    start(first);
+    control_.write(first, LogStream::out, "hello\n");
+    ASSERT_TRUE(wait_for_text(first, "hello\n"));
+    control_.end(first, RunStatus::ok);
+    ASSERT_TRUE(wait_for_end(first));
+    start(first + 1);
+    loop_.kill(first + 1, KillReason::cancelled);
+    ASSERT_TRUE(wait_for_end(first + 1));
+  }
+  static WorkerSettings settings() {
+    WorkerSettings settings;
+    settings.slots = 4;
+    settings.folder_contexts = {7};
+    return settings;
+  }
+
+  HungPage page_;
+  std::thread writer_;
+  std::atomic<ssize_t> written_ = -1;
+  SystemClock clock_;
+  SandboxControl control_;
+  WorkerSettings settings_ = settings();
+  RunRate pace_;
+  Mailbox<RunReport> posted_;
+  std::map<RunNumber, std::string> text_;
+  std::map<RunNumber, bool> ended_;
+  RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+                RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }}};
+};
+
+TEST_F(RunLoopPipes, JobThatBlocksItsPipeDelaysNoOther) {
+  start(kHolder, grants_of(&Grants::fs_read, "/srv/data"));
+  expect_others_continue(2);
+  collect();
+  EXPECT_EQ(text_[kHolder], "");
+  release();
+  EXPECT_TRUE(wait_for_text(kHolder, std::string(kPage - 1, 'x') + "\n"));
+  control_.end(kHolder, RunStatus::ok);
+  EXPECT_TRUE(wait_for_end(kHolder));
+  EXPECT_EQ(written_, static_cast<ssize_t>(2 * kPage));
+}
+
+TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
+  start(kHolder, grants_of(&Grants::fs_write, "/srv/data"));
+  expect_others_continue(2);
+  control_.end(kHolder, RunStatus::ok);
+  expect_others_continue(4);
+  EXPECT_FALSE(ended_[kHolder]);
+  release();
+  ASSERT_TRUE(wait_for_end(kHolder));
+  EXPECT_EQ(text_[kHolder].find(std::string(kPage - 1, 'x') + "\n"), 0U) << "nothing of its output is lost";
+}
+
+TEST_F(RunLoopPipes, HangingVirtualEnvironmentDelaysNoOther) {
+  start(kHolder, {}, 7);
+  expect_others_continue(2);
+  release();
+  EXPECT_TRUE(wait_for_text(kHolder, "x\n"));
+}
+
+TEST_F(RunLoopPipes, HangingFaultOfAnAddedCallDelaysNoOther) {
+  start(kHolder, grants_of(&Grants::syscalls, "fallocate"));
+  expect_others_continue(2);
+}
+
+// Else an agent that stops would wait for a job that nobody ends.
+TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
+  bool ended = false;
+  control_.on_ended = [&] {
+    ended = true;
+    release();
+  };
+  start(kHolder, grants_of(&Grants::fs_read, "/srv/data"));
+  expect_others_continue(2);
+  loop_.stop();
+  EXPECT_TRUE(ended);
+  control_.on_ended = [] {};
+}
+
+// A pipe in packet mode returns one packet for each read, however large the buffer is.
+TEST_F(RunLoopPipes, PacketsAreReadCompletelyAtTheEnd) {
+  control_.on_launch = [this](std::uint64_t run, std::vector<Fd>& ends) {
+    EXPECT_EQ(::fcntl(ends[0].get(), F_SETFL, O_DIRECT | O_NONBLOCK), 0);
+    for (int i = 0; i < 10; ++i) {
+      const std::string line = std::to_string(i) + "\n";
+      EXPECT_EQ(::write(ends[0].get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+    }
+    control_.ended.push_back({run, {}});
+    control_.ended.back().outcome.status = RunStatus::ok;
+    const std::uint64_t one = 1;
+    EXPECT_EQ(::write(control_.event.get(), &one, sizeof one), 8);
+  };
+  start(2);
+  ASSERT_TRUE(wait_for_end(2));
+  EXPECT_EQ(text_[2], "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+}
+
+}  // namespace
+}  // namespace mycojobs::test

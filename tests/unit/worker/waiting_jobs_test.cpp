@@ -1,0 +1,65 @@
+#include "worker/runs/prefetched_jobs.h"
+
+#include <gtest/gtest.h>
+
+namespace mycojobs {
+namespace {
+
+constexpr std::uint64_t kClaimedUs = 1'000'000;
+
+JobStart job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
+  JobStart start;
+  start.run = run;
+  start.deadline_boot_ms = deadline_boot_ms;
+  start.specs.resize(2);
+  return start;
+}
+
+TEST(WaitingJobs, StartInTheOrderOfArrival) {
+  JobsClaimedAhead waiting;
+  for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
+  for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
+  EXPECT_TRUE(waiting.empty());
+}
+
+TEST(WaitingJobs, DeadlineMovesByTheWait) {
+  JobsClaimedAhead waiting;
+  waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
+  waiting.add(job(2), kClaimedUs);
+  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
+  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
+}
+
+TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
+  JobsClaimedAhead waiting;
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs));
+  waiting.add(job(1), kClaimedUs);
+  waiting.add(job(2), kClaimedUs + 40);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs - 1));
+  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
+  (void)waiting.next(kClaimedUs + JobsClaimedAhead::kTimeoutMs);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
+}
+
+TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
+  JobsClaimedAhead waiting;
+  for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
+  EXPECT_EQ(waiting.take(2)->run, 2U);
+  EXPECT_FALSE(waiting.take(2));
+  EXPECT_EQ(waiting.take_last()->run, 4U);
+  EXPECT_EQ(waiting.take_last()->run, 3U);
+  EXPECT_EQ(waiting.next(kClaimedUs).run, 1U);
+  EXPECT_FALSE(waiting.take_last());
+}
+
+TEST(WaitingJobs, FenceCoversAllStages) {
+  JobsClaimedAhead waiting;
+  waiting.add(job(1), kClaimedUs);
+  waiting.fence(1, 4711);
+  waiting.fence(2, 1);
+  const JobStart start = waiting.next(kClaimedUs);
+  for (const RunSpec& spec : start.specs) EXPECT_EQ(spec.fence_boot_ms, 4711U);
+}
+
+}  // namespace
+}  // namespace mycojobs
