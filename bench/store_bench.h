@@ -40,7 +40,7 @@ class BenchProgram {
     ::setsid();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::vector<char*> words;
-    for (std::string& to_string : argv) words.push_back(word.data());
+    for (std::string& word : argv) words.push_back(word.data());
     words.push_back(nullptr);
     ::execv(words[0], words.data());
     ::_exit(127);

@@ -122,14 +122,14 @@ class Bench {
     settle(world);
     thread_->set_leads(false);  // measures the coordinator, not the sender
     for (int i = 0; i < events; ++i) send(world, i % cells, pay);
-    const auto begin = TimePoint::now();
+    const auto begin = Moment::now();
     thread_->set_leads(true);
     settle(world, sent += static_cast<std::uint64_t>(events), facts);
     const double took = ms_since(begin);
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = TimePoint::now();
+      const auto one = Moment::now();
       send(world, i % cells, pay);
       wait(world, before + facts);
       single.push_back(ms_since(one));
@@ -153,12 +153,12 @@ class Bench {
       feeder = std::thread([&] { feed(world, static_cast<std::uint64_t>(backlog), stop); });
     }
     const std::uint64_t hot_before = steps_of(world, 0);
-    const auto began = TimePoint::now();
+    const auto began = Moment::now();
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const int id = 1 + i % others;
       const std::uint64_t before = steps_of(world, id);
-      const auto one = TimePoint::now();
+      const auto one = Moment::now();
       send(world, id);
       while (steps_of(world, id) == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       single.push_back(ms_since(one));
@@ -182,11 +182,11 @@ class Bench {
     if (!others.empty()) feeder = std::thread([&] { feed_all(others, stop); });
     std::uint64_t before_others = 0, after_others = 0;
     for (const std::string& other : others) before_others += height(other);
-    const auto began = TimePoint::now();
+    const auto began = Moment::now();
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = TimePoint::now();
+      const auto one = Moment::now();
       send(world, i % 100);
       wait(world, before + 2);
       single.push_back(ms_since(one));
@@ -209,7 +209,7 @@ class Bench {
     service::SendEvent request{"bench/Hit", R"({"id": 1})", "bench/few@1"};
     std::vector<double> took;
     for (int i = 0; i < kSingle; ++i) {
-      const auto one = TimePoint::now();
+      const auto one = Moment::now();
       must(service::send_event(by_, in, request));
       took.push_back(ms_since(one));
     }
@@ -223,7 +223,7 @@ class Bench {
     thread_->set_leads(false);
     auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world));
     const Sample sampled{1, std::string(32, '\0')};
-    auto begin = TimePoint::now();
+    auto begin = Moment::now();
     for (std::uint64_t i = 0; loaded.state().height < entries; ++i) {
       const std::uint64_t id = i % 100;
       must(loaded.decide({sampled, EventArrived{"bench/Hit@1", json{{"id", id}}.dump()}}));
@@ -238,13 +238,13 @@ class Bench {
     must(loaded.commit(*worlds_, 0));
     std::printf("| a journal of %llu facts | written in %.1f s |\n",
                 static_cast<unsigned long long>(loaded.state().height), ms_since(begin) / 1000);
-    begin = TimePoint::now();
+    begin = Moment::now();
     must(LoadedDeployment::load(*worlds_, kContext, world));
     std::printf("| | loaded from its snapshot in %.1f ms |\n", ms_since(begin));
-    begin = TimePoint::now();
+    begin = Moment::now();
     must(LoadedDeployment::load(*worlds_, kContext, world, true));
     std::printf("| | folded from its beginning in %.1f s |\n", ms_since(begin) / 1000);
-    begin = TimePoint::now();
+    begin = Moment::now();
     const auto found = must(verify_deployments(*worlds_, *store_, kContext));
     std::printf("| | verified, with the other worlds, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
                 found.size());
@@ -253,7 +253,7 @@ class Bench {
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
       const std::uint64_t before = height(world);
-      const auto one = TimePoint::now();
+      const auto one = Moment::now();
       send(world, i % 100);
       wait(world, before + 2);
       single.push_back(ms_since(one));
@@ -264,10 +264,10 @@ class Bench {
   }
 
   void measure_replay(const std::string& world) {
-    auto begin = TimePoint::now();
+    auto begin = Moment::now();
     const auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world, true));
     const double folded = ms_since(begin);
-    begin = TimePoint::now();
+    begin = Moment::now();
     const auto replayed = must(service::verify_workflow(by_, {*store_, *worlds_}, world, take_));
     const double took = ms_since(begin);
     if (replayed.differs) std::printf("a replay differs\n");

@@ -37,7 +37,7 @@ std::vector<std::string> record_of(const PlannedJob& job) {
 // Quotes the words for the standard input of redis-cli.
 std::string quoted(const std::vector<std::string>& words) {
   std::string line;
-  for (const auto& to_string : words) {
+  for (const auto& word : words) {
     line += nlohmann::json(word).dump() + " ";
   }
   return line + "\n";
@@ -55,7 +55,7 @@ std::optional<Reply> PlainRedis::command(int context, const std::vector<std::str
     connection = std::make_unique<RedisConnection>(options);
   }
   Arguments arguments;
-  for (const auto& to_string : words) arguments.add(word);
+  for (const auto& word : words) arguments.add(word);
   auto reply = connection->command(arguments);
   if (!reply) return std::nullopt;
   return *reply;

@@ -74,13 +74,13 @@ bool is_zygote(const std::string& comm) { return comm.starts_with("mj-") || comm
 
 }  // namespace
 
-const char* word(Component what) {
+const char* to_string(Component what) {
   constexpr const char* kWords[] = {"agent", "guardian", "launcher", "zygote", "init", "job", "redis", "other"};
   return kWords[static_cast<int>(what)];
 }
 
 std::string ProcessSeen::shown() const {
-  return std::string(word(what)) + " " + std::to_string(pid) + " (" + comm + ") of " + std::to_string(parent);
+  return std::string(to_string(what)) + " " + std::to_string(pid) + " (" + comm + ") of " + std::to_string(parent);
 }
 
 std::int64_t boot_us() { return clock_us(CLOCK_BOOTTIME); }

@@ -24,7 +24,7 @@ bool readable(const Fd& fd) {
 
 }  // namespace
 
-const char* word(Wire wire) {
+const char* to_string(Wire wire) {
   constexpr const char* kWords[] = {"whole", "refusing", "silent", "dropping", "slow", "cutting"};
   return kWords[static_cast<int>(wire)];
 }

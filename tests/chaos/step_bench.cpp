@@ -32,7 +32,7 @@ std::unique_ptr<Store> open_store(const RedisServer& redis) {
   return store ? std::move(*store) : nullptr;
 }
 
-std::unique_ptr<WorkflowStore> open_worlds(const RedisServer& redis) {
+std::unique_ptr<WorkflowStore> open_deployments(const RedisServer& redis) {
   RedisStoreConfig config;
   config.default_url = redis.url();
   auto worlds = make_redis_stores(config)->open_workflows();

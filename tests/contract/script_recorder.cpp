@@ -277,7 +277,7 @@ void ScriptRecorder::play_repairs() {
   };
   for (const auto& [id, fix] : fixes) {
     const std::vector<std::string> keys{key(id)};
-    const auto seen = store_->places(kContext, keys, true);
+    const auto seen = store_->job_states(kContext, keys, true);
     ASSERT_TRUE(seen && seen->size() == 1);
     Repair repair;
     repair.seen = seen->at(0).seen;

@@ -93,7 +93,7 @@ void Life::push_before_the_record() {
     for (const auto& [name, value] : encode(job)) words.insert(words.end(), {name, value});
     world().server().plain(kContext, words);
     // The first entry was consumed before the record existed, so the job is pushed again.
-    deployment().server().push(kContext, queue_key(job.script_type), key);
+    world().server().push(kContext, queue_key(job.script_type), key);
   });
 }
 

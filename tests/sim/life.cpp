@@ -147,7 +147,7 @@ void Life::end_trouble() {
   world().server_clock().shift_ms = latest_shift_ms_;
   for (const auto& host : stage_.hosts) host->failing_launches = host->hanging_launches = 0;
   // Waits until abandoned calls have arrived, such as a request to pause a queue.
-  deployment().run_until(world().now() + settings_.latest + 100);
+  world().run_until(world().now() + settings_.latest + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
     clients_[0]->ask(
         {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
@@ -182,7 +182,7 @@ std::string Life::unsettled() {
 
 // Returns the first of these jobs that is still active, or "". All other jobs have ended or are parked.
 std::string Life::unsettled_of(const std::vector<std::string>& keys) {
-  const auto places = stage_.store().places(kContext, keys, false);
+  const auto places = stage_.store().job_states(kContext, keys, false);
   if (!places) return places.error().message;
   report_.parked = 0;
   std::string first;

@@ -42,7 +42,7 @@ class Life {
   // with an explanation.
   LifeReport run();
   // The names of the faults and requests of clients; each can be left out of the next life with this seed.
-  const std::vector<std::string>& happened() const { return stage_.deployment.happened(); }
+  const std::vector<std::string>& happened() const { return stage_.world.happened(); }
 
  private:
   struct Deed {
@@ -71,7 +71,7 @@ class Life {
   void overwrite();
   void cancel();
   void requeue();
-  void resolve_dead_letter();
+  void settle_dead_letter();
   void purge();
   void send_message();
   void start_flow();
@@ -93,7 +93,7 @@ class Life {
   Client& any_client() { return *clients_[world().below(clients_.size())]; }
   Service& any_service() { return *stage_.services[world().below(stage_.services.size())]; }
   void ask(const std::string& what, std::function<Result<void>(Store&)> call);
-  World& world() { return stage_.deployment; }
+  World& world() { return stage_.world; }
   bool maybe(std::uint32_t once_in) { return world().once_in(once_in); }
 
   LifeSettings settings_;

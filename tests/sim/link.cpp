@@ -113,7 +113,7 @@ void SimLink::send_later(std::string_view name, const Arguments& arguments, cons
   const auto late = [this_world = &world_, start = start_, call, name = std::string(name), words = std::move(words)] {
     if (!this_world->server_up() || this_world->server_starts() != start) return;
     Arguments again;
-    for (const std::string& to_string : words) again.add(word);
+    for (const std::string& word : words) again.add(word);
     const auto reply = call(*this_world->server().open_link(kContext), again);
     this_world->note("  late: " + name + (reply ? "" : ": " + reply.error().message));
   };

@@ -38,7 +38,7 @@ std::string code_of(const Result<void>& result) {
 void Rows::TearDown() {
   EXPECT_EQ(violations(store()), std::vector<std::string>{});
   stage_.witness.look();
-  EXPECT_EQ(stage_.deployment.complaint(), "");
+  EXPECT_EQ(stage_.world.complaint(), "");
 }
 
 void Rows::submit(Id id, const std::function<void(Job&)>& change) {
@@ -78,7 +78,7 @@ std::string Rows::report(Report what) {
 
 std::string Rows::finish(const ClaimedJob& job) {
   stage_.witness.look();
-  stage_.witness.on_run_ended(job.ref.job_key, job.epoch, true);
+  stage_.witness.ended(job.ref.job_key, job.epoch, true);
   return report(EndReport{job.ref, finished()});
 }
 
@@ -124,7 +124,7 @@ std::string Rows::picture() {
   const auto keys = store().keys(kContext, "", 10000);
   for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
     if (key == "mj:anomalies") continue;
-    MemoryServer& server = stage_.deployment.server();
+    MemoryServer& server = stage_.world.server();
     const std::string type(server.plain(kContext, {"TYPE", key}).text());
     out += key + ": ";
     write(server.plain(kContext, reading(type, key)), out);

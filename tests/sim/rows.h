@@ -16,10 +16,10 @@ class Rows : public testing::Test {
  protected:
   void TearDown() override;
 
-  void pass(Ms ms) { stage_.deployment.run_until(stage_.deployment.now() + ms); }
-  std::uint64_t now() { return stage_.deployment.server_clock().unix_ms(); }
+  void pass(Ms ms) { stage_.world.run_until(stage_.world.now() + ms); }
+  std::uint64_t now() { return stage_.world.server_clock().unix_ms(); }
   Store& store() { return stage_.store(); }
-  void plain(const std::vector<std::string>& words) { stage_.deployment.server().plain(kContext, words); }
+  void plain(const std::vector<std::string>& words) { stage_.world.server().plain(kContext, words); }
 
   void submit(Id id, const std::function<void(Job&)>& change = {});
   std::vector<ClaimedJob> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});

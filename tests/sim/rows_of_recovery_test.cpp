@@ -41,19 +41,19 @@ TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
 
 TEST_F(Rows, EntryInAWrongQueueRunsNothing) {
   submit(1);
-  stage_.deployment.server().push(kContext, "queue:other", key_of(1));
+  stage_.world.server().push(kContext, "queue:other", key_of(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(state(1), "queued");
   const ClaimedJob job = claim_one();
   EXPECT_EQ(job.queue, "queue:sim");
-  stage_.deployment.server().push(kContext, "queue:other", key_of(1));
+  stage_.world.server().push(kContext, "queue:other", key_of(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
 }
 
 TEST_F(Rows, TwoEntriesAreOneAttempt) {
   submit(1);
-  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
   EXPECT_EQ(claim(1).size(), 1U);
   EXPECT_THAT(claim(1), IsEmpty());
   EXPECT_EQ(place(1).claim.deliveries, 1U);
@@ -62,7 +62,7 @@ TEST_F(Rows, TwoEntriesAreOneAttempt) {
 TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
   submit(1, [](Job& j) { j.priority = 5, j.dependends = {2}; });
   submit(2);
-  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
   std::vector<ClaimedJob> first = claim();
   ASSERT_EQ(first.size(), 1U);
   EXPECT_THAT(violations(store()), IsEmpty());
@@ -75,7 +75,7 @@ TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
 // claimed.
 TEST_F(Rows, ParkedJobIsInOneIndex) {
   submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
-  stage_.deployment.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", key_of(1));
   EXPECT_THAT(claim(), IsEmpty());
   EXPECT_EQ(state(1), "waiting");
   EXPECT_FALSE(place(1).in_priority);
@@ -112,7 +112,7 @@ TEST_F(Rows, RepeatedRecoveryInAnyOrderDeliversOnce) {
 }
 
 TEST_F(Rows, TwoWritersNeverShareARevision) {
-  auto other = stage_.deployment.server().open().value();
+  auto other = stage_.world.server().open().value();
   for (Id id = 1; id <= 20; ++id) {
     Store& writer = id % 2 == 0 ? store() : *other;
     ASSERT_TRUE(writer.submit(Stage::job(id, "ok 1")).has_value());

@@ -115,7 +115,7 @@ TEST_F(Rows, LeaseIsNotTakenOverBeforeTheServerExpiresIt) {
 TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
   submit(1);
   claim_one();
-  stage_.deployment.server_clock().shift_ms = -600000;
+  stage_.world.server_clock().shift_ms = -600000;
   pass(kLease);
   EXPECT_TRUE(expire(lease_of(1)));
   EXPECT_EQ(state(1), "queued");
@@ -126,7 +126,7 @@ TEST_F(Rows, RenewalIsSeenAfterTheClockWentBack) {
   submit(1);
   const ClaimedJob job = claim_one();
   const std::uint64_t before = lease_of(1).until_ms;
-  stage_.deployment.server_clock().shift_ms = -60000;
+  stage_.world.server_clock().shift_ms = -60000;
   const std::vector<ClaimRef> claims{job.ref};
   ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
   EXPECT_GT(lease_of(1).until_ms, before);
@@ -172,7 +172,7 @@ TEST_F(Rows, RetrySurvivesARestart) {
   submit(1);
   ASSERT_EQ(report(EndReport{claim_one().ref, failed(), 5000}), "ok");
   const auto due = place(1).due_ms;
-  stage_.deployment.restart_server(1000);
+  stage_.world.restart_server(1000);
   pass(2000);
   EXPECT_EQ(tick().due, 0U);
   EXPECT_EQ(place(1).due_ms, due);

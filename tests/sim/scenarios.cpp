@@ -35,7 +35,7 @@ void cancel(Stage& stage, Id id, std::function<bool()> when = {}) {
                     std::move(when)});
 }
 // Uses the server's clock, which is constant while requests are queued.
-std::uint64_t in(Stage& stage, Ms ms) { return stage.deployment.server_clock().unix_ms() + ms; }
+std::uint64_t in(Stage& stage, Ms ms) { return stage.world.server_clock().unix_ms() + ms; }
 
 void plain_push(Stage& stage, Id id, const std::vector<Id>& dependends) {
   Job job = Stage::job(id, "ok 20");
@@ -156,7 +156,7 @@ const auto kScenarios = std::to_array<Scenario>({
     {"a restart of the server, and grant",
      [](Stage& s) {
        submit(s, 1, "ok 900");
-       s.deployment.at(300, [&s] { s.deployment.restart_server(200); });
+       s.world.at(300, [&s] { s.world.restart_server(200); });
      },
      {1}},
     {"expire",
@@ -164,8 +164,8 @@ const auto kScenarios = std::to_array<Scenario>({
        submit(s, 1, "ok 600");
        s.services[1]->start(0);
        s.services[0]->restart_after(kNever);
-       s.deployment.at(300, [&s] {
-         if (SimAgent* agent = s.services[0]->agent()) s.deployment.kill(*agent);
+       s.world.at(300, [&s] {
+         if (SimAgent* agent = s.services[0]->agent()) s.world.kill(*agent);
        });
      },
      {1}},
@@ -173,8 +173,8 @@ const auto kScenarios = std::to_array<Scenario>({
      [](Stage& s) {
        submit(s, 1, "ok 2500");
        s.services[1]->start(0);
-       s.deployment.at(300, [&s] {
-         if (SimAgent* agent = s.services[0]->agent()) s.deployment.stop(*agent, 6000);
+       s.world.at(300, [&s] {
+         if (SimAgent* agent = s.services[0]->agent()) s.world.stop(*agent, 6000);
        });
      },
      {1}},
@@ -182,7 +182,7 @@ const auto kScenarios = std::to_array<Scenario>({
      [](Stage& s) {
        submit(s, 1, "ok 300");
        submit(s, 2, "ok 20", {}, in_state(s, 1, JobState::live));
-       s.deployment.at(100, [&s] {
+       s.world.at(100, [&s] {
          if (SimAgent* agent = s.services[0]->agent()) agent->drain();
        });
      },
@@ -235,12 +235,12 @@ Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool ot
   const auto check = [&](const std::string& when) {
     for (const std::string& each : violations(stage.store())) {
       // The agent that checks leases may be the one with the fault: an expiry may be late by a further lease.
-      if (when == at_the_end || !each.starts_with("lease-overdue")) stage.deployment.complain(when + ": " + each);
+      if (when == at_the_end || !each.starts_with("lease-overdue")) stage.world.complain(when + ": " + each);
     }
   };
-  stage.deployment.fate = [&](const Program&, const ServerCall&, std::uint64_t write) {
+  stage.world.fate = [&](const Program&, const ServerCall&, std::uint64_t write) {
     if (out.crashes == crashes.size() || write != crashes[out.crashes].write) return Fate::fine;
-    stage.deployment.at(stage.deployment.now(), [&check] { check("after the crash"); });
+    stage.world.at(stage.world.now(), [&check] { check("after the crash"); });
     return crashes[out.crashes++].fate;
   };
   if (other) {
@@ -257,10 +257,10 @@ Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool ot
     }
     return first.is_quiet() && second.is_quiet();
   };
-  if (!stage.deployment.run_until(kLongest, over)) stage.deployment.complain("it does not come to its end");
+  if (!stage.world.run_until(kLongest, over)) stage.world.complain("it does not come to its end");
   check(at_the_end);
-  out.trouble = stage.deployment.complaint();
-  out.writes = stage.deployment.writes();
+  out.trouble = stage.world.complaint();
+  out.writes = stage.world.writes();
   out.outcome = outcome_of(stage.store());
   return out;
 }

@@ -26,7 +26,7 @@ class SimInstances final : public InstanceRecords {
     }
     return names;
   }
-  bool is_gone(const std::string& name) const override {
+  bool has_ended(const std::string& name) const override {
     return std::any_of(host_.instances.begin(), host_.instances.end(),
                        [&](const Host::Instance& each) { return each.name == name && each.gone_at <= world_.now(); });
   }
@@ -203,7 +203,7 @@ void SimAgent::make_parts() {
                         .heartbeat = [this] { keeper_.wake(); },
                         .no_work =
                             [this] {
-                              housekeeper_->hurry();
+                              housekeeper_->run_soon();
                               house_.wake();
                             },
                         .ahead = [this] { return pace_.claim_ahead_count(now_us()); }});
@@ -251,29 +251,29 @@ void SimAgent::leave() {
 
 // The intake thread, whose waiting is replaced by polling. A drained agent leaves, as the main thread of an agent does.
 void SimAgent::take_jobs() {
-  if (intake_->draining() && idle()) return leave_match();
+  if (intake_->draining() && idle()) return leave();
   if (!resting_) {
     rest_ = intake_->run_once();
     rests_until_ = world_.now() + rest_.ms;
     resting_ = true;
   }
-  if (read_replies()) {
+  if (poll_waiter()) {
     resting_ = false;
     return intake_thread_.wake();
   }
   intake_thread_.after(std::min<Ms>(kLookMs, std::max<Ms>(rests_until_, world_.now() + 1) - world_.now()));
 }
 
-bool SimAgent::hear() {
+bool SimAgent::poll_waiter() {
   const bool over = world_.now() >= rests_until_;
   if (!world_.server_up()) {
     if (!waiter_->note_away() && !over) return false;
-    return intake_->heard(fail(Code::unavailable, "the server does not answer")), true;
+    return intake_->on_wait_result(fail(Code::unavailable, "the server does not answer")), true;
   }
   const bool called = waiter_->take_call();
   auto woken = waiter_->wait(0, rest_.for_work);
   if (!over && !called && woken && !woken->work && woken->hints.empty() && !woken->reconnected) return false;
-  return intake_->heard(std::move(woken)), true;
+  return intake_->on_wait_result(std::move(woken)), true;
 }
 
 void SimAgent::report() {
@@ -288,7 +288,7 @@ void SimAgent::order(JobRuns::Event event) {
 }
 
 void SimAgent::run_jobs() {
-  for (const PublicationQueue& each : std::exchange(heard_, {})) {
+  for (const Heard& each : std::exchange(heard_, {})) {
     if (each.end) {
       RunEnded ended{each.sandbox_run, {}};
       ended.outcome.status = *each.end;
@@ -324,10 +324,10 @@ void SimAgent::perform(JobRuns::Launch& launch) {
   };
   step(JobRuns::RunLaunched{number});
   if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms)
-    return publish_to_subscribers("", RunStatus::lost);  // the run never starts
+    return tell("", RunStatus::lost);  // the run never starts
   if (host_.hanging_launches > 0) {
     --host_.hanging_launches;
-    return publish_to_subscribers("", RunStatus::lost, true);
+    return tell("", RunStatus::lost, true);
   }
   Process::Facts facts = facts_[number];
   facts.spec = std::move(launch.spec);
@@ -335,8 +335,8 @@ void SimAgent::perform(JobRuns::Launch& launch) {
   processes_[number] = std::make_unique<Process>(
       world_, witness_, host_, std::move(facts),
       Process::Callbacks{
-          .wrote = [tell](const std::string& line) { publish_to_subscribers(line + '\n', std::nullopt); },
-          .ended = [tell](RunStatus status) { publish_to_subscribers("", status); },
+          .wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
+          .ended = [tell](RunStatus status) { tell("", status); },
           .poisoned = [this] { world_.kill(*this); }});
 }
 

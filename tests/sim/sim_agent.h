@@ -70,10 +70,10 @@ class SimAgent final : public Program {
   void open();
   void begin_to_serve();
   void make_parts();
-  void leave_match();
+  void leave();
 
   void take_jobs();
-  bool read_replies();  // polls the waiter; false if there is no event
+  bool poll_waiter();  // polls the waiter; false if there is no event
   void run_jobs();
   void report();
   void beat() { keeper_.after(leases_->run_once()); }

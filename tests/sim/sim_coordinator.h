@@ -9,7 +9,7 @@
 #include "world.h"
 
 namespace mycojobs {
-class ContextRounds;
+class ContextLoop;
 }
 
 namespace mycojobs::sim {
@@ -30,7 +30,7 @@ class SimCoordinator final : public Program, public Actor {
   World& world_;
   ShiftedClock clock_;
   std::unique_ptr<FlowStore> own_flows_;
-  std::unique_ptr<ContextRounds> rounds_;
+  std::unique_ptr<ContextLoop> rounds_;
   Ms due_ = 0;
   unsigned starts_ = 0;
 };

@@ -90,8 +90,8 @@ TEST(Sim, SeedRepeatsARunExactly) {
 }
 
 void expect_no_trouble(Stage& stage) {
-  for (const std::string& each : violations(stage.store())) stage.deployment.complain(each);
-  EXPECT_EQ(stage.deployment.complaint(), "");
+  for (const std::string& each : violations(stage.store())) stage.world.complain(each);
+  EXPECT_EQ(stage.world.complaint(), "");
 }
 void submit(Stage& stage, Id id, const std::string& script) {
   ASSERT_TRUE(stage.store().submit(Stage::job(id, script)).has_value());
@@ -109,16 +109,16 @@ TEST(Sim, JobOfADeadAgentRunsAgainWithinALease) {
       stage.add_service().start(0);
       stage.services[0]->restart_after(kNever);
       submit(stage, 1, "ok 600000");
-      ASSERT_TRUE(stage.deployment.run_until(1000, runs(stage, 1)));
-      stage.add_service().start(stage.deployment.below(lease_ms));
-      stage.deployment.run_until(2 * lease_ms + stage.deployment.below(lease_ms));
+      ASSERT_TRUE(stage.world.run_until(1000, runs(stage, 1)));
+      stage.add_service().start(stage.world.below(lease_ms));
+      stage.world.run_until(2 * lease_ms + stage.world.below(lease_ms));
       ASSERT_NE(stage.services[0]->agent(), nullptr);
-      const Ms died = stage.deployment.now();
-      stage.deployment.kill(*stage.services[0]->agent());
-      stage.deployment.run_until(died + 100);
+      const Ms died = stage.world.now();
+      stage.world.kill(*stage.services[0]->agent());
+      stage.world.run_until(died + 100);
       ASSERT_FALSE(stage.witness.is_running(key_of(1)));
-      ASSERT_TRUE(stage.deployment.run_until(died + 10ULL * lease_ms, runs(stage, 1)));
-      longest = std::max(longest, stage.deployment.now() - died);
+      ASSERT_TRUE(stage.world.run_until(died + 10ULL * lease_ms, runs(stage, 1)));
+      longest = std::max(longest, stage.world.now() - died);
       expect_no_trouble(stage);
     }
     EXPECT_LE(longest, lease_ms + 1000);
@@ -130,12 +130,12 @@ TEST(Sim, ShorterLeaseDoesNotEndALongerOneEarly) {
   Stage stage({1, 6000, 0, 0});
   stage.add_service().start(0);
   submit(stage, 1, "ok 8000");
-  ASSERT_TRUE(stage.deployment.run_until(1000, runs(stage, 1)));
+  ASSERT_TRUE(stage.world.run_until(1000, runs(stage, 1)));
   stage.add_service([](WorkerSettings& settings) { settings.lease_ms = 1000; }).start(0);
-  stage.deployment.run_until(2500);
-  stage.deployment.stop(*stage.services[0]->agent(), 4000);
-  stage.deployment.server_clock().shift_ms = 60000;
-  stage.deployment.run_until(60000, [&] { return stage.witness.job(key_of(1)).state == JobState::ended; });
+  stage.world.run_until(2500);
+  stage.world.stop(*stage.services[0]->agent(), 4000);
+  stage.world.server_clock().shift_ms = 60000;
+  stage.world.run_until(60000, [&] { return stage.witness.job(key_of(1)).state == JobState::ended; });
   EXPECT_EQ(stage.witness.job(key_of(1)).status, JobStatus::finished);
   expect_no_trouble(stage);
 }
@@ -146,10 +146,10 @@ TEST(Sim, UnstableClockNeverLetsTwoRunsOverlap) {
   stage.add_service().start(0);
   stage.add_service().start(0);
   submit(stage, 1, "ok 20000");
-  ASSERT_TRUE(stage.deployment.run_until(2000, runs(stage, 1)));
+  ASSERT_TRUE(stage.world.run_until(2000, runs(stage, 1)));
   for (const std::int64_t shift : {-60000, 0, 30000, -30000, 60000}) {
-    stage.deployment.server_clock().shift_ms = shift;
-    stage.deployment.run_until(stage.deployment.now() + 3500);
+    stage.world.server_clock().shift_ms = shift;
+    stage.world.run_until(stage.world.now() + 3500);
   }
   expect_no_trouble(stage);
 }

@@ -124,7 +124,7 @@ void Stage::push(const Job& job) {
 
 JobStoreState Stage::place(const std::string& key) {
   const std::vector<std::string> keys{key};
-  auto places = store().places(kContext, keys, true);
+  auto places = store().job_states(kContext, keys, true);
   return places ? places->front() : JobStoreState{};
 }
 

@@ -75,7 +75,7 @@ void Witness::take(const std::string& queue, const Fact& fact) {
 // Returns whether the job's facts have left the journal and the job was created again.
 bool Witness::was_retired(const std::string& job) {
   const std::vector<std::string> keys{job};
-  const auto places = store_->places(kContext, keys, false);
+  const auto places = store_->job_states(kContext, keys, false);
   if (!places) return false;
   const ClaimView& claim = places->front().claim;
   const auto& known = jobs_[job].revisions;
@@ -128,11 +128,11 @@ std::vector<std::string> violations(Store& store) {
     JobGroups groups(store, kContext, census);
     std::vector<std::string> keys;
     for (const auto& [key, history] : census.jobs) keys.push_back(key);
-    MJ_TRY(places, store.places(kContext, keys, true));
+    MJ_TRY(places, store.job_states(kContext, keys, true));
     for (const JobStoreState& job : places) {
       JobHistory& history = census.jobs[job.job_key];
       MJ_TRY(listing, read_new_entries(store, kContext, census, job, true, history));
-      const JobVerdict verdict = judge(census.inspection(job, history, listing, true));
+      const JobVerdict verdict = check_invariants(census.inspection(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {
         if (each.rule != "held-free") add(each);  // the groups check this rule more precisely
       }

@@ -140,7 +140,7 @@ Result<int> send(const Invocation& call) {
 
 // ---- queries ----
 
-Result<int> list(const Invocation& call) {
+Result<int> list_deployments(const Invocation& call) {
   MJ_TRY(open, open_deployments(call));
   MJ_TRY(rows, service::list_workflows(open.by, open.in()));
   if (call.json) return print_json(rows);
@@ -175,7 +175,7 @@ Result<int> cells(const Invocation& call) {
   return 0;
 }
 
-Result<int> show(const Invocation& call) {
+Result<int> show_instance(const Invocation& call) {
   MJ_TRY(open, open_deployments(call));
   MJ_TRY(found, service::show_instance(open.by, open.in(), instance_argument(call)));
   if (call.json) return print_json(found);
@@ -358,7 +358,7 @@ std::string instance_text(const service::InstanceReference& of) {
   return of.key.empty() ? of.workflow : of.workflow + ' ' + of.key;
 }
 
-Result<int> cancel_one(const Invocation& call) {
+Result<int> cancel_instance(const Invocation& call) {
   MJ_TRY(open, open_deployments(call));
   const service::InstanceReference of = instance_argument(call);
   MJ_CHECK(with_original_arguments(call, service::cancel_instance(open.by, open.in(), of, call.get("reason"))));
@@ -436,16 +436,16 @@ Result<int> verify_replay_of(const Invocation& call) {
 
 int workflow_apply_command(Invocation& call) { return finish(apply(call)); }
 int workflow_send_command(Invocation& call) { return finish(send(call)); }
-int workflow_list_command(Invocation& call) { return finish(list(call)); }
+int workflow_list_command(Invocation& call) { return finish(list_deployments(call)); }
 int workflow_cells_command(Invocation& call) { return finish(cells(call)); }
-int workflow_show_command(Invocation& call) { return finish(show(call)); }
+int workflow_show_command(Invocation& call) { return finish(show_instance(call)); }
 int workflow_timeline_command(Invocation& call) { return finish(timeline(call)); }
 int workflow_logs_command(Invocation& call) { return finish(instance_logs(call)); }
 int workflow_explain_command(Invocation& call) { return finish(explain_it(call)); }
 int workflow_tail_command(Invocation& call) { return finish(tail(call)); }
 int workflow_approve_command(Invocation& call) { return finish(answer(call, true)); }
 int workflow_reject_command(Invocation& call) { return finish(answer(call, false)); }
-int workflow_cancel_command(Invocation& call) { return finish(cancel_one(call)); }
+int workflow_cancel_command(Invocation& call) { return finish(cancel_instance(call)); }
 int workflow_remove_command(Invocation& call) { return finish(remove_one(call)); }
 int workflow_export_command(Invocation& call) { return finish(export_one(call)); }
 int workflow_verify_replay_command(Invocation& call) { return finish(verify_replay_of(call)); }

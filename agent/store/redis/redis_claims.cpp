@@ -20,7 +20,7 @@ constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // also in store/scrip
 // Limits of one script call, since a running script blocks all other clients of the server.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
-constexpr std::size_t kMinLongEnd = 2048;  // kLeastEnd of store/scripts/lib/kept.lua: a shorter end is always stored
+constexpr std::size_t kMinLongEnd = 2048;  // kMinEndBytes of store/scripts/lib/kept.lua: a shorter end is always stored
 constexpr std::size_t kMaxBriefText = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {

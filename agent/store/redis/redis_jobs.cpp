@@ -374,7 +374,7 @@ constexpr std::string_view kFixWords[] = {"delete_claim", "set_claim", "drop_cla
 constexpr std::string_view kPlaceWords[] = {"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
                                             "overdue", "queue", "priority", "slots",   "held",          "waits"};
 
-JobStoreState job_states(const std::string& job_key, const Reply& reply) {
+JobStoreState parse_job_state(const std::string& job_key, const Reply& reply) {
   JobStoreState job;
   job.job_key = job_key;
   job.record_type = reply.at(0).text();
@@ -537,7 +537,7 @@ Result<std::vector<JobStoreState>> RedisStore::job_states(Id context, std::span<
     arguments.add(std::uint64_t{some.size()});
     for (const std::string& key : some) arguments.add(key);
     MJ_TRY(reply, run(context, scripts::places, arguments));
-    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(job_states(some[i], reply.at(i)));
+    for (std::size_t i = 0; i < some.size(); ++i) out.push_back(parse_job_state(some[i], reply.at(i)));
   }
   return out;
 }

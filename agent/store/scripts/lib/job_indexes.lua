@@ -221,7 +221,7 @@ local function end_of(job)
   return (status == 'finished' or status == 'error') and status or nil
 end
 
--- Moves a queued job to the state `state`. why: the reason in the fact `park_if_blocked`, followed by its other fields. The
+-- Moves a queued job to the state `state`. why: the reason in the fact `parked`, followed by its other fields. The
 -- caller removes the entry from the list of the queue.
 local function park(job, claim, queue, state, why, detail, ...)
   add_fact(queue, job, claim, 'parked', 'why', why, ...)
