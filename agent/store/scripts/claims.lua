@@ -237,7 +237,7 @@ local function read_record(job)
   else
     local field, size = longest_field_over(job, 2 * max_script + kMoreBytes)
     if not field then return redis.call('HGETALL', job), script end
-    why = field .. ': ' .. to_integer_text(size) .. ' bytes exceed the limit of a job's record: store them in a file or an object'
+    why = field .. ': ' .. to_integer_text(size) .. ' bytes exceed the limit of a job record: store them in a file or an object'
   end
   local record = {}
   for _, name in ipairs(kAsked) do
