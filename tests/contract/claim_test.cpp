@@ -219,7 +219,7 @@ TEST_P(Claim, LongFieldIsRejectedByName) {
   const auto jobs = claim(10);
   ASSERT_EQ(jobs.size(), 1U);
   EXPECT_EQ(jobs[0].ref.job_key, "job:12:2");
-  EXPECT_THAT(field("job:12:1", "error"), HasSubstr("note: 41943040 bytes exceed the limit of a job's record"));
+  EXPECT_THAT(field("job:12:1", "error"), HasSubstr("note: 41943040 bytes exceed the limit of a job record"));
   EXPECT_EQ(last_dead_reason(), "too_large");
   bench_->plain(1, {"HSET", "message:12:7", "id", "7", "note", std::string(70U << 20, 'x')});
   const auto loaded = store_->load(1, "message:12:7");

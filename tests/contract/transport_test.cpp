@@ -538,7 +538,7 @@ TEST_F(Mycelium, ListenerReportsOutageAndRecoveryOnce) {
     return found;
   };
   EXPECT_EQ(count("\"warn"), 1U) << output;
-  EXPECT_EQ(count("answers again"), 1U) << output;
+  EXPECT_EQ(count("is available again"), 1U) << output;
   EXPECT_EQ(count(mesh_[1].key), 1U) << output;
 }
 

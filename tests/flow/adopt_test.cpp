@@ -104,7 +104,7 @@ TEST_F(AdoptFlow, InvalidFlowIsRejectedWithItsField) {
       {{"context_id", "1", "status", "started"}, "flow:33: status: is started"},
       {{"status", "nonsense"}, "status"},
       {{"status", "dispatched", "jobs", "[]"}, "flow:33: jobs: is empty"},
-      {{"jobs", "[2001,2001]"}, "flow:33: jobs: 2001 is named twice"},
+      {{"jobs", "[2001,2001]"}, "flow:33: jobs: 2001 is listed twice"},
       {{"jobs", "[2001,\"x\"]"}, "jobs"},
       {{"jobs", "[2001,2009]"}, "flow:33: jobs[1]: there is no record job:12:2009"},
       {{"jobs", "[2001,2002]", "env_vars", "[1]"}, "env_vars"}};

@@ -152,7 +152,7 @@ TEST(FlowOfJobs, InvalidJobIsNamed) {
             "nodes.\"biuld\": \"biuld\" is not the id or name of a job of this flow; did you mean \"build\"?");
   EXPECT_NE(message({job(1, "a")}, R"([{"id": 1, "script": "x"}])").find("a field of the job's record"),
             std::string::npos);
-  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("listed twice"), std::string::npos);
+  EXPECT_NE(message({job(1, "a")}, R"([{"id": 1}, {"name": "a"}])").find("named twice"), std::string::npos);
   EXPECT_EQ(message({job(1, "a")}, "7"), "nodes: is neither a map nor a list");
 }
 

@@ -151,9 +151,9 @@ TEST(ScheduleTurn, UnreadableFieldIsNamed) {
     return turn ? std::string("accepted") : turn.error().message;
   };
   Schedule of = schedule("skpi", "skip");
-  EXPECT_EQ(error_of(of), "overlap: \"skpi\" is none of allow, skip, queue; did you mean \"skip\"?");
+  EXPECT_EQ(error_of(of), "overlap: \"skpi\" is not one of allow, skip, queue; did you mean \"skip\"?");
   of = schedule("skip", "never");
-  EXPECT_EQ(error_of(of), "missed: \"never\" is none of skip, once, all");
+  EXPECT_EQ(error_of(of), "missed: \"never\" is not one of skip, once, all");
   of = schedule("skip", "skip", "99 * * * *");
   EXPECT_EQ(error_of(of).substr(0, 30), "cron: minute: 99 is out of ran");
   of = schedule("skip", "skip");

@@ -148,7 +148,7 @@ TEST_F(FlowShow, MissingCoordinatorIsShownFirst) {
   stage_.ask_to_run("f", kManual);
   (void)stage_.play(40);
   stage_.clock().now += 3'600'000 / 2;
-  EXPECT_THAT(output().front(), HasSubstr("coordinator_missing : no coordinator leads context 1"));
+  EXPECT_THAT(output().front(), HasSubstr("coordinator_missing : no coordinator is the leader of context 1"));
 }
 
 TEST_F(FlowShow, FailureIsNamedWithoutItsConsequences) {

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostFiles = 64U << 20, kMostRoom = 2 * kMostFiles;
+constexpr std::uint64_t kMaxFiles = 64U << 20, kMaxRoom = 2 * kMaxFiles;
 
 // Returns an object, as read_envelope() does.
 std::optional<json> body_of(std::string_view text) {
@@ -43,16 +43,16 @@ void check_carried(const json& jobs) {
 int fuzz_answer_body(std::string_view text) {
   const auto body = body_of(text);
   if (!body) return 0;
-  const auto jobs = jobs_of_answer(*body, kMostFiles, kMostRoom);
+  const auto jobs = jobs_of_answer(*body, kMaxFiles, kMaxRoom);
   if (!jobs) return 0;
   must(jobs->size() <= kMaxMessageJobs, "an answer has more jobs than a message");
   std::uint64_t room = 0;
   for (const JobFileList& each : files_of_answer(*jobs)) {
-    must(bytes_of(each.files) <= kMostFiles, "a job leaves more than it may");
+    must(bytes_of(each.files) <= kMaxFiles, "a job leaves more than it may");
     room += accounted_bytes(each.files);
   }
-  must(room <= kMostRoom, "jobs leave more than one sender may bring");
-  must(jobs_of_answer({{"jobs", *jobs}}, kMostFiles, kMostRoom).value() == *jobs,
+  must(room <= kMaxRoom, "jobs leave more than one sender may bring");
+  must(jobs_of_answer({{"jobs", *jobs}}, kMaxFiles, kMaxRoom).value() == *jobs,
        "jobs that leave no more are changed");
   const auto answer = read_answer(*body, *jobs);
   if (!answer) return 0;

@@ -10,7 +10,7 @@
 namespace mycojobs::fuzz {
 namespace {
 
-constexpr std::size_t kMostBytes = 8192;
+constexpr std::size_t kMaxBytes = 8192;
 
 const std::string& any_of(const Corpus& corpus, Random& random) {
   return std::next(corpus.begin(), static_cast<std::ptrdiff_t>(random() % corpus.size()))->second;
@@ -98,7 +98,7 @@ std::string mutated(const Corpus& corpus, std::span<const std::string_view> piec
   std::string text = any_of(corpus, random);
   for (std::uint64_t times = 1 + random() % (1 + random() % 8); times > 0; --times)
     change(text, corpus, pieces, random);
-  if (text.size() > kMostBytes) text.resize(kMostBytes);
+  if (text.size() > kMaxBytes) text.resize(kMaxBytes);
   return text;
 }
 

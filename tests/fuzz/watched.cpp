@@ -15,7 +15,7 @@ extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:prin
 namespace mycojobs::fuzz {
 namespace {
 
-constexpr unsigned kMostSeconds = 30;
+constexpr unsigned kMaxSeconds = 30;
 
 const std::string* now_running = nullptr;
 std::string found_file, found_line;
@@ -45,7 +45,7 @@ int run_watched(const Target& target, const std::string& input) {
   found_file = "found-" + std::string(target.name);
   found_line = "the input is in " + found_file + "; again: fuzz " + std::string(target.name) + ' ' + found_file + '\n';
   now_running = &input;
-  ::alarm(kMostSeconds);
+  ::alarm(kMaxSeconds);
   const int taken = target.run(input);
   ::alarm(0);
   now_running = nullptr;

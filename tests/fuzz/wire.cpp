@@ -150,9 +150,9 @@ class Listening final : public HttpRequestParser::Body {
 
 // Feeds the bytes to the parser as a connection would, `step` bytes at a time.
 Heard hear(std::string_view bytes, std::size_t step) {
-  constexpr std::size_t kMostHead = 2048;
+  constexpr std::size_t kMaxHead = 2048;
   Heard heard;
-  HttpRequestParser parser(kMostHead);
+  HttpRequestParser parser(kMaxHead);
   Listening body(heard.body);
   std::string buffer;
   for (std::size_t at = 0; at < bytes.size() && !heard.done; at += step) {

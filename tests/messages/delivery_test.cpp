@@ -110,7 +110,7 @@ TEST_F(MessageDelivery, FloodingSenderGetsAReasonAndRetriesLater) {
   send({job(1, "ok a")});
   stage_.step();
   EXPECT_EQ(here("transport_status"), "queued");
-  EXPECT_THAT(here("why", "mj:message:message:12:101"), HasSubstr("messages of actor 34 come faster than"));
+  EXPECT_THAT(here("why", "mj:message:message:12:101"), HasSubstr("messages of actor 34 arrive faster than"));
   EXPECT_EQ(there("state", kCameMark), "");
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
@@ -795,7 +795,7 @@ TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
   EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is not a job of"));
   odd = body;
   odd["jobs"][0]["status"] = "started";
-  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("has not ended"));
+  EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("is not the status of an ended job"));
   odd = body;
   odd["jobs"] = 7;
   EXPECT_THAT(answered(*stage_.there.key, odd), HasSubstr("jobs"));
@@ -1158,7 +1158,7 @@ TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
     return read ? "" : read.error().message;
   };
   EXPECT_THAT(from(std::string(64, 'b')), HasSubstr("the record on this host names the node"));
-  EXPECT_THAT(from(""), HasSubstr("comes not over Mycelium"));
+  EXPECT_THAT(from(""), HasSubstr("was received not over Mycelium"));
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   EXPECT_EQ(from(node), "");
   EXPECT_EQ(job_here(1), "finished ok");

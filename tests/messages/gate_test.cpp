@@ -87,7 +87,7 @@ TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
   clock_.advance(60000);
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 3U);
-  EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last note"));
+  EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last record"));
   // A message signed by a known actor, replayed by another peer.
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   EXPECT_LE(notes().size(), 40U);

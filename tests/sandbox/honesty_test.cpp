@@ -74,7 +74,7 @@ TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
       {"SH3 no_new_privs stays off", {{"prctl", -EINVAL, 0, 0xff, 38}}, "", ""},
       {"SH3 no supervisor", {{"seccomp", -EBUSY, 1, 8, 8}}, "seccomp", ""},
       {"SH3 no seccomp", {{"seccomp", -EINVAL}}, "", ""},
-      {"SH3 no session", {{"setsid", -EPERM}}, "mycojobs-launcher", "session of its own"},
+      {"SH3 no session", {{"setsid", -EPERM}}, "mycojobs-launcher", "create a session"},
       {"SH3 keyring refused", {{"keyctl", -EDQUOT}}, "keyring", ""},
   };
   for (const auto& row : rows) {

@@ -59,7 +59,7 @@ TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
   for (const RequestContext& caller : {operator_, admin_}) {
     EXPECT_EQ(control(caller, {.flow = 777}), "not_found");
     EXPECT_EQ(outcome(delete_flow(caller, stores(), 777)), "not_found");
-    EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("there is none in context 1"));
+    EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("does not exist in context 1"));
   }
   // The value at the key is not a flow record.
   redis_.plain(1, {"SET", "flow:778", "x"});

@@ -2,11 +2,14 @@
 // the agent, one at a time. Each bug must be found by a bounded number of schedules, be reproducible, and shrink.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <ostream>
+#include <string_view>
 
 #include "shortest.h"
+#include "store/all_scripts.h"
 
 namespace mycojobs::sim {
 
@@ -15,15 +18,17 @@ void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; 
 namespace {
 
 constexpr auto kMistakes = std::to_array<Mistake>({
-    {"EndNeedsNoClaim", "if not is_live(claim, claim_id, token) then return stale(job, 'an end', claim_id) end",
-     "if claim.state ~= 'live' then return stale(job, 'an end', claim_id) end"},
-    {"ClaimReusesTheEpoch", "math.max(num(claim.epoch) + 1, now_us)", "math.max(num(claim.epoch), 1)"},
-    {"RenewalIsNotStored", "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', dec(lease_ms))",
-     ""},
-    {"RetryIsTheSameAttempt", "num(claim.attempt) + 1, 'deliveries', 0", "num(claim.attempt), 'deliveries', 0"},
-    {"DependentsAreForgotten", "  settle_dependents(job, status)\n", ""},
+    {"EndNeedsNoClaim",
+     "if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'an end', claim_id) end",
+     "if claim.state ~= 'live' then return stale_claim_error(job, 'an end', claim_id) end"},
+    {"ClaimReusesTheEpoch", "math.max(to_number(claim.epoch) + 1, now_us)", "math.max(to_number(claim.epoch), 1)"},
+    {"RenewalIsNotStored",
+     "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))", ""},
+    {"RetryIsTheSameAttempt", "to_number(claim.attempt) + 1, 'deliveries', 0",
+     "to_number(claim.attempt), 'deliveries', 0"},
+    {"DependentsAreForgotten", "  queue_dependents(job, status)\n", ""},
     {"ConcurrencySlotIsLeaked", "call_index('SREM', 'mj:running:' .. key, job)", ""},
-    {"EndOfAnEarlierRunCounts", "return owns(claim, claim_id, token) and claim.state == 'live' and",
+    {"EndOfAnEarlierRunCounts", "return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
     {.name = "FenceIsTooLate", .agent = Mistake::Agent::fences_late, .first_seed = 2700},
     {.name = "FenceIsMissing", .agent = Mistake::Agent::fences_never, .first_seed = 2300},
@@ -34,14 +39,17 @@ class InjectedBugs : public testing::TestWithParam<Mistake> {};
 
 // Uses the schedules of every test run (Schedules.EndAsExpected), but far fewer of them.
 TEST_P(InjectedBugs, AreFoundReplayedAndMinimized) {
-  constexpr std::uint64_t kMost = 2000;
+  constexpr std::uint64_t kMaxSchedules = 2000;
+  ASSERT_TRUE(std::any_of(scripts::all.begin(), scripts::all.end(), [](const Script* script) {
+    return script->text.find(GetParam().instead_of) != std::string_view::npos;
+  })) << "no script has the text that the mistake replaces";
   LifeSettings settings = brief_life();
   settings.mistake = GetParam();
   settings.patience = 60000;
   std::uint64_t seed = GetParam().first_seed;
   LifeReport found;
-  while (found.trouble.empty() && seed < GetParam().first_seed + kMost) found = Life(++seed, settings).run();
-  ASSERT_FALSE(found.trouble.empty()) << "not found by " << kMost << " schedules";
+  while (found.trouble.empty() && seed < GetParam().first_seed + kMaxSchedules) found = Life(++seed, settings).run();
+  ASSERT_FALSE(found.trouble.empty()) << "not found by " << kMaxSchedules << " schedules";
   const LifeReport again = Life(seed, settings).run();
   EXPECT_EQ(again.trouble, found.trouble);
   EXPECT_EQ(again.history, found.history);

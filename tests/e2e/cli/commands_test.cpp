@@ -228,7 +228,7 @@ TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is asked to end");
   EXPECT_TRUE(mycojobs_.becomes(running, "detail", "cancelled")) << one.err();
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
-  expect_says(mycojobs_({"job", "retry", running}), 65, "for ever");
+  expect_says(mycojobs_({"job", "retry", running}), 65, "permanent");
   EXPECT_EQ(mycojobs_.field(queued, "attempt"), "") << "a cancelled job never started";
 }
 

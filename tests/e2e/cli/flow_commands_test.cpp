@@ -72,7 +72,7 @@ TEST_F(FlowCommands, InvalidDefinitionIsReportedCompletely) {
   expect_says(mycojobs_({"flow", "start", "abc"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is no flow");
   expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77 is unknown in context 1");
-  expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "there is none in context 1");
+  expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "does not exist in context 1");
   expect_says(mycojobs_({"flow", "list", "--status", "odd"}), 65, "--status");
   expect_says(mycojobs_({"flow", "graph", file, "--format", "png"}), 65, "--format");
 }

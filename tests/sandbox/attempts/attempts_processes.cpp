@@ -132,10 +132,10 @@ std::string sleep_ms(const Words& words) {
 std::string orphans(const Words& words) {
   const useconds_t life = static_cast<useconds_t>(words.size() > 2 ? number(words, 2) : 1) * 1000;
   const auto orphan = [life] { return in_child([=] { return fork_once([=] { ::usleep(life); }) == "ok" ? 0 : 1; }); };
-  constexpr int kMostTries = 3000;
+  constexpr int kMaxTries = 3000;
   for (unsigned long i = 0; i < number(words, 1); ++i) {
     for (int tries = 0; orphan() != 0; ++tries) {
-      if (tries == kMostTries) return "fork after " + std::to_string(i);
+      if (tries == kMaxTries) return "fork after " + std::to_string(i);
       ::usleep(1000);
     }
   }

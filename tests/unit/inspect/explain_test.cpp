@@ -64,7 +64,7 @@ std::vector<Case> unclaimed_cases() {
       {"another system's", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, set(s, "status", "started"); }),
        "unqueued", "started_elsewhere", "no runner of mycojobs", "LPUSH"},
       {"another system's end", with(pushed(), [](JobSituation& s) { set(s, "status", "finished"); }), "ended",
-       "ended_elsewhere", "says finished", "another id"},
+       "ended_elsewhere", "has the status finished", "another id"},
   };
 }
 
@@ -142,7 +142,7 @@ std::vector<Case> queued_cases() {
               s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 2;
               set(s, "priority", "-5");
             }),
-       "queued", "behind_others", "at most 4 jobs come", "wait", "with 1 other job that"},
+       "queued", "behind_others", "at most 4 jobs precede it", "wait", "with 1 other job that"},
       {"first of the list, behind a priority",
        with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
        "behind_others", "at most 2 jobs", "wait", "2 jobs with a priority"},

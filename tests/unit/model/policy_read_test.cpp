@@ -80,10 +80,10 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
   };
   const Row rows[] = {
       {R"({"memmory":1})", "policy.memmory: is not a field of a policy: there are fs.read, fs.write, net"},
-      {R"({"fs":{"exec":[]}})", "policy.fs.exec: is no name"},
+      {R"({"fs":{"exec":[]}})", "policy.fs.exec: is not a field of a policy"},
       {R"({"\u0007\n":1})", "is not a field of a policy"},
       {R"({"fs":[]})", "policy.fs: is not an object"},
-      {R"({"replace":[]})", "policy.replace: is no name"},
+      {R"({"replace":[]})", "policy.replace: is not a field of a policy"},
       {R"([])", "policy: \"[]\" is not an object"},
       {R"({"memory":)", "policy: not JSON at line 1"},
       {R"({"memory":1,"memory":2})", "policy: JSON has the same key twice"},
@@ -132,8 +132,8 @@ TEST(PolicyText, ErrorsAreRejectedByName) {
       {R"({"fs.read":["/srvx/a"]})", "is not below"},
       {R"({"fs.read":["/srv/a\n"]})", "control characters"},
       {R"({"fs.read":["/srv/a\u0000b"]})", "control characters"},
-      {R"({"syscalls.add":["keyctrl"]})", "policy.syscalls.add[0]: \"keyctrl\" is no system call"},
-      {R"({"syscalls.add":["*"]})", "policy.syscalls.add[0]: \"*\" is no system call"},
+      {R"({"syscalls.add":["keyctrl"]})", "policy.syscalls.add[0]: \"keyctrl\" is not a system call"},
+      {R"({"syscalls.add":["*"]})", "policy.syscalls.add[0]: \"*\" is not a system call"},
       {R"({"syscalls.add":["fork"]})",
        "policy.syscalls.add[0]: \"fork\" is never granted by name: exec = true grants new processes"},
       {R"({"syscalls.add":["execveat"]})", "policy.syscalls.add[0]: \"execveat\" is never granted by name"},
