@@ -40,7 +40,7 @@ class InjectedBugs : public testing::TestWithParam<Mistake> {};
 // Uses the schedules of every test run (Schedules.EndAsExpected), but far fewer of them.
 TEST_P(InjectedBugs, AreFoundReplayedAndMinimized) {
   constexpr std::uint64_t kMaxSchedules = 2000;
-  ASSERT_TRUE(std::any_of(scripts::all.begin(), scripts::all.end(), [](const Script* script) {
+  ASSERT_TRUE(std::any_of(scripts::all.begin(), scripts::all.end(), [](const mycojobs::Script* script) {
     return script->text.find(GetParam().instead_of) != std::string_view::npos;
   })) << "no script has the text that the mistake replaces";
   LifeSettings settings = brief_life();
