@@ -118,7 +118,8 @@ class WorkflowsE2e : public Operator {
   std::string pc(int id) {
     const Finished done = mycojobs_({"workflow", "show", "saga", std::to_string(id), "--json"});
     const json found = json::parse(done.out, nullptr, false);
-    return done.code == 0 && found.is_object() ? found["state"].value("pc", "") : "";
+    // An instance has no state before its first step.
+    return done.code == 0 && found.is_object() && found["state"].is_object() ? found["state"].value("pc", "") : "";
   }
   bool becomes(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
     return eventually([&] { return pc(id) == wanted; }, limit);
