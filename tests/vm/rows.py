@@ -258,26 +258,6 @@ def the_readme_works_in_a_shell_of_an_ordinary_user():
 
 
 @row
-def dev_puts_itself_into_a_scope():
-    dev = subprocess.Popen(["runuser", "-u", "worker", "--", "env", "XDG_RUNTIME_DIR=/run/user/1000", "HOME=/home/worker", "mycojobs", "dev"],
-                           cwd="/home/worker", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        until(lambda: dev.poll() is not None or as_worker("mycojobs", "runner", "list", ok=False).stdout.count("live") == 1, "a live agent", 240)
-        check(dev.poll() is None, "dev ended: " + (dev.stdout.read() if dev.poll() is not None else ""))
-        child = sh("pgrep", "-u", "worker", "-f", "mycojobs dev").stdout.split()[0]
-        group = read(f"/proc/{child}/cgroup")
-        check("mycojobs-run-" in group, group)
-        check(as_worker("mycojobs", "run", "hello.py").stdout == "hello\n", "a job beside dev")
-        os.kill(int(child), signal.SIGTERM)
-        check(dev.wait(timeout=60) == 0, f"exit {dev.returncode}")
-    finally:
-        dev.kill()
-        as_worker("systemctl", "--user", "stop", "mycojobs-run-*.scope", ok=False)  # a scope that has ended does not exist any more
-        shutil.rmtree("/home/worker/.local/state/mycojobs", ignore_errors=True)
-    return group
-
-
-@row
 def where_no_scope_can_be_had_the_error_has_the_command():
     done = sh("runuser", "-u", "nobody", "--", "env", "HOME=/tmp/nobody", "mycojobs", "sandbox", "run", "/payload/hello/denied.py", ok=False)
     line = "type: systemd-run --user --scope -p Delegate=yes mycojobs sandbox run /payload/hello/denied.py"
