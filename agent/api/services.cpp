@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "inspect/job_view.h"
 #include "model/enums.h"
+#include "service/record_service.h"
 
 namespace mycojobs::api {
 namespace {
@@ -122,13 +123,7 @@ Result<MethodCall> MethodCall::begin(Services& services, const nlohmann::json& p
 }
 
 Result<void> MethodCall::switch_context(Id context) {
-  const auto& served = services_.settings.contexts;
-  if (!served.empty() && std::find(served.begin(), served.end(), context) == served.end()) {
-    std::string list;
-    for (const Id each : served) list += (list.empty() ? "" : ", ") + std::to_string(each);
-    return fail(Code::invalid,
-                "context_id: this server does not serve context " + std::to_string(context) + "; it serves " + list);
-  }
+  MJ_CHECK(service::check_served(services_.settings.contexts, context));
   context_ = context;
   return {};
 }

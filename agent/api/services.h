@@ -65,7 +65,7 @@ class BackendPool {
     std::unique_ptr<Backend> backend_;
     Id actor_;
   };
-  // Waits for one of `most` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. A call
+  // Waits for one of `max` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. A call
   // of the waiting actor with the fewest backends is served first. Error `unavailable` after 10 s.
   Result<Lease> take(Id actor = 0);
   std::uint32_t waiting();  // number of threads that wait in take()

@@ -177,8 +177,17 @@ Result<std::optional<Context>> load_context(Store& store, Id id) {
   return std::move(context);
 }
 
+Result<void> check_served(std::span<const Id> served, Id context) {
+  if (served.empty() || std::find(served.begin(), served.end(), context) != served.end()) return {};
+  std::string list;
+  for (const Id each : served) list += (list.empty() ? "" : ", ") + std::to_string(each);
+  return fail(Code::invalid,
+              "context_id: this server does not serve context " + std::to_string(context) + "; it serves " + list);
+}
+
 Result<Context> create_context(const RequestContext& by, Store& store, Context context, std::span<const Id> served) {
   if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "create a context"));
+  if (context.id != 0) MJ_CHECK(check_served(served, context.id));
   if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
     return fail(Code::invalid, join(wrong));
   if (context.admins.empty()) context.admins = {by.actor};

@@ -26,8 +26,12 @@ Error operator_required_error(const RequestContext&,
 Result<Context> read_context_record(Id, const Fields&);
 // Returns the record of a context, or no value if the context has no record. Error `invalid`: it cannot be parsed.
 Result<std::optional<Context>> load_context(Store&, Id);
+// Error invalid: the server has a list of contexts, `served`, and the context is not in it. An empty list permits all.
+Result<void> check_served(std::span<const Id> served, Id context);
+
 // Creates a context. Id 0 means the first id without a record among `served`; if `served` is empty, among all databases
-// of the server. Only for operators. Error `conflict`: all of them have a record, or the record has other content.
+// of the server. Only for operators. Errors: `conflict`, all of them have a record or the record has other content;
+// those of check_served().
 Result<Context> create_context(const RequestContext&, Store&, Context, std::span<const Id> served = {});
 Result<Context> read_context(const RequestContext&, Store&);
 

@@ -73,8 +73,6 @@ Result<json> actor_delete(MethodCall& call) {
 
 Result<json> context_create(MethodCall& call) {
   MJ_TRY(context, read_record<Context>(call));
-  // switch_context() is only for operators: its error would tell other callers which contexts are served.
-  if (context.id != 0 && call.request_context_of().is_operator) MJ_CHECK(call.switch_context(context.id));
   MJ_TRY(stored,
          service::create_context(call.request_context_of(), call.store(), context, call.services().settings.contexts));
   return to_json(stored);
