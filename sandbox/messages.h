@@ -5,7 +5,7 @@
 //   launcher -> agent     Started (reply to Configure), Ended, Kept, LogText, Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
-//   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, Reaped
+//   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, InitReaped
 //   launcher -> its child that accesses folders of the host  LoadedFiles, OpenFolders
 //   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
 //   launcher -> its child that handles system calls of a job  MakeListen + {pidfd}, CountLocks

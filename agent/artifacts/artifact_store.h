@@ -1,7 +1,7 @@
 // Artifact files on this host, for their transfer between coordinators. The sending side reads the files of a job in
 // pieces. The receiving side assembles the pieces and passes complete files to a job.
 //
-//   expect() --> add(), add(), ... --hash matches--> complete --hand_over()--> files of a job
+//   expect() --> add(), add(), ... --hash matches--> complete --retain_files()--> files of a job
 //
 // A parcel contains the files of one message. The bytes of all parcels are limited per host and per sender. Space for
 // all files of a parcel is reserved at once, so that a started transfer can complete. Thread-safe.

@@ -74,7 +74,7 @@ class FolderSink final : public ArtifactSink {
 
 // Examples: "3 B", "1.2 MiB".
 std::string size_text(std::uint64_t bytes);
-// Returns one line for each artifact of a job, up to `most`, and one line with the number of further artifacts.
+// Returns one line for each artifact of a job, up to `max`, and one line with the number of further artifacts.
 std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t max);
 
 }  // namespace mycojobs

@@ -386,7 +386,7 @@ class PlanLinker {
   }
 
   void link_conditions(const std::vector<std::uint32_t>& order) {
-    std::unordered_map<std::uint32_t, std::vector<Use>> uses;
+    std::unordered_map<std::uint32_t, std::vector<ConditionUse>> uses;
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
       for (DraftCondition& each : drafts_[i].when) {
         if (is_of_input(each)) continue;
@@ -406,14 +406,14 @@ class PlanLinker {
     }
   }
 
-  struct Use {
+  struct ConditionUse {
     std::uint32_t node;
     DraftCondition* written;
   };
   // Marks the nodes that come before other nodes. Each pass handles 64 nodes that conditions read: each node has a bit,
   // which is passed on to all nodes that follow.
   void find_predecessors(const std::vector<std::uint32_t>& order,
-                         std::unordered_map<std::uint32_t, std::vector<Use>>& uses) {
+                         std::unordered_map<std::uint32_t, std::vector<ConditionUse>>& uses) {
     std::vector<std::uint64_t> before(plan_.nodes.size());
     std::vector<std::uint64_t> own(plan_.nodes.size());
     for (auto at = uses.begin(); at != uses.end();) {
@@ -425,7 +425,8 @@ class PlanLinker {
         for (std::uint32_t next : plan_.nodes[i].dependents) before[next] |= before[i] | own[i];
       }
       for (auto group = first; group != at; ++group) {
-        for (Use& use : group->second) use.written->is_ordered_before = (before[use.node] & own[group->first]) != 0;
+        for (ConditionUse& use : group->second)
+          use.written->is_ordered_before = (before[use.node] & own[group->first]) != 0;
       }
     }
   }

@@ -422,12 +422,12 @@ void JobChecker::check_listing() {
 
 // Checks that the job is in the index of its state and in no other. check_entries() checks the lists of queues.
 void JobChecker::check_states(JobState state) {
-  struct Where {
+  struct StateIndex {
     JobState state;
     bool there;
     std::string_view name;
   };
-  const auto places = std::to_array<Where>({
+  const auto places = std::to_array<StateIndex>({
       {JobState::delayed, job_.due_ms.has_value(), "the index of delayed jobs"},
       {JobState::waiting, !job_.waits_for.empty(), "the jobs that wait for others"},
       {JobState::prerequisites, job_.check_ms.has_value(), "the index of prerequisites"},
@@ -435,7 +435,7 @@ void JobChecker::check_states(JobState state) {
        "those held by its concurrency key"},
       {JobState::ended, job_.in_ended, "the index of ended jobs"},
   });
-  for (const Where& place : places) {
+  for (const StateIndex& place : places) {
     const bool should = place.state == state;
     if (should && !place.there) {
       add("no-place", "is " + std::string(to_string(state)) + " and not in " + std::string(place.name),

@@ -203,16 +203,16 @@ namespace {
 using Shape = FactField::Shape;
 
 // A reason to park a job, with the resulting state and the detail of the record.
-struct Parking {
+struct ParkReason {
   std::string_view why;
   JobState state;
   std::string_view detail;
 };
-constexpr auto kParkings = std::to_array<Parking>({{"dependencies", JobState::waiting, "dependencies"},
-                                                   {"prerequisite", JobState::prerequisites, "prerequisite"},
-                                                   {"held", JobState::held, "held"},
-                                                   {"delayed", JobState::delayed, "delayed"},
-                                                   {"quota", JobState::delayed, "quota"}});
+constexpr auto kParkReasons = std::to_array<ParkReason>({{"dependencies", JobState::waiting, "dependencies"},
+                                                         {"prerequisite", JobState::prerequisites, "prerequisite"},
+                                                         {"held", JobState::held, "held"},
+                                                         {"delayed", JobState::delayed, "delayed"},
+                                                         {"quota", JobState::delayed, "quota"}});
 
 std::string_view text(const Fact& fact, std::string_view name) { return field_of(fact.more, name); }
 std::uint64_t number(const Fact& fact, std::string_view name) {
@@ -357,14 +357,14 @@ std::optional<JobState> JobFold::next_state() const {
     case FactKind::scheduled:
       return only(from == JobState::none, text(fact_, "due").empty() ? JobState::queued : JobState::delayed);
     case FactKind::parked:
-      for (const Parking& each : kParkings) {
+      for (const ParkReason& each : kParkReasons) {
         if (each.why == text(fact_, "why")) return only(takeable, each.state);
       }
       return std::nullopt;
     case FactKind::queued: {
       const std::string_view why = text(fact_, "why");
       if (from == JobState::planned) return only(why == "flow", JobState::queued);
-      for (const Parking& each : kParkings) {
+      for (const ParkReason& each : kParkReasons) {
         if (each.state == from) return only(why == (from == JobState::delayed ? "due" : each.why), JobState::queued);
       }
       return std::nullopt;
@@ -412,7 +412,7 @@ void JobFold::apply(JobState to) {
   }
   job_.detail = to == JobState::queued ? "queued" : "delayed";
   if (to == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
-  for (const Parking& each : kParkings) {
+  for (const ParkReason& each : kParkReasons) {
     if (kind_ == FactKind::parked && each.why == text(fact_, "why")) job_.detail = each.detail;
   }
   if (from == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;

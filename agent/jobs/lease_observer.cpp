@@ -5,8 +5,8 @@
 
 namespace mycojobs {
 
-std::vector<Lease> LeaseWatch::unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
-                                         std::uint64_t least_ms) {
+std::vector<Lease> LeaseObserver::unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
+                                            std::uint64_t least_ms) {
   std::vector<Lease> found;
   std::map<std::string, Observation> now;
   for (const Lease& lease : all) {

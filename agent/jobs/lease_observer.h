@@ -11,7 +11,7 @@
 
 namespace mycojobs {
 
-class LeaseWatch {
+class LeaseObserver {
  public:
   // Returns the leases among `all` (all leases of the store) that this host has observed without a renewal for their
   // whole length and for at least `least_ms`. asked, answered: start and end of the query on CLOCK_BOOTTIME in ms; they

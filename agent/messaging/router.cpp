@@ -796,7 +796,7 @@ class RouterImpl final : public Router, public ContextLoopBase {
   RouterQueues queues_;
   std::string instance_;
   std::list<RoutedJob> routed_jobs_;
-  LeaseWatch leases_;
+  LeaseObserver leases_;
   std::uint64_t next_renewal_ = 0, next_expiry_ = 0, next_check_ = 0, last_check_ = 0;
   std::mt19937_64 random_{std::random_device{}()};
   LogOnce log_once_, log_threads_;

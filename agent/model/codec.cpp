@@ -506,7 +506,7 @@ std::size_t skip_string(std::string_view text, std::size_t quote) {
   return std::min(i + 1, text.size());
 }
 
-// Returns the offset at which brackets nest deeper than `most` levels, or kNowhere.
+// Returns the offset at which brackets nest deeper than `max` levels, or kNowhere.
 std::size_t too_deep_at(std::string_view text, std::size_t max) {
   std::size_t depth = 0;
   for (std::size_t i = 0; i < text.size();) {

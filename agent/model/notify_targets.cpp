@@ -167,9 +167,9 @@ void read_job(const NotifyParser& at, const json& value, NotifyTarget& target) {
 void read_on(const NotifyParser& at, const json& value, NotifyTarget& target) {
   const std::string word = value.is_string() ? value.get<std::string>() : "";
   if (word == "finished") {
-    target.on = NotifyTarget::On::finished;
+    target.on = NotifyTarget::Condition::finished;
   } else if (word == "error") {
-    target.on = NotifyTarget::On::error;
+    target.on = NotifyTarget::Condition::error;
   } else if (word != "ended") {
     at.refuse("on: give ended, finished or error");
   }

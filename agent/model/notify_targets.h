@@ -52,15 +52,15 @@ class Webhooks {
 
 struct NotifyTarget {
   enum class Kind { webhook, job, topic };
-  enum class On { ended, finished, error };
+  enum class Condition { ended, finished, error };
   Kind kind = Kind::webhook;
-  On on = On::ended;
+  Condition on = Condition::ended;
   std::string where;   // the URL or the topic
   Job job;             // for kind job: script, script_type and other fields
   std::string digest;  // 16 hex digits; identifies the target in a notice that was delivered to it
   bool sound = true;   // false: the target has a problem
 
-  bool matches_end(bool finished) const { return on == On::ended || (on == On::finished) == finished; }
+  bool matches_end(bool finished) const { return on == Condition::ended || (on == Condition::finished) == finished; }
 };
 struct ParsedNotify {
   std::vector<NotifyTarget> targets;

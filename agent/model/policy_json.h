@@ -2,7 +2,7 @@
 // the defaults of each kind of run. Checks names, numbers and structure; never accesses files of the host. Thread-safe.
 //
 //   read_policy(text)               --> PolicyRequest: the fields that the text names
-//   combine(profile, asked, most)   --> Policy: in no field above `most`
+//   combine(profile, asked, max)   --> Policy: in no field above `max`
 //
 // The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
 //
@@ -104,7 +104,7 @@ struct Ceiling {
   Id context = 0;                        // used in messages
   std::vector<std::string> own_folders;  // folders of the agent: nothing above or below them is ever granted
   // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
-  // `most`; there, `most` restricts only requests.
+  // `max`; there, `max` restricts only requests.
   std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
 };
 

@@ -102,7 +102,8 @@ struct FlowCommit {
   std::uint32_t events_taken = 0;  // number of events, from the front, that this commit has applied
   std::vector<RunFact> facts;      // facts to append; the store sets revision and at_ms
   Fields record;                   // fields of flow:<id>
-  // Planned -> queued. A job that is queued, live or ended is not changed; if it has ended, its event is raised again.
+  // Jobs to move from `planned` to `queued`. A job that is queued, live or ended is not changed; if it has ended, its
+  // event is raised again.
   std::vector<FlowDispatch> dispatch;
   std::vector<FlowEnd> ends;            // -> ended, without an event; an ended job is not changed
   std::vector<std::string> cancel;      // requested as by Store::cancel(): an unclaimed job ends, with an event

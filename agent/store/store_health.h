@@ -47,7 +47,7 @@ class ContextPauses {
 
   std::uint64_t left_ms(Id context) const;  // Returns the remaining pause; 0 means that a call may be made.
   bool may_try(Id context) const { return left_ms(context) == 0; }
-  // Returns the shortest remaining pause, or `most` if no context is paused.
+  // Returns the shortest remaining pause, or `max` if no context is paused.
   std::uint64_t least_left_ms(std::uint64_t max) const;
 
   void on_success(Id context) { pauses_.erase(context); }

@@ -138,7 +138,7 @@ class WorkflowStore {
   // world, or an instance is full; the message names it).
   virtual Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields&,
                                   const PostRules& = {}) = 0;
-  // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `most`, and no more
+  // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `max`, and no more
   // after most_bytes are reached.
   virtual Result<std::vector<InboxEntry>> mail(Id context, const std::string& deployment, std::uint32_t max,
                                                std::uint64_t most_bytes = kMaxMailBytes,

@@ -12,7 +12,7 @@ constexpr std::size_t kMaxSpellingErrors = 3;
 
 char low(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Returns the edit distance between a and b (optimal string alignment), or a value above `most` if it exceeds `most`.
+// Returns the edit distance between a and b (optimal string alignment), or a value above `max` if it exceeds `max`.
 std::size_t slips(std::string_view a, std::string_view b, std::size_t max) {
   using Row = std::array<std::size_t, kMaxLength + 1>;
   Row before{};

@@ -268,7 +268,7 @@ Result<json> yaml_to_json(std::string_view text, YamlText& places) {
 
 namespace {
 
-// Restores the spellings of a file in its definition of a flow. Paths are those of Builder.
+// Restores the spellings of a file in its definition of a flow. Paths are those of YamlToJsonBuilder.
 class SpellingKeeper {
  public:
   explicit SpellingKeeper(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}

@@ -163,7 +163,7 @@ Result<void> Agent::open(ServerShard& shard, StoreFactory& stores) {
                              .cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
                              .runner_lost = [this](const std::string& why) { on_runner_lost(why); },
                              .why_not_ready = [this] { return run_loop_->why_not_ready(); }});
-  shard.housekeeper = std::make_unique<Housekeeper>(*housekeeping_store, clock_, health_, shard.settings);
+  shard.housekeeper = std::make_unique<MaintenanceLoop>(*housekeeping_store, clock_, health_, shard.settings);
   shard.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, shard.settings);
   return open_intake(shard, stores);
 }
@@ -206,13 +206,13 @@ void Agent::on_jobs_settled(ServerShard& shard, std::span<const RunNumber> runs)
   shard.leases->remove(runs);
   shard.intake->on_jobs_settled(static_cast<std::uint32_t>(runs.size()));
   for (const auto& other : shards_) {
-    if (other.get() != &shard && other->serves) other->intake->has_room();
+    if (other.get() != &shard && other->serves) other->intake->on_slot_free();
   }
 }
 
 void Agent::on_capacity() {
   for (const auto& shard : shards_) {
-    if (shard->serves) shard->intake->has_room();
+    if (shard->serves) shard->intake->on_slot_free();
   }
 }
 

@@ -88,14 +88,14 @@ class Agent {
     std::unique_ptr<Registrar> registrar;
     std::unique_ptr<Reporter> reporter;
     std::unique_ptr<LeaseKeeper> leases;
-    std::unique_ptr<Housekeeper> housekeeper;
+    std::unique_ptr<MaintenanceLoop> housekeeper;
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
     std::optional<LoopThread<Registrar>>
         registrar_thread;  // for a server that was unavailable; starts the next threads
     std::optional<LoopThread<LeaseKeeper>> leases_thread;
-    std::optional<LoopThread<Housekeeper>> housekeeper_thread;
+    std::optional<LoopThread<MaintenanceLoop>> housekeeper_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<LoopThread<Intake>> intake_thread;
     std::atomic<bool> serves{false};        // the threads are starting or running

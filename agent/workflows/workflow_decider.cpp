@@ -331,7 +331,7 @@ class WorkflowDecider {
         fact.targets = std::move(*targets);
       else
         fact.source = "not routed: " + to_utf8(targets.error().message);
-      MJ_CHECK(has_room(fact.targets));
+      MJ_CHECK(check_capacity(fact.targets));
       deliveries += fact.targets.size();
       if (deliveries > rules_.max_derived)
         return fail(Code::too_large, "its events go to more than " + count_with_noun(rules_.max_derived, "instance"));
@@ -340,7 +340,7 @@ class WorkflowDecider {
     return {};
   }
   // Limits events of steps, because steps could emit more events, or for more instances, than can be processed.
-  Result<void> has_room(const std::vector<EventTarget>& targets) const {
+  Result<void> check_capacity(const std::vector<EventTarget>& targets) const {
     if (deployment_.ready.size() >= rules_.max_ready)
       return fail(Code::too_large,
                   "events wait for " + count_with_noun(deployment_.ready.size(), "instance") + ": it may send no more");

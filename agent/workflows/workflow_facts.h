@@ -146,8 +146,8 @@ struct ReceiptRefused {
   std::string intent, reason;
   bool operator==(const ReceiptRefused&) const = default;
 };
-// A receipt whose payload does not fit: its intent is settled. With an arm, the instance has mail; without, Failed
-// follows.
+// The payload of a receipt does not match its schema. The intent is settled. If the event type has an arm for this
+// case, the instance gets the receipt as mail; otherwise InstanceFailed follows.
 struct ReceiptMismatched {
   InstanceId cell;
   std::string intent;

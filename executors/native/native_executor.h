@@ -32,7 +32,7 @@ class ProgramCache {
   // each run.
   explicit ProgramCache(std::uint64_t max_stored = kMaxBytes) : max_stored_(max_stored) {}
 
-  // path: a file named by its hash. Errors: invalid, the file has more than `most` bytes or another hash; unsupported,
+  // path: a file named by its hash. Errors: invalid, the file has more than `max` bytes or another hash; unsupported,
   // the file is unreadable; unavailable, resources are temporarily short. A file whose times, size or inode changed is
   // read again.
   Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t max);

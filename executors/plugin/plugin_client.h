@@ -1,7 +1,7 @@
 // Client of one plugin. Each caller of a context has a host process of its own, so a script of one tenant cannot
 // disturb the plugin for another tenant; a limited number of recently used hosts is kept. A host that exits, hangs or
 // sends an invalid reply is killed, and the next call starts a new one. After three faults in a row, calls of that
-// caller fail immediately during a pause (Rest).
+// caller fail immediately during a pause (FaultBackoff).
 //
 // Errors of calls, by the reaction of the caller:
 //   unavailable   a fault of the plugin, not of the job. The job may be retried immediately, or after the pause while

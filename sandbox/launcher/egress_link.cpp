@@ -13,7 +13,7 @@
 
 namespace mycojobs::sandbox {
 
-EgressLink::EgressLink(Loop& loop, Warn warn) : loop_(loop), warn_(std::move(warn)) {}
+EgressLink::EgressLink(EventLoop& loop, Warn warn) : loop_(loop), warn_(std::move(warn)) {}
 EgressLink::~EgressLink() { stop(); }
 
 void EgressLink::stop() {

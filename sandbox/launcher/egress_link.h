@@ -21,7 +21,7 @@ namespace mycojobs::sandbox {
 class EgressLink {
  public:
   using Warn = std::function<void(const std::string&)>;
-  EgressLink(Loop&, Warn);
+  EgressLink(EventLoop&, Warn);
   ~EgressLink();
   // program: path of mycojobs-egress.
   void configure(std::string program) { program_ = std::move(program); }
@@ -44,12 +44,12 @@ class EgressLink {
   int send(std::string frame, Fd listener);
   int flush();
 
-  Loop& loop_;
+  EventLoop& loop_;
   Warn warn_;
   std::string program_;
   Child child_;
   Fd socket_, writable_;  // two descriptors of one socket, since both directions are watched
-  Loop::Watch watch_ = 0, writable_watch_ = 0;
+  EventLoop::Watch watch_ = 0, writable_watch_ = 0;
   struct PendingFrame {
     std::string frame;
     Fd listener;

@@ -16,7 +16,7 @@ std::uint64_t boot_us() {
 }
 std::uint64_t boot_ms() { return boot_us() / 1000; }
 
-Loop::Loop()
+EventLoop::EventLoop()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
   if (!epoll_ || !alarm_) std::abort();  // nothing can run without them
   watch(alarm_.get(), [this](std::uint32_t) {
@@ -25,7 +25,7 @@ Loop::Loop()
   });
 }
 
-Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
+EventLoop::Watch EventLoop::add(int fd, std::uint32_t events, OnEvents fn) {
   const Watch id = next_++;
   epoll_event event{};
   event.events = events;
@@ -39,28 +39,28 @@ Loop::Watch Loop::add(int fd, std::uint32_t events, OnEvents fn) {
   return id;
 }
 
-Loop::Watch Loop::watch(int fd, OnEvents fn) { return add(fd, EPOLLIN, std::move(fn)); }
-Loop::Watch Loop::watch_writable(int fd, OnEvents fn) { return add(fd, EPOLLOUT, std::move(fn)); }
+EventLoop::Watch EventLoop::watch(int fd, OnEvents fn) { return add(fd, EPOLLIN, std::move(fn)); }
+EventLoop::Watch EventLoop::watch_writable(int fd, OnEvents fn) { return add(fd, EPOLLOUT, std::move(fn)); }
 
-void Loop::unwatch(Watch& watch, int fd) {
+void EventLoop::unwatch(Watch& watch, int fd) {
   if (watch == 0) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   watches_.erase(watch);
   watch = 0;
 }
 
-Loop::Timer Loop::at(std::uint64_t when, std::function<void()> fn) {
+EventLoop::Timer EventLoop::at(std::uint64_t when, std::function<void()> fn) {
   const Timer timer{when, next_++};
   timers_.emplace(timer, std::move(fn));
   return timer;
 }
 
-void Loop::cancel(Timer& timer) {
+void EventLoop::cancel(Timer& timer) {
   timers_.erase(timer);
   timer = {};
 }
 
-void Loop::fire_due() {
+void EventLoop::fire_due() {
   const std::uint64_t now = boot_ms();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto fn = std::move(timers_.begin()->second);
@@ -70,7 +70,7 @@ void Loop::fire_due() {
 }
 
 // Most timers are cancelled before they expire, so the alarm is changed only if it would expire too late.
-void Loop::set_alarm() {
+void EventLoop::set_alarm() {
   if (timers_.empty()) return;
   const std::uint64_t first = timers_.begin()->first.first;
   if (alarm_for_ > boot_ms() && alarm_for_ <= first) return;
@@ -81,7 +81,7 @@ void Loop::set_alarm() {
   alarm_for_ = first;
 }
 
-void Loop::run() {
+void EventLoop::run() {
   epoll_event events[64];
   while (!stopped_) {
     set_alarm();

@@ -15,14 +15,14 @@ namespace mycojobs::sandbox {
 std::uint64_t boot_ms();
 std::uint64_t boot_us();
 
-class Loop {
+class EventLoop {
  public:
   using Watch = std::uint64_t;  // 0: none. Never reused, so that a late event cannot reach a new owner
   using Timer = std::pair<std::uint64_t, std::uint64_t>;
 
   using OnEvents = std::function<void(std::uint32_t epoll_events)>;
 
-  Loop();
+  EventLoop();
   // returns 0 for files and other descriptors that epoll(7) does not support
   Watch watch(int fd, OnEvents readable_or_closed);
   void unwatch(Watch&, int fd);

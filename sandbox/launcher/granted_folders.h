@@ -26,7 +26,7 @@ class GrantedFolders {
   // unavailable: no answer within ten seconds, or (host_short) the host lacks a resource.
   using OnOpened = std::function<void(Result<std::vector<Fd>>, bool host_short)>;
 
-  GrantedFolders(Loop& loop, HostChildren& children) : loop_(loop), children_(children) {}
+  GrantedFolders(EventLoop& loop, HostChildren& children) : loop_(loop), children_(children) {}
   void open(const RunSpec&, OnOpened);
 
  private:
@@ -39,7 +39,7 @@ class GrantedFolders {
     Child child = 0;                 // the child that opens them; 0: the request waits for a path that hangs
     std::string hangs;
     bool host_short = false;
-    Loop::Timer patience;
+    EventLoop::Timer patience;
     OnOpened opened;  // empty: already called
   };
   void begin(Number);
@@ -51,7 +51,7 @@ class GrantedFolders {
   void give_up(Number);
   void answer(Request&, Result<std::vector<Fd>>);
 
-  Loop& loop_;
+  EventLoop& loop_;
   HostChildren& children_;
   std::map<Number, Request> requests_;
   Child idle_ = 0;                 // reused for the next request; 0: none

@@ -24,7 +24,7 @@ class HostChildren {
   // the launcher has no free descriptor numbers.
   using OnFrame = std::function<void(Child, RawFrame*)>;
 
-  explicit HostChildren(Loop& loop) : loop_(loop) {}
+  explicit HostChildren(EventLoop& loop) : loop_(loop) {}
   ~HostChildren();  // kills the children but does not wait: a child blocked by a disk ends when the disk responds
   HostChildren(const HostChildren&) = delete;
   HostChildren& operator=(const HostChildren&) = delete;
@@ -43,13 +43,13 @@ class HostChildren {
   struct Entry {
     pid_t pid = -1;
     Fd pidfd, socket;
-    Loop::Watch end_watch = 0, socket_watch = 0;
+    EventLoop::Watch end_watch = 0, socket_watch = 0;
     OnFrame heard;
   };
   void read(Child);
   void reap(Child);
 
-  Loop& loop_;
+  EventLoop& loop_;
   std::map<Child, Entry> entries_;
   Child next_ = 1;
 };

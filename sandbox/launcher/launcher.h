@@ -43,10 +43,10 @@ class Launcher {
   void flush();
 
   Fd alive_;  // closed last, after the zygotes have ended
-  Loop loop_;
+  EventLoop loop_;
   Cgroups cgroups_;
   Fd agent_, agent_writable_;  // agent_writable_: a dup, watched only while `unsent_` is not empty
-  Loop::Watch agent_watch_ = 0, writable_watch_ = 0;
+  EventLoop::Watch agent_watch_ = 0, writable_watch_ = 0;
   std::deque<std::string> unsent_;
   HostChildren children_;
   RunTable runs_;

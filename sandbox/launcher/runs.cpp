@@ -140,7 +140,7 @@ std::vector<StepTime> believable(std::vector<StepTime> setup) {
 
 }  // namespace
 
-RunTable::RunTable(Loop& loop, Cgroups& cgroups, HostChildren& children, OnEnded ended, Stuck stuck)
+RunTable::RunTable(EventLoop& loop, Cgroups& cgroups, HostChildren& children, OnEnded ended, Stuck stuck)
     : loop_(loop), cgroups_(cgroups), children_(children), ended_(std::move(ended)), stuck_(std::move(stuck)) {}
 
 SandboxRun& RunTable::create(const RunSpec& spec, JobPipeEnds ends) {

@@ -1,4 +1,5 @@
-// All runs of a launcher: the launcher's part of their set-up, their deadlines and their end. Single-threaded (Loop).
+// All runs of a launcher: the launcher's part of their set-up, their deadlines and their end. Single-threaded
+// (EventLoop).
 #pragma once
 
 #include <functional>
@@ -27,7 +28,7 @@ struct JobPipeEnds {
 
 // State of one run in the launcher.
 //
-//   waiting --fork()--> forking --Forked--> alive --Reaped--> ended
+//   waiting --fork()--> forking --Forked--> alive --InitReaped--> ended
 //      \  \                \                   \--zygote dies-/
 //       \  \                `-- any failure: setup_error --->/
 //        \  `- adopt(): an idle sandbox, forked before, serves this run
@@ -61,8 +62,8 @@ struct SandboxRun {
   Fd fence_clock;
   bool fence_moved = false;  // in this turn: the clock may have been set after init disabled it
   Fd canary_answer;
-  Loop::Watch status_watch = 0, listener_watch = 0;
-  Loop::Timer wall, cpu, fence, grace, killing, listening;
+  EventLoop::Watch status_watch = 0, listener_watch = 0;
+  EventLoop::Timer wall, cpu, fence, grace, killing, listening;
   std::optional<std::uint32_t> uid;
   bool has_group = false;
   bool forked = false;
@@ -108,7 +109,7 @@ class RunTable {
   using OnConfined = std::function<void(SandboxRun&)>;            // the sandbox waits for its start, or has received it
   using Warn = std::function<void(const std::string&)>;
 
-  RunTable(Loop&, Cgroups&, HostChildren&, OnEnded, Stuck);
+  RunTable(EventLoop&, Cgroups&, HostChildren&, OnEnded, Stuck);
   void on_confined(OnConfined confined) { confined_ = std::move(confined); }
   // Called when the run and its sandbox have ended, before the run is removed.
   void on_ended(OnConfined gone) { on_ended_ = std::move(gone); }
@@ -179,7 +180,7 @@ class RunTable {
   std::vector<std::string> layers_of(const SandboxRun&) const;
   std::optional<std::uint32_t> take_uid();
 
-  Loop& loop_;
+  EventLoop& loop_;
   Cgroups& cgroups_;
   HostChildren& children_;
   OnEnded ended_;

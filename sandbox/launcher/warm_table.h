@@ -3,7 +3,7 @@
 // divided among the contexts that have processes: processes within the share of their context are not displaced by
 // other contexts.
 //
-//   made --(its run)--> in use --back()--> resting --take()--> in use ...
+//   made --(its run)--> in use --return_process()--> resting --take()--> in use ...
 //                          \                  `-- time-out, full table, new key of its family, or forgotten key:
 //                           `-- gone()            discarded
 #pragma once

@@ -50,7 +50,7 @@ constexpr std::uint64_t kTendMs = 5000;
 
 }  // namespace
 
-Zygotes::Zygotes(Loop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished tried)
+Zygotes::Zygotes(EventLoop& loop, RunTable& runs, HostChildren& children, RunTable::Warn warn, CanaryFinished tried)
     : loop_(loop),
       runs_(runs),
       warn_(std::move(warn)),

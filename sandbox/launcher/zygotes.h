@@ -7,7 +7,7 @@
 // trying: the canary job attacks the sandbox. checking: hosts with folders only. The folders are checked before any
 // file in them may run. There is no zygote process yet, but a child of the launcher that accesses the folders
 // (zygote_files.h); it exists as long as the zygote. A successor is started after a number of runs, after some time, or
-// after a loaded file has changed (Loaded).
+// after a loaded file has changed.
 #pragma once
 
 #include <deque>
@@ -51,7 +51,7 @@ class Zygotes {
   using CanaryFinished =
       std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
 
-  Zygotes(Loop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
+  Zygotes(EventLoop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
   // Called every few seconds if the counts have changed.
   void on_prewarmed_count(std::function<void(const SandboxCounts&)> kept) { on_prewarmed_count_ = std::move(kept); }
   // Returns true if the network of a run still works. A warm process without its network is not reused.
@@ -77,8 +77,8 @@ class Zygotes {
     Key key;
     State state = State::starting;
     StartedZygote process;
-    Loop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
-    Loop::Timer warm_up;
+    EventLoop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
+    EventLoop::Timer warm_up;
     std::uint64_t started_boot_ms = 0;
     bool reported = false;                     // the result of its canary job was reported
     std::uint32_t served = 0, unanswered = 0;  // total runs; forks without a reply
@@ -136,7 +136,7 @@ class Zygotes {
   void reap(Zygote&);
   void reap_zygote(Zygote&, bool killed);
 
-  Loop& loop_;
+  EventLoop& loop_;
   RunTable& runs_;
   RunTable::Warn warn_;
   CanaryFinished tried_;
@@ -159,7 +159,7 @@ class Zygotes {
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
   std::uint64_t next_ = 1;
   WarmTable warm_;
-  Loop::Timer tending_, expiring_;
+  EventLoop::Timer tending_, expiring_;
 };
 
 }  // namespace mycojobs::sandbox

@@ -156,7 +156,7 @@ void Round::look_after_redis_started() {
   const bool lost_tail = mark && mark->number() < mark_;
   if (lost_tail) ++lost_tails_;
   if (lost_tail && settings_.fsync_always) problems_.emplace_back("appendfsync always: an acknowledged write was lost");
-  workload_.check_again_ms(lost_tail, problems_);
+  workload_.check_again(lost_tail, problems_);
 }
 
 void Round::let_continue(bool at_once) {

@@ -45,7 +45,7 @@ bool Workload::all_ended() {
   return true;
 }
 
-void Workload::check_again_ms(bool may_have_lost, std::vector<std::string>& problems) {
+void Workload::check_again(bool may_have_lost, std::vector<std::string>& problems) {
   const std::int64_t now_us = boot_us();
   for (auto& job : jobs_) {
     if (!job.acknowledged || now_us - job.acknowledged_us > kRecentUs) continue;

@@ -23,7 +23,7 @@ class Workload {
   bool all_ended();
   // Called after a restart of the server: recently acknowledged jobs are checked, and the client submits lost jobs
   // again. Adds losses to `problems` unless `may_have_lost`.
-  void check_again_ms(bool may_have_lost, std::vector<std::string>& problems);
+  void check_again(bool may_have_lost, std::vector<std::string>& problems);
 
   const std::deque<PlannedJob>& jobs() const { return jobs_; }
   PlainRedis& plain() { return client_.plain(); }

@@ -38,7 +38,7 @@ class VerifyContract : public StoreContract {
   // Returns all keys of the context with their contents.
   std::map<std::string, std::string> snapshot();
 
-  // Expects exactly this finding. With `mended`, a rebuild must repair it; otherwise the finding must remain.
+  // Expects exactly this finding. With `repaired`, a rebuild must repair it; otherwise the finding must remain.
   void expect_found(const std::string& rule, bool repaired);
 
   std::map<Id, ClaimedJob> claimed_;

@@ -171,12 +171,12 @@ void must_fold(DeploymentState& world, const WorkflowFact& fact) {
 }  // namespace
 
 int fuzz_workflow_snapshot(std::string_view text) {
-  constexpr std::size_t kMost = 64;  // maximum number of pages and of facts
+  constexpr std::size_t kMaxEntries = 64;  // maximum number of pages and of facts
   const auto document = parse_json(text, 1U << 20);
   if (!document || !document->is_object()) return 0;
   const auto part = [&](const char* name) { return document->value(name, json()); };
   const json pages = part("pages"), facts = part("facts");
-  if (!pages.is_array() || !facts.is_array() || pages.size() > kMost || facts.size() > kMost) return 0;
+  if (!pages.is_array() || !facts.is_array() || pages.size() > kMaxEntries || facts.size() > kMaxEntries) return 0;
   Blobs blobs;
   json root{{"version", part("version")}, {"head", {{"$cbor", part("head")}}}, {"pages", json::array()}};
   for (const json& page : pages) root["pages"].push_back(page.is_object() ? json(blobs.put(page)) : page);

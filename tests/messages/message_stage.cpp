@@ -59,17 +59,17 @@ class WatchedFiles final : public ArtifactStore {
   Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore& store, Id context, const InboundBundleId& parcel,
                                                       const std::vector<ForJob>& to) override {
     MJ_TRY(handed, files_->retain_files(store, context, parcel, to));
-    return std::make_unique<Watched>(std::move(handed), *this, parcel.name);
+    return std::make_unique<WatchedBundle>(std::move(handed), *this, parcel.name);
   }
   void drop(Id context, const InboundBundleId& parcel) override { files_->drop(context, parcel); }
   Result<std::uint64_t> sweep(RecordStore& store, Id context) override { return files_->sweep(store, context); }
 
  private:
-  class Watched final : public RetainedFiles {
+  class WatchedBundle final : public RetainedFiles {
    public:
-    Watched(std::unique_ptr<RetainedFiles> handed, WatchedFiles& of, std::string parcel)
+    WatchedBundle(std::unique_ptr<RetainedFiles> handed, WatchedFiles& of, std::string parcel)
         : handed_(std::move(handed)), of_(of), parcel_(std::move(parcel)), since_(of.calls_) {}
-    ~Watched() override {
+    ~WatchedBundle() override {
       if (of_.calls_ == since_) of_.let_go_.push_back(parcel_ + ": let go before a record says whose its files are");
     }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Ms kLookMs = 10;                       // poll interval of a waiter
 constexpr Ms kDyingMs = 20;                      // time until the processes of a dead agent end
-constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host, so is_gone() holds
+constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host, so has_ended() holds
 
 RunnerHolder hold_of(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
@@ -179,7 +179,7 @@ void SimAgent::make_parts() {
                                                                      [this](const std::string&) {
                                                                        if (!std::exchange(runner_lost_, true)) drain();
                                                                      }});
-  housekeeper_ = std::make_unique<Housekeeper>(*house_store_, host_.clock, health_, settings_);
+  housekeeper_ = std::make_unique<MaintenanceLoop>(*house_store_, host_.clock, health_, settings_);
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
   Intake::Dependencies parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
@@ -323,8 +323,7 @@ void SimAgent::perform(JobRuns::Launch& launch) {
     run_loop_.wake();
   };
   step(JobRuns::RunLaunched{number});
-  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms)
-    return tell("", RunStatus::lost);  // the run never starts
+  if (host_.clock.boot_ms() >= launch.spec.fence_boot_ms) return tell("", RunStatus::lost);  // the run never starts
   if (host_.hanging_launches > 0) {
     --host_.hanging_launches;
     return tell("", RunStatus::lost, true);
@@ -334,10 +333,9 @@ void SimAgent::perform(JobRuns::Launch& launch) {
   if (errs(Mistake::Agent::fences_never)) facts.spec.fence_boot_ms = 0;
   processes_[number] = std::make_unique<Process>(
       world_, witness_, host_, std::move(facts),
-      Process::Callbacks{
-          .wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
-          .ended = [tell](RunStatus status) { tell("", status); },
-          .poisoned = [this] { world_.kill(*this); }});
+      Process::Callbacks{.wrote = [tell](const std::string& line) { tell(line + '\n', std::nullopt); },
+                         .ended = [tell](RunStatus status) { tell("", status); },
+                         .poisoned = [this] { world_.kill(*this); }});
 }
 
 void SimAgent::perform(JobRuns::KillRun& kill) {

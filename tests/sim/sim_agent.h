@@ -113,7 +113,7 @@ class SimAgent final : public Program {
   std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<LeaseKeeper> leases_;
-  std::unique_ptr<Housekeeper> housekeeper_;
+  std::unique_ptr<MaintenanceLoop> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   SimWaiter* waiter_ = nullptr;  // the waiter of the intake
   SecretsWatch secrets_{{}, {kContext}, host_.clock};

@@ -249,7 +249,7 @@ def the_readme_works_in_a_shell_of_root():
     os.makedirs("/root/readme", exist_ok=True)
     write("/root/readme/empty.toml", "")
     more = {**os.environ, "MYCOJOBS_CONFIG": "/root/readme/empty.toml", "MYCOJOBS_STATE_DIR": "/root/readme/state"}
-    return readme_commands(lambda *words, ok=True: sh(*words, ok=ok, cwd="/root/readme", env=more))
+    return readme_commands(lambda *words: sh(*words, cwd="/root/readme", env=more))
 
 
 @row

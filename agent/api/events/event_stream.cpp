@@ -170,10 +170,10 @@ bool EventStream::skip_to_recent() {
   return true;
 }
 
-bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool check_again_ms) {
+bool EventStream::follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool recheck_all) {
   if (!check_read_permission()) return false;
-  if (check_again_ms && request_.flow == 0 && !skip_to_recent()) return false;
-  if (check_again_ms && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
+  if (recheck_all && request_.flow == 0 && !skip_to_recent()) return false;
+  if (recheck_all && request_.flow != 0) return catch_up(request_.flow, sent_[request_.flow]);
   for (const auto& [flow, revision] : moved) {
     const auto sent = sent_.find(flow);
     if (sent != sent_.end() && sent->second >= revision) continue;

@@ -40,9 +40,9 @@ class EventStream {
   // `unavailable`, for example because the caller has lost the right to read or the flow was deleted.
   bool begin();  // sends the current state, or the events since the requested position
   bool heartbeat();
-  // Sends the new facts. moved: flows with their new revisions; check_again_ms: hints may have been lost, so all recent
+  // Sends the new facts. moved: flows with their new revisions; recheck_all: hints may have been lost, so all recent
   // flows are read.
-  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool check_again_ms);
+  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool recheck_all);
 
  private:
   struct Page {

@@ -75,7 +75,7 @@ void EventHub::listen() {
     }
     failing = false;
     for (const std::string& hint : woken->hints) notify_subscribers(hint);
-    for (Subscription& each : subscriptions_) each.check_again_ms = each.check_again_ms || woken->reconnected;
+    for (Subscription& each : subscriptions_) each.recheck_all = each.recheck_all || woken->reconnected;
     if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();
   }
 }
@@ -138,16 +138,16 @@ void EventHub::unsubscribe(std::list<Subscription>::iterator at) {
   subscriptions_.erase(at);
 }
 
-EventHub::Next EventHub::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
+EventHub::WaitOutcome EventHub::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
   std::unique_lock lock(mutex_);
   const std::chrono::milliseconds until(ms);
   const bool something =
-      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.check_again_ms || !own.moved.empty(); });
-  if (stopping_ || own.ends) return Next::over;
-  if (!something) return Next::silence;
+      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.recheck_all || !own.moved.empty(); });
+  if (stopping_ || own.ends) return WaitOutcome::over;
+  if (!something) return WaitOutcome::silence;
   taken.moved = std::exchange(own.moved, {});
-  taken.check_again_ms = std::exchange(own.check_again_ms, false);
-  return Next::moved;
+  taken.recheck_all = std::exchange(own.recheck_all, false);
+  return WaitOutcome::moved;
 }
 
 void EventHub::follow_flows(const EventRequest& request, Subscription& own, EventSink& sink) {
@@ -155,9 +155,9 @@ void EventHub::follow_flows(const EventRequest& request, Subscription& own, Even
   Subscription taken;
   bool open = events.begin();
   while (open) {
-    const Next next = wait(own, taken, services_.settings.limits.heartbeat_ms);
-    if (next == Next::over) break;
-    open = next == Next::silence ? events.heartbeat() : events.follow(taken.moved, taken.check_again_ms);
+    const WaitOutcome next = wait(own, taken, services_.settings.limits.heartbeat_ms);
+    if (next == WaitOutcome::over) break;
+    open = next == WaitOutcome::silence ? events.heartbeat() : events.follow(taken.moved, taken.recheck_all);
   }
 }
 
@@ -174,7 +174,7 @@ void EventHub::follow_job(const EventRequest& request, Subscription& own, EventS
       open = sink.send(": heartbeat\n\n");
       silent_ms = 0;
     }
-    if (wait(own, taken, kJobCheckMs) == Next::over) break;
+    if (wait(own, taken, kJobCheckMs) == WaitOutcome::over) break;
   }
 }
 
@@ -201,7 +201,7 @@ void EventHub::follow_overview(const EventRequest& request, Subscription& own, E
       open = sink.send(": heartbeat\n\n");
     }
     silent_ms = news || silent_ms >= services_.settings.limits.heartbeat_ms ? 0 : silent_ms + kCheckMs;
-    open = open && sink.open() && wait(own, taken, kCheckMs) != Next::over;
+    open = open && sink.open() && wait(own, taken, kCheckMs) != WaitOutcome::over;
   }
 }
 

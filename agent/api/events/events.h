@@ -52,15 +52,15 @@ class EventHub {
     bool is_operators = false;
     bool hints = true;                               // false: the stream polls in short intervals
     std::deque<std::pair<Id, std::uint64_t>> moved;  // flow and its new revision
-    bool check_again_ms = false;                     // hints may have been lost
+    bool recheck_all = false;                        // hints may have been lost
     bool ends = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
   };
   // The oldest subscription is the last one. Returns end() if there are too many.
   std::list<Subscription>::iterator subscribe(const EventRequest&);
   void unsubscribe(std::list<Subscription>::iterator);
-  enum class Next { moved, silence, over };
-  // Waits for changes, at most `ms`, and moves them to `taken`. Next::over: the stream must end.
-  Next wait(Subscription&, Subscription& taken, std::uint32_t ms);
+  enum class WaitOutcome { moved, silence, over };
+  // Waits for changes, at most `ms`, and moves them to `taken`. WaitOutcome::over: the stream must end.
+  WaitOutcome wait(Subscription&, Subscription& taken, std::uint32_t ms);
 
  private:
   void follow_flows(const EventRequest&, Subscription&, EventSink&);

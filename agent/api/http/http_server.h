@@ -2,7 +2,7 @@
 // (net/http_wire.h); this module implements sockets, deadlines and limits. The limits are those of ApiLimits.
 //
 //   accept -> first head -> admission -> body -> handler -> answer -> next head ...
-//     |  in the Lobby    |   each admitted connection has a thread of its own
+//     |  pending         |   each admitted connection has a thread of its own
 //
 //   deadlines: header_ms for a head, body_ms for a body, write_ms for an answer, idle_ms until the next request begins
 //

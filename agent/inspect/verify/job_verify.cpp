@@ -480,7 +480,7 @@ class ContextVerifier {
   void check_stray_entries();
   Result<void> scan();
   Result<void> scan_some(const std::vector<std::string>& jobs);
-  Result<void> check_again_ms();
+  Result<void> check_again();
   Result<void> check_some(const std::vector<std::string>& jobs, bool positions);
   void compare(const JobStoreState& job, std::vector<Finding> now);
   void report(std::string_view phase, std::uint64_t done, std::uint64_t total) const {
@@ -501,7 +501,7 @@ Result<VerifyReport> ContextVerifier::run() {
   check_stray_entries();
   MJ_CHECK(scan());
   for (const std::string& job : groups_.wait_for_ended()) suspects_[job].positions = true;
-  MJ_CHECK(check_again_ms());
+  MJ_CHECK(check_again());
   MJ_TRY(messages, read_message_states(store_, context_));
   for (const MessageProblem& each : messages)
     report_.findings.insert(report_.findings.end(), each.findings.begin(), each.findings.end());
@@ -563,7 +563,7 @@ Result<void> ContextVerifier::scan_some(const std::vector<std::string>& jobs) {
   return {};
 }
 
-Result<void> ContextVerifier::check_again_ms() {
+Result<void> ContextVerifier::check_again() {
   for (int round = 0; round < kChecks && !suspects_.empty(); ++round) {
     if (round > 0) std::this_thread::sleep_for(kPause);
     last_check_ = round == kChecks - 1;

@@ -322,10 +322,6 @@ Result<void> check_name(const std::string& name) {
               "digit first");
 }
 
-}  // namespace
-
-namespace {
-
 std::string catalog_key(const std::string& name) { return name.empty() ? "mj:catalog" : "mj:catalog:" + name; }
 
 }  // namespace

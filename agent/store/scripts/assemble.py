@@ -1,12 +1,11 @@
-"""Puts each script behind what it uses of its libraries, as constants of the program (../lua_scripts.h).
+"""Assembles the Lua scripts of the store with the library functions that they use, as constants of the program (../lua_scripts.h).
 
     assemble.py OUTPUT.cpp FILE.lua...
 
-A file has the scripts of one subject. Each begins with a line of its own, "--# claim: dispatch_journal job_indexes": its name, and the
-parts of lib/ that stand before it, behind prelude.lua. A server runs every definition in front of a script at every call, so
-that of a part only those stand there that the script uses, or that these use. A part is definitions and nothing else: each
-begins in the first column, with "local" or with the name that it gives a value to, and goes on as far as the next one
-does."""
+A file has the scripts of one subject. Each script begins with a line such as "--# claim: dispatch_journal job_indexes": its name, and
+the parts of lib/ that it uses, in addition to prelude.lua. Redis executes all definitions in front of a script at each call, so only
+those definitions of a part are included that the script uses, directly or through other definitions. A part has definitions only.
+Each definition begins in the first column, with "local" or with the name of the assigned variable, and ends before the next one."""
 
 import hashlib
 import pathlib

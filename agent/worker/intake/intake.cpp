@@ -75,10 +75,10 @@ void Intake::stop() {
 void Intake::on_jobs_settled(std::uint32_t jobs) {
   jobs_ -= jobs;
   taken_ -= jobs;
-  has_room();
+  on_slot_free();
 }
 
-void Intake::has_room() {
+void Intake::on_slot_free() {
   if (!waits_for_work_ && jobs_to_claim() > 0) parts_.waiter->wake();
 }
 

@@ -71,7 +71,7 @@ class Intake {
   // The following functions are thread-safe.
   void cannot_begin(StartRejected);          // Reports a job that the run loop could not start.
   void on_jobs_settled(std::uint32_t jobs);  // Reports the number of jobs that ended.
-  void has_room();                           // Reports that a slot may be free.
+  void on_slot_free();                       // Reports that a slot may be free.
   bool draining() const { return draining_; }
   void drain();  // Stops claiming.
   // Applies to jobs that are claimed from now on.

@@ -94,7 +94,7 @@ class RunOutput {
   std::uint64_t partial_since_ms_ = 0;
 };
 
-// Sets the status output_limit if the output exceeds `most` bytes (0: unlimited). A job that ends before the kill
+// Sets the status output_limit if the output exceeds `max` bytes (0: unlimited). A job that ends before the kill
 // arrives must have the same end as a slower job.
 void apply_output_limit(Outcome&, std::uint64_t max);
 

@@ -32,7 +32,7 @@ std::string host_name() {
 
 JobRuns::JobRuns(Settings settings, std::uint64_t seed) : settings_(settings), chance_(seed) {}
 
-std::vector<JobRuns::Action> JobRuns::step(Event event, Now now) {
+std::vector<JobRuns::Action> JobRuns::step(Event event, CurrentTime now) {
   now_ = now;
   std::visit([this](auto& each) { on(each); }, event);
   return std::exchange(actions_, {});
@@ -57,7 +57,7 @@ std::string JobRuns::next_channel_bytes(RunNumber number) {
 // serves all of them.
 std::optional<std::uint64_t> JobRuns::next_wakeup_ms() const {
   if (waiting_.empty() && !partials_) return beginnings_.empty() ? std::nullopt : std::optional(kCheckStrandsMs);
-  return std::min(RunOutput::kPartialMs, JobsClaimedAhead::kTimeoutMs);
+  return std::min(RunOutput::kPartialMs, PrefetchedJobs::kTimeoutMs);
 }
 
 // Start of jobs.
@@ -244,7 +244,7 @@ void JobRuns::kill_run(RunNumber number, Run& run, KillReason reason) {
     return;
   }
   if (!run.killed || (run.between && reason == KillReason::fenced)) run.killed = reason;
-  if (run.between) return;  // on(Launched) kills the next stage
+  if (run.between) return;  // on(RunLaunched) kills the next stage
   emit_action(
       KillRun{sandbox_run(number, run.stage), reason, reason == KillReason::cancelled ? settings_.grace_ms : 0});
 }

@@ -2,20 +2,23 @@
 // which runs are killed, whether another stage follows, and which reports are sent. step() takes an event and the
 // current time, and returns the actions to perform. Uses no thread, no descriptor and no clock. Not thread-safe.
 //
-//   Start --> waits for a slot --Launch--> Launched --Bytes, PipesDrained, Answer--> RunEnded --> Over, EndReport
-//     ^          |    (prefetched_jobs.h)       |  ^             |                    |  '--> Mark `unkillable`
-//   intake       |                           |  '--Fence, Kill|                    '--go_on()--Launch--> the next stage
-//                '--> Release                '--> LaunchFailed: Release
+//   JobStart --> waiting --Launch--> launching --RunLaunched--> running --RunEnded--> ended
 //
-// Work that can block on a disk or a plugin is requested by the action Elsewhere and runs on another thread. Its result
-// is one of these events:
+//   waiting     for a slot (prefetched_jobs.h); a job that is released instead returns to its queue
+//   launching   LaunchFailed: the job is released, too
+//   running     BytesReceived and PipesDrained have its output; Fence and Kill change or end it
+//   ended       advance_stage() launches the next stage, or RunReaped and EndReport follow. A run that cannot be killed
+//               is reported as `unkillable`.
 //
-//   Begun     the conversation was created, before the Launch. Until then the job can be killed; if the thread does not
-//             answer, the job is released (hang_detector.h).
-//   Written   artifacts were written during the run. The channel is not read while too many bytes are queued.
-//   StageAdvanced the end of a stage was processed
-//   Kept      the artifacts of an ended run were stored
-//   Finished  the end of the job was determined, after Over and before the EndReport
+// Work that can block on a disk or a plugin is requested by the action RunInBackground and runs on another thread. Its
+// result is one of these events:
+//
+//   PrepareFinished   the conversation was created, before the Launch. Until then the job can be killed; if the thread
+//                     does not answer, the job is released (hang_detector.h).
+//   ArtifactsWritten  artifacts were written during the run. The channel is not read while too many bytes are queued.
+//   StageAdvanced     the end of a stage was processed
+//   ArtifactsStored   the artifacts of an ended run were stored
+//   EndComputed       the end of the job was determined, after RunReaped and before the EndReport
 //
 // The caller (worker/runs/run_loop.h) owns the sandbox, the pipes and the threads. It performs the returned actions in
 // order.
@@ -49,7 +52,7 @@ class JobRuns {
     RetryPolicy retry;
     ReadBudget::Settings reading = {};
   };
-  struct Now {
+  struct CurrentTime {
     std::uint64_t boot_ms = 0;  // CLOCK_BOOTTIME, for deadlines and waits
     std::uint64_t unix_ms = 0;  // wall clock, for the time stamps of log lines
   };
@@ -119,7 +122,7 @@ class JobRuns {
                              StageAdvanced, ArtifactsStored, EndComputed>;
 
   // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see number_of().
-  struct Launch {  // start a stage; the answer is Launched or LaunchFailed
+  struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
     RunNumber run;
     RunSpec spec;
     int attachment;  // descriptor to send with the first message (Conversation::attachment)
@@ -163,7 +166,7 @@ class JobRuns {
 
   JobRuns(Settings, std::uint64_t seed);  // seed: randomizes the pauses before retries
 
-  std::vector<Action> step(Event, Now);
+  std::vector<Action> step(Event, CurrentTime);
   // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
   std::string next_channel_bytes(RunNumber);
   // Returns the number of jobs that have no process left and still wait for the report of their end.
@@ -263,10 +266,10 @@ class JobRuns {
   std::mt19937_64 chance_;
   std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
   std::unordered_map<RunNumber, EndedRun> endings_;
-  JobsClaimedAhead waiting_;
+  PrefetchedJobs waiting_;
   HangDetector beginnings_;  // detects lanes that do not answer
   bool partials_ = false;    // whether an incomplete line may be waiting for its end
-  Now now_;                  // time of the current step
+  CurrentTime now_;          // time of the current step
   std::vector<Action> actions_;
 };
 

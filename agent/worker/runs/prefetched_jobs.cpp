@@ -4,24 +4,24 @@
 
 namespace mycojobs {
 
-void JobsClaimedAhead::add(JobStart job, std::uint64_t now_boot_ms) { jobs_.push_back({std::move(job), now_boot_ms}); }
+void PrefetchedJobs::add(JobStart job, std::uint64_t now_boot_ms) { jobs_.push_back({std::move(job), now_boot_ms}); }
 
-JobStart JobsClaimedAhead::next(std::uint64_t now_boot_ms) {
+JobStart PrefetchedJobs::next(std::uint64_t now_boot_ms) {
   WaitingJob first = std::move(jobs_.front());
   jobs_.pop_front();
   first.job.extend_deadline(now_boot_ms - first.since_boot_ms);
   return std::move(first.job);
 }
 
-bool JobsClaimedAhead::is_overdue(std::uint64_t now_boot_ms) const {
+bool PrefetchedJobs::is_overdue(std::uint64_t now_boot_ms) const {
   return !jobs_.empty() && now_boot_ms - jobs_.front().since_boot_ms >= kTimeoutMs;
 }
 
-std::deque<JobsClaimedAhead::WaitingJob>::iterator JobsClaimedAhead::find(RunNumber run) {
+std::deque<PrefetchedJobs::WaitingJob>::iterator PrefetchedJobs::find(RunNumber run) {
   return std::find_if(jobs_.begin(), jobs_.end(), [run](const WaitingJob& each) { return each.job.run == run; });
 }
 
-std::optional<JobStart> JobsClaimedAhead::take(RunNumber run) {
+std::optional<JobStart> PrefetchedJobs::take(RunNumber run) {
   const auto found = find(run);
   if (found == jobs_.end()) return std::nullopt;
   JobStart job = std::move(found->job);
@@ -29,14 +29,14 @@ std::optional<JobStart> JobsClaimedAhead::take(RunNumber run) {
   return job;
 }
 
-std::optional<JobStart> JobsClaimedAhead::take_last() {
+std::optional<JobStart> PrefetchedJobs::take_last() {
   if (jobs_.empty()) return std::nullopt;
   JobStart job = std::move(jobs_.back().job);
   jobs_.pop_back();
   return job;
 }
 
-void JobsClaimedAhead::fence(RunNumber run, std::uint64_t fence_boot_ms) {
+void PrefetchedJobs::fence(RunNumber run, std::uint64_t fence_boot_ms) {
   const auto found = find(run);
   if (found == jobs_.end()) return;
   for (RunSpec& spec : found->job.specs) spec.fence_boot_ms = fence_boot_ms;

@@ -11,7 +11,7 @@
 
 namespace mycojobs {
 
-class JobsClaimedAhead {
+class PrefetchedJobs {
  public:
   static constexpr std::uint64_t kTimeoutMs = 50;
 

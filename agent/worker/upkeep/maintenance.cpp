@@ -21,7 +21,7 @@ constexpr std::uint32_t kWaitForRecordMs = 2000;  // maximum wait of an entry of
 
 }  // namespace
 
-Housekeeping::Housekeeping(const Clock& clock, const WorkerSettings& settings)
+Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings)
     : clock_(clock),
       lease_ms_(settings.lease_ms),
       every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinMs, kMaxMs)) {
@@ -30,7 +30,7 @@ Housekeeping::Housekeeping(const Clock& clock, const WorkerSettings& settings)
   request_.retention_count = settings.retention_count;
 }
 
-Result<std::uint64_t> Housekeeping::look_after(const HousekeepingStore& store, Id context) {
+Result<std::uint64_t> Maintenance::look_after(const MaintenanceStore& store, Id context) {
   NextTimes& turns = turns_[context];
   Result<void> done;
   const auto away = [&done] { return !done && done.error().code == Code::unavailable; };
@@ -46,16 +46,16 @@ Result<std::uint64_t> Housekeeping::look_after(const HousekeepingStore& store, I
   return next > now ? next - now : 0;
 }
 
-void Housekeeping::hurry() {
+void Maintenance::hurry() {
   for (auto& [context, turns] : turns_) turns.next_tick = std::min(turns.next_tick, turns.ticked + kHurryMs);
 }
 
-void Housekeeping::clear_observations(Id context) {
+void Maintenance::clear_observations(Id context) {
   leases_[context].clear_observations();
   std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
 }
 
-Result<void> Housekeeping::tick(LeaseStore& store, Id context, NextTimes& turns) {
+Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_tick) return {};
   turns.ticked = now;
@@ -72,8 +72,8 @@ Result<void> Housekeeping::tick(LeaseStore& store, Id context, NextTimes& turns)
   return {};
 }
 
-Result<void> Housekeeping::expire_leases(const StoreRoles<LeaseStore, RecordStore>& store, Id context,
-                                         NextTimes& turns) {
+Result<void> Maintenance::expire_leases(const StoreRoles<LeaseStore, RecordStore>& store, Id context,
+                                        NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_leases) return {};
   turns.next_leases = now + every_ms_;
@@ -93,8 +93,8 @@ Result<void> Housekeeping::expire_leases(const StoreRoles<LeaseStore, RecordStor
   return done;
 }
 
-Result<void> Housekeeping::mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>& store, Id context,
-                                             NextTimes& turns) {
+Result<void> Maintenance::mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>& store, Id context,
+                                            NextTimes& turns) {
   const std::uint64_t now = clock_.boot_ms();
   if (now < turns.next_runners) return {};
   turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner

@@ -18,15 +18,15 @@
 namespace mycojobs {
 
 // The roles of a store that housekeeping uses.
-using HousekeepingStore = StoreRoles<LeaseStore, RunnerStore, RecordStore>;
+using MaintenanceStore = StoreRoles<LeaseStore, RunnerStore, RecordStore>;
 
-class Housekeeping {
+class Maintenance {
  public:
-  Housekeeping(const Clock& clock, const WorkerSettings& settings);
+  Maintenance(const Clock& clock, const WorkerSettings& settings);
 
   // Does the due work of the context, in bounded portions. Returns the time in ms until more work is due; an earlier
   // call is cheap. Error: a part of the work failed; the other parts were done unless the store is unavailable.
-  Result<std::uint64_t> look_after(const HousekeepingStore&, Id context);
+  Result<std::uint64_t> look_after(const MaintenanceStore&, Id context);
   // Work may be due earlier than expected: the next call checks again, after a short minimum interval.
   void hurry();
   // The store was unavailable: discards the observations of leases and runners, which may be outdated.
@@ -49,7 +49,7 @@ class Housekeeping {
   std::uint32_t lease_ms_;
   std::uint64_t every_ms_;  // interval of the checks of leases
   std::map<Id, NextTimes> turns_;
-  std::map<Id, LeaseWatch> leases_;
+  std::map<Id, LeaseObserver> leases_;
   std::map<std::pair<Id, Id>, SilentRunner> silent_;  // runners that did not renew their hold in time
 };
 

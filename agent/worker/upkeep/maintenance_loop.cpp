@@ -4,14 +4,15 @@
 
 namespace mycojobs {
 
-Housekeeper::Housekeeper(HousekeepingStore store, const Clock& clock, StoreHealth& health, WorkerSettings settings)
+MaintenanceLoop::MaintenanceLoop(MaintenanceStore store, const Clock& clock, StoreHealth& health,
+                                 WorkerSettings settings)
     : store_(store), health_(health), settings_(std::move(settings)), housekeeping_(clock, settings_), pauses_(clock) {}
 
-void Housekeeper::run_soon() {
+void MaintenanceLoop::run_soon() {
   if (!hurry_.exchange(true)) wake();
 }
 
-std::uint64_t Housekeeper::run_once() {
+std::uint64_t MaintenanceLoop::run_once() {
   if (hurry_.exchange(false)) housekeeping_.hurry();
   std::uint64_t pause = 1000;
   for (Id context : settings_.contexts) {

@@ -12,9 +12,9 @@
 
 namespace mycojobs {
 
-class Housekeeper : public TimedLoop {
+class MaintenanceLoop : public TimedLoop {
  public:
-  Housekeeper(HousekeepingStore, const Clock&, StoreHealth&, WorkerSettings);
+  MaintenanceLoop(MaintenanceStore, const Clock&, StoreHealth&, WorkerSettings);
   // Wakes the loop, since work may be due earlier than expected. Thread-safe.
   void run_soon();
   const LivenessCounter& pulse() const { return liveness_; }  // Thread-safe.
@@ -22,10 +22,10 @@ class Housekeeper : public TimedLoop {
   std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
-  HousekeepingStore store_;
+  MaintenanceStore store_;
   StoreHealth& health_;
   WorkerSettings settings_;
-  Housekeeping housekeeping_;
+  Maintenance housekeeping_;
   ContextPauses pauses_;
   LivenessCounter liveness_;
   std::atomic<bool> hurry_{false};

@@ -1,4 +1,4 @@
-// A deployment (in the code: a world) of workflows in memory. It is loaded from snapshot and journal, and changed by
+// A deployment of workflows in memory. It is loaded from snapshot and journal, and changed by
 // commits that name the height that was read. Not thread-safe.
 //
 //
@@ -125,7 +125,7 @@ class LoadedDeployment {
   void skip_snapshot() { snapshot_height_ = state_.height; }
   // Deletes blobs that are neither the state of an instance nor part of the latest snapshot (docs/decisions/0020). Call
   // it after a commit, without decisions since then. A concurrent commit of another process is not an error: the next
-  // collection deletes the blobs. least: minimum number of bytes of blobs to write before needs_collection() returns
+  // collection deletes the blobs. min: minimum number of bytes of blobs to write before needs_collection() returns
   // true again.
   Result<void> collect_garbage_blobs(WorkflowStore&, std::uint64_t min);
   bool needs_collection() const { return written_ >= collect_at_; }

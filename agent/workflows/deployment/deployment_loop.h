@@ -5,7 +5,7 @@
 // Effects are published only after the step that requested them was committed (invariant 10). After a crash in between,
 // the next leader finds them in DeploymentIndex::queued(). Publishing twice has no further effect, since the intent is
 // the idempotency key of the carrier, the job or flow that performs the effect. After a conflict with the commit of
-// another process, the deployment (in the code: world) is dropped and loaded again.
+// another process, the deployment is dropped and loaded again.
 //
 // An effect runs in the name of the owner (AppliedManifest). The permissions of the owner and the limits of its jobs
 // apply. A deployment or instance is retried after a pause when its work fails, and does not delay the others.

@@ -98,7 +98,7 @@ void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
   const auto count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
   charge(state, count / 4 + 1);
 }
-// Charges a function that reads, and may write, each value of the range in a table. If the range has more than `most`
+// Charges a function that reads, and may write, each value of the range in a table. If the range has more than `max`
 // values, the function fails before it reads any, and the values are not charged.
 void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t max = UINT64_MAX) {
   charge_span(state, first, last);

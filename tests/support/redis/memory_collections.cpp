@@ -180,7 +180,7 @@ Result<MemoryReply> lrange(const Call& call) {
   return list_of(std::move(entries));
 }
 
-// Returns up to `count` positions of the entry within the first `most` entries, counted from the left or from the
+// Returns up to `count` positions of the entry within the first `max` entries, counted from the left or from the
 // right.
 std::vector<std::size_t> positions(const Call& call, const List& list, std::string_view entry, std::size_t count,
                                    bool from_left, std::size_t max) {

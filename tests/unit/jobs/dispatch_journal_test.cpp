@@ -68,7 +68,7 @@ TEST(DispatchJournal, ClaimMatchesTheFacts) {
   EXPECT_FALSE(claim_of(FoldedJob{}, "").present);
 }
 
-// The fold and the state machine in transitions.h are separate tables; this test keeps them consistent. In every
+// The fold and the state machine in state_machines.h are separate tables; this test keeps them consistent. In every
 // history of up to six facts, in any order, each accepted fact is a transition of advance().
 TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
   std::mt19937 random(20);  // NOLINT: a fixed seed makes the run reproducible

@@ -45,7 +45,7 @@ class RunsTest : public ::testing::Test {
     return request.uid;
   }
 
-  Loop loop_;
+  EventLoop loop_;
   Cgroups cgroups_;
   HostChildren children_{loop_};
   std::vector<Outcome> ended_;

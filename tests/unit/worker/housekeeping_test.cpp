@@ -18,7 +18,7 @@ class HousekeepingTest : public ::testing::Test {
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   WorkerSettings settings_;  // the lease takes 30 s
-  std::unique_ptr<Housekeeping> housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
+  std::unique_ptr<Maintenance> housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
 
   void keep_house() {
     auto done = housekeeping_->look_after(*store_, 1);
@@ -189,7 +189,7 @@ TEST_F(HousekeepingTest, ManyDueJobsAreQueuedInSteps) {
 
 TEST_F(HousekeepingTest, EndedJobsAreRemovedAfterTheirRetention) {
   settings_.retention_ms = 60000;
-  housekeeping_ = std::make_unique<Housekeeping>(clock_, settings_);
+  housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
   const std::string key = submit();
   ASSERT_TRUE(store_->cancel(1, key));
   keep_house_for(59000);

@@ -115,7 +115,7 @@ class JobRunsTest : public ::testing::Test {
     return text;
   }
 
-  JobRuns::Now now_{1000000, 1700000000000};
+  JobRuns::CurrentTime now_{1000000, 1700000000000};
   std::vector<JobRuns::Action> actions_;
   JobRuns runs_{{1, 7000, {1000, 8000}}, 1};
 };
@@ -186,7 +186,7 @@ TEST_F(JobRunsTest, JobsThatWaitTooLongAreReturnedLastFirst) {
   step(job(2));
   step(job(3));
   ASSERT_TRUE(runs_.next_wakeup_ms());
-  pass(JobsClaimedAhead::kTimeoutMs - 1);
+  pass(PrefetchedJobs::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
   pass(1);

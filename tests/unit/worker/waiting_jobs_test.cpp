@@ -16,14 +16,14 @@ JobStart job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
 }
 
 TEST(WaitingJobs, StartInTheOrderOfArrival) {
-  JobsClaimedAhead waiting;
+  PrefetchedJobs waiting;
   for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
   for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
   EXPECT_TRUE(waiting.empty());
 }
 
 TEST(WaitingJobs, DeadlineMovesByTheWait) {
-  JobsClaimedAhead waiting;
+  PrefetchedJobs waiting;
   waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
   waiting.add(job(2), kClaimedUs);
   EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
@@ -31,18 +31,18 @@ TEST(WaitingJobs, DeadlineMovesByTheWait) {
 }
 
 TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
-  JobsClaimedAhead waiting;
+  PrefetchedJobs waiting;
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs));
   waiting.add(job(1), kClaimedUs);
   waiting.add(job(2), kClaimedUs + 40);
-  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs - 1));
-  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
-  (void)waiting.next(kClaimedUs + JobsClaimedAhead::kTimeoutMs);
-  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + JobsClaimedAhead::kTimeoutMs));
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs - 1));
+  EXPECT_TRUE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs));
+  (void)waiting.next(kClaimedUs + PrefetchedJobs::kTimeoutMs);
+  EXPECT_FALSE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs));
 }
 
 TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
-  JobsClaimedAhead waiting;
+  PrefetchedJobs waiting;
   for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
   EXPECT_EQ(waiting.take(2)->run, 2U);
   EXPECT_FALSE(waiting.take(2));
@@ -53,7 +53,7 @@ TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
 }
 
 TEST(WaitingJobs, FenceCoversAllStages) {
-  JobsClaimedAhead waiting;
+  PrefetchedJobs waiting;
   waiting.add(job(1), kClaimedUs);
   waiting.fence(1, 4711);
   waiting.fence(2, 1);
