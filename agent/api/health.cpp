@@ -63,7 +63,7 @@ bool is_health_path(const std::string& path) { return path == "/healthz" || path
 
 HttpReply answer_health(const Health& health, const std::string& path) {
   if (path == "/healthz")
-    return health.alive() ? health_reply("ok", "") : health_reply("stuck", "a thread has not come round for 30 s");
+    return health.alive() ? health_reply("ok", "") : health_reply("stuck", "a thread made no progress for 30 s");
   const std::string reason = health.why_not_ready();
   return health_reply(reason.empty() ? "ok" : "not_ready", reason);
 }

@@ -89,12 +89,12 @@ class ApiServerImpl final : public ApiServer {
     if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
     if (!address.loopback && !tokens_.has_tokens() && settings.coordinator_key.empty()) {
       return fail(Code::invalid, settings.listen +
-                                     " can be reached from other hosts, and there is no token: make one "
-                                     "with `mycojobs key token`, or listen on 127.0.0.1");
+                                     " can be reached from other hosts, but there is no token: create one with "
+                                     "`mycojobs key token`, or listen on 127.0.0.1");
     }
     if (!tokens_.has_tokens() && !settings.anonymous)
       log(LogLevel::warn, "api",
-          "{} holds no token, so clients are refused (supervisors are not: they sign): make one with `mycojobs key "
+          "{} has no token, so clients are refused (except supervisors, which sign): create one with `mycojobs key "
           "token`",
           settings.tokens_file);
     const bool with_events = settings.role == ApiRole::coordinator;
@@ -196,7 +196,8 @@ class ApiServerImpl final : public ApiServer {
     if (!caller) return unauthorised();
     const auto held = holds(*caller);
     if (!held)
-      return refuse(503, std::string(to_string(held.error().code)), held.error().message, "call again in a moment");
+      return refuse(503, std::string(to_string(held.error().code)), held.error().message,
+                    "call again in a few seconds");
     if (!*held) return unauthorised();
     HttpReply reply = events_.stream(from, *caller);
     if (!reply.stream || caller->anonymous) return reply;
@@ -213,8 +214,8 @@ class ApiServerImpl final : public ApiServer {
   }
 
   static HttpReply unauthorised() {
-    HttpReply reply = refuse(401, "denied", "who calls is not known",
-                             "send the header Authorization: Bearer TOKEN; `mycojobs key token` makes one");
+    HttpReply reply = refuse(401, "denied", "the caller is unknown",
+                             "send the header Authorization: Bearer TOKEN; create a token with `mycojobs key token`");
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
     return reply;
   }
@@ -257,7 +258,7 @@ class ApiServerImpl final : public ApiServer {
     if (!is_counted(from) || from.proven || strangers_.check_limit(from.network)) return {{}, ConnectionClass::peer};
     count_refusal("strangers");
     HttpReply reply =
-        refuse(429, "unavailable", "too many requests from " + from.network + " were of nobody known here",
+        refuse(429, "unavailable", "too many requests from " + from.network + " were from unknown callers",
                "send again in a minute");
     reply.headers.emplace_back("Retry-After", "60");
     return {std::move(reply)};
@@ -275,7 +276,8 @@ class ApiServerImpl final : public ApiServer {
     if (!caller) return unauthorised();
     const auto held = holds(*caller);
     if (!held)
-      return refuse(503, std::string(to_string(held.error().code)), held.error().message, "call again in a moment");
+      return refuse(503, std::string(to_string(held.error().code)), held.error().message,
+                    "call again in a few seconds");
     if (!*held) return unauthorised();
     caller->origin = origin_of(from, services_.settings.names);
     caller->note_wait = from.note_wait;

@@ -193,7 +193,8 @@ Result<void> MethodCall::rest(std::uint32_t ms) {
   }
   has_connection = note_wait(false) && has_connection;
   if (services_.stopping) return fail(Code::unavailable, "the server is stopping");
-  if (!has_connection) return fail(Code::unavailable, "the connection was closed to make room for another one");
+  if (!has_connection)
+    return fail(Code::unavailable, "the connection was closed to free capacity for another connection");
   return lease_.reacquire_backend();
 }
 

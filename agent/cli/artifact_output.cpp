@@ -28,7 +28,7 @@ Result<OutputFolder> OutputFolder::open(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
     return fail(Code::io, printable(path) + ": cannot be made: " + errno_text(errno));
   Fd fd(::open(path.c_str(), kFolder));
-  if (!fd) return fail(Code::io, printable(path) + ": is no folder that can be opened: " + errno_text(errno));
+  if (!fd) return fail(Code::io, printable(path) + ": is not a folder that can be opened: " + errno_text(errno));
   return OutputFolder(path, std::move(fd));
 }
 
@@ -41,7 +41,7 @@ Result<Fd> OutputFolder::parent_of(const std::string& name) const {
     Fd next(::openat(parent.get(), part.c_str(), kFolder | O_NOFOLLOW));
     if (!next) {
       return fail(Code::io, printable(path_ + '/' + name.substr(0, slash)) +
-                                ": is no folder that can be opened (links are not followed): " + errno_text(errno));
+                                ": is not a folder that can be opened (links are not followed): " + errno_text(errno));
     }
     parent = std::move(next);
     from = slash + 1;
@@ -50,13 +50,13 @@ Result<Fd> OutputFolder::parent_of(const std::string& name) const {
 }
 
 Result<Fd> OutputFolder::create(const std::string& name, bool executable) const {
-  if (!is_artifact_name(name)) return fail(Code::invalid, excerpt(name) + ": is no name of an artifact");
+  if (!is_artifact_name(name)) return fail(Code::invalid, excerpt(name) + ": is not a name of an artifact");
   MJ_TRY(parent, parent_of(name));
   constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   Fd fd(::openat(parent.get(), last_part(name).c_str(), kNew, executable ? 0777 : 0666));
   if (fd) return fd;
   const std::string path = printable(path_ + '/' + name);
-  if (errno == EEXIST) return fail(Code::invalid, path + ": exists already: move it away, or name another folder");
+  if (errno == EEXIST) return fail(Code::invalid, path + ": exists already: move it, or use another folder");
   return fail(Code::io, path + ": " + errno_text(errno));
 }
 

@@ -213,9 +213,9 @@ Result<void> BatchSubmission::check() {
     if (count++ == 0) code = checked.error().code;
     wrong += (wrong.empty() ? "" : "\n") + line_name(line->number) + ": " + checked.error().message;
   }
-  if (count == kMaxInvalidLines) wrong += "\nlines behind it were not looked at";
+  if (count == kMaxInvalidLines) wrong += "\nthe following lines were not checked";
   if (count > 0) return fail(code, wrong + "\nno job was submitted");
-  if (jobs_ == 0) return fail(Code::invalid, "no line has a job: there is nothing to submit");
+  if (jobs_ == 0) return fail(Code::invalid, "no line has a job to submit");
   return {};
 }
 

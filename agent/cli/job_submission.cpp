@@ -91,13 +91,13 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
 
 Result<void> check_script(const std::string& file, std::string_view script) {
   const std::string name = file == "-" ? "standard input" : file;
-  if (script.empty()) return fail(Code::invalid, name + ": is empty: there is nothing to run");
+  if (script.empty()) return fail(Code::invalid, name + ": is empty: it has no code to run");
   if (is_utf8(script)) return {};
   const std::size_t at = first_not_utf8(script);
   const auto line = 1 + std::count(script.begin(), script.begin() + static_cast<std::ptrdiff_t>(at), '\n');
   return fail(
       Code::invalid,
-      fmt::format("{}: byte {} (0x{:02x}, in line {}) is no UTF-8: save the script as UTF-8; a program is a job's "
+      fmt::format("{}: byte {} (0x{:02x}, in line {}) is not UTF-8: save the script as UTF-8; a program is a job's "
                   "artifact or `mycojobs program add`",
                   name, at, static_cast<unsigned char>(script[at]), line));
 }
@@ -158,7 +158,7 @@ Result<void> warn_of_unknown_types(const Invocation& call, Store& store, const s
                     [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
       continue;
     const std::string why = executor.error().message;
-    print_message("no runner of context " + std::to_string(context_of(call)) + " takes jobs of type " +
+    print_message("no runner of context " + std::to_string(context_of(call)) + " accepts jobs of type " +
                   excerpt(type, 80) + ": " + why + (why.ends_with('?') ? " " : ". ") +
                   "It is sent all the same, and waits for one");
   }
@@ -178,7 +178,7 @@ Result<void> check_served(const Invocation& call, Store& store, const std::set<s
     MJ_CHECK(runs_here(call, type));
     if (!runners.empty())
       return fail(Code::unsupported, "the mycojobs that runs on " + call.settings.state_dir +
-                                         " does not take jobs of type " + type +
+                                         " does not accept jobs of type " + type +
                                          ", which this host can run: stop it and start it with the same "
                                          "configuration, or give another --state-dir");
   }
@@ -232,7 +232,7 @@ Result<void> read_number(const Invocation& call, std::string_view flag, std::uin
   std::uint64_t number = 0;
   const std::string text = call.get(flag);
   if (!parse_u64(text, number) || number < min || number > max) {
-    return fail(Code::invalid, fmt::format("--{}: \"{}\" is no whole number from {} to {}", flag, text, min, max));
+    return fail(Code::invalid, fmt::format("--{}: \"{}\" is not a whole number from {} to {}", flag, text, min, max));
   }
   out = static_cast<T>(number);
   return {};
@@ -274,12 +274,12 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
     job.timeout = *timeout;
   }
   MJ_TRY(queue_timeout, read_duration(call, "queue-timeout"));
-  if (queue_timeout == 0U) return fail(Code::invalid, "--queue-timeout: give 1ms or more, or leave it out");
+  if (queue_timeout == 0U) return fail(Code::invalid, "--queue-timeout: use 1ms or more, or omit it");
   job.queue_timeout_ms = queue_timeout.value_or(0);
   MJ_TRY(delay, read_duration(call, "delay"));
   submission.delay_ms = delay;
   if (!call.has("run-at")) return {};
-  if (delay) return fail(Code::invalid, "--delay and --run-at: give one of them");
+  if (delay) return fail(Code::invalid, "--delay and --run-at: use only one of them");
   auto moment = parse_time_ms(call.get("run-at"));
   if (!moment) return fail(moment.error(), "--run-at");
   job.run_at_ms = *moment;
@@ -317,7 +317,7 @@ Result<void> read_order(const Invocation& call, Job& job) {
     const bool below = text.starts_with('-');
     std::uint64_t size = 0;
     if (!parse_u64(std::string_view(text).substr(below ? 1 : 0), size) || size > 100) {
-      return fail(Code::invalid, "--priority: \"" + text + "\" is no whole number from -100 to 100");
+      return fail(Code::invalid, "--priority: \"" + text + "\" is not a whole number from -100 to 100");
     }
     job.priority = below ? -static_cast<std::int32_t>(size) : static_cast<std::int32_t>(size);
   }
@@ -327,11 +327,9 @@ Result<void> read_order(const Invocation& call, Job& job) {
     if (text.starts_with(own)) text.erase(0, own.size());
     std::uint64_t id = 0;
     if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX) {
-      return fail(
-          Code::invalid,
-          fmt::format("--depends: \"{}\" is no id of a job of caller {}: give the number after the colon, as in "
-                      "--depends 2001",
-                      text, job.caller_id));
+      return fail(Code::invalid, fmt::format("--depends: \"{}\" is not the id of a job of caller {}: give the number "
+                                             "after the colon, for example --depends 2001",
+                                             text, job.caller_id));
     }
     job.dependends.push_back(static_cast<Id>(id));
   }
@@ -363,7 +361,7 @@ std::vector<FlagRow> local_run_flags() {
           {"name", "TEXT", "a name for the job (default: the file's)"},
           {"env", "NAME=VALUE", "a variable of the job's environment", true},
           {"timeout", "DURATION", "the job's wall-clock limit, as in 30s"},
-          {"policy", "FILE", "policy that the job requests for its sandbox, as .toml or .json"}};
+          {"policy", "FILE", "requested policy for its sandbox, as .toml or .json"}};
 }
 
 std::vector<FlagRow> submission_flags() {
@@ -376,13 +374,13 @@ std::vector<FlagRow> submission_flags() {
       {"queue-timeout", "DURATION", "give up when no runner has taken it in this time"},
       {"depends", "ID", "run it after this job of the same caller has finished", true},
       {"input", "JOB[/ARTIFACT]", "hand it the artifacts of a job that it depends on, by id or name", true},
-      {"prerequisite", "TEXT", "run it once this holds, as in file:/data/ready", true},
+      {"prerequisite", "TEXT", "run it when this is true, for example file:/data/ready", true},
       {"concurrency-key", "TEXT", "of the jobs with this key only some run at a time"},
-      {"concurrency-limit", "N", "so many of them (default 1)"},
-      {"caller", "ID", "the actor who submits (default 1)"},
+      {"concurrency-limit", "N", "maximum number of jobs with this key at the same time (default 1)"},
+      {"caller", "ID", "the actor that submits it (default 1)"},
       {"id", "ID", "the job's id (default: the caller's next one)"},
-      {"notify", "TARGET", "who hears of its end: a webhook's URL, or JSON (docs/notify.md)", true},
-      {"traceparent", "TEXT", "the trace that it stands in, as W3C Trace Context writes it (docs/tracing.md)"},
+      {"notify", "TARGET", "receiver of the notification of its end: URL of a webhook, or JSON (docs/notify.md)", true},
+      {"traceparent", "TEXT", "the trace that it belongs to, in the format of W3C Trace Context (docs/tracing.md)"},
       {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;
@@ -412,7 +410,7 @@ Result<void> describe_missing_agents(const Invocation& call, OpenedStore& opened
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (unavailable_since_ms == 0) {
       unavailable_since_ms = now;
-      print_message("the store is away; trying again: " + done.error().message);
+      print_message("the store is unavailable; retrying: " + done.error().message);
     }
     if (now - unavailable_since_ms > kUnavailableMs || !wait_and_go_on()) return done;
     reopen(call, opened, with_agent);

@@ -164,10 +164,10 @@ void wait_for_drain(Agent& agent) {
   for (bool shown = false; agent.busy() > 0;) {
     if (!shown && clock.boot_ms() - since_ms > kQuietMs) {
       shown = true;
-      print_message(fmt::format(
-          "waiting for {} that runs here; Ctrl-C leaves at once, and the next `mycojobs dev` or `run` on this "
-          "state folder runs it again",
-          agent.busy() == 1 ? "a job" : fmt::format("{} jobs", agent.busy())));
+      print_message(
+          fmt::format("waiting for {} that runs on this host; Ctrl-C exits immediately, and the next `mycojobs dev` or "
+                      "`run` on this state folder runs it again",
+                      agent.busy() == 1 ? "a job" : fmt::format("{} jobs", agent.busy())));
     }
     if (next_stop_signal(10) != 0) return;
   }
@@ -193,12 +193,13 @@ int serve(Agent& agent, const std::string& status, ProcessLiveness& vitals, Relo
         agent.drain();
         break;
       case 2:
-        log(LogLevel::warn, "worker", "stopping {}: back to their queues without a delivery; once more leaves at once",
+        log(LogLevel::warn, "worker",
+            "stopping {}: returned to their queues without a delivery; another signal exits immediately",
             count_with_noun(agent.busy(), "job"));
         agent.return_jobs();
         break;
       default:
-        log(LogLevel::warn, "worker", "leaving at once: {} will be delivered again",
+        log(LogLevel::warn, "worker", "exiting immediately: {} will be delivered again",
             count_with_noun(agent.busy(), "job"));
         return EX_TEMPFAIL;
     }

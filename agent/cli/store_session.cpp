@@ -154,9 +154,10 @@ SecretSources secret_states(const Settings& settings) {
 Result<std::string> key_file(const Settings& settings, const std::string& name) {
   if (name.find('/') != std::string::npos) return name;
   if (!is_approval_name(name)) {
-    return fail(Code::invalid, excerpt(name) +
-                                   ": is no name of a key: 1 to 64 letters, digits, '.', '_' and '-'; or a "
-                                   "path with a '/'");
+    return fail(
+        Code::invalid,
+        excerpt(name) +
+            ": is not a valid name of a key: use 1 to 64 letters, digits, '.', '_' and '-', or a path with a '/'");
   }
   if (settings.keys_dir.empty()) return fail(Code::invalid, "keys_dir: names no folder: give --keys-dir");
   return settings.keys_dir + '/' + name + ".key";
@@ -168,7 +169,7 @@ Result<std::string> typed_public_key(const Invocation& call, const std::string& 
   if (is_hex)
     return fail(
         Code::invalid,
-        "--key: " + text + " is no public key: 64 characters of lower-case hex, as `mycojobs key show` prints them");
+        "--key: " + text + " is not a public key: 64 characters of lower-case hex, as `mycojobs key show` prints them");
   auto file = key_file(call.settings, text);
   if (!file) return fail(file.error(), "--key");
   auto key = SigningKey::load(*file);
@@ -200,7 +201,8 @@ Result<std::shared_ptr<const SigningKey>> coordinator_key(const Settings& settin
 
 Result<void> check_trace_endpoint(const std::string& url) {
   if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return {};
-  return fail(Code::invalid, excerpt(url, 200) + " is no address: give a URL such as http://127.0.0.1:4318/v1/traces");
+  return fail(Code::invalid,
+              excerpt(url, 200) + " is not an address: give a URL such as http://127.0.0.1:4318/v1/traces");
 }
 
 std::vector<RejectedSetting> refused_settings(const Settings& settings) {
@@ -253,7 +255,9 @@ Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& parts, con
   auto alive = InstanceLock::hold(settings.state_dir, settings.runner, self.instance);
   if (!alive) {
     log(LogLevel::warn, "worker",
-        "{}; if this agent dies, its jobs wait for their leases even if it comes back at once", alive.error().message);
+        "{}; after a crash of this agent, its jobs wait until their leases expire, even if the agent restarts "
+        "immediately",
+        alive.error().message);
     alive = InstanceLock();
   }
   // The probes and the sandbox start programs and wait for them, so they run in parallel.
@@ -374,15 +378,16 @@ Result<Id> id_flag(const Invocation& call, std::string_view flag, Id otherwise) 
   if (!call.has(flag)) return otherwise;
   std::uint64_t id = 0;
   if (!parse_u64(call.get(flag), id) || id == 0 || id > UINT32_MAX)
-    return fail(Code::invalid,
-                fmt::format("--{}: {} is no id: a whole number from 1 to 4294967295", flag, excerpt(call.get(flag))));
+    return fail(Code::invalid, fmt::format("--{}: {} is not an id: use a whole number from 1 to 4294967295", flag,
+                                           excerpt(call.get(flag))));
   return static_cast<Id>(id);
 }
 
 Result<Id> typed_id(std::string_view what, std::string_view text) {
   std::uint64_t id = 0;
   if (parse_u64(text, id) && id >= 1 && id <= UINT32_MAX) return static_cast<Id>(id);
-  return fail(Code::invalid, fmt::format("{}: \"{}\" is no id: a whole number from 1 to {}", what, text, UINT32_MAX));
+  return fail(Code::invalid,
+              fmt::format("{}: \"{}\" is not an id: use a whole number from 1 to {}", what, text, UINT32_MAX));
 }
 
 Result<std::vector<Id>> contexts_of_store(const Invocation& call, Store& store) {

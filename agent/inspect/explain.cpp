@@ -279,7 +279,7 @@ void no_runner(const JobSituation& about, Explanation& out) {
   out.next = own ? "start the runner that this queue belongs to, or cancel the job with " + command(about, "job cancel")
                  : fmt::format(
                        "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
-                       "`mycojobs doctor` says what its host can run)",
+                       "`mycojobs doctor` shows what its host can run)",
                        quote_for_shell(type_of_queue(about)), about.context, about.context);
 }
 

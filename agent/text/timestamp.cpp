@@ -29,13 +29,13 @@ Result<std::uint64_t> parse_time_ms(std::string_view text) {
       seconds = ::timegm(&parts) - zone.tm_gmtoff;
     }
     if (parts.tm_mday != asked.tm_mday || parts.tm_mon != asked.tm_mon || seconds < 0) {
-      return fail(Code::invalid, excerpt(text) + " is no day of the calendar");
+      return fail(Code::invalid, excerpt(text) + " is not a day of the calendar");
     }
     return static_cast<std::uint64_t>(seconds) * 1000;
   }
-  return fail(Code::invalid, excerpt(text) +
-                                 " is no moment: write 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's "
-                                 "time zone");
+  return fail(
+      Code::invalid,
+      excerpt(text) + " is not a valid time: use 2030-01-31T12:00:00Z, or 2030-01-31 12:00 for this host's time zone");
 }
 
 std::string local_time(std::uint64_t unix_ms) {

@@ -110,7 +110,7 @@ void ProgramCache::keep(Entry entry) {
 namespace {
 
 constexpr std::size_t kMinDigits = 8, kHashDigits = 64;
-constexpr const char* kRemedy = ": `mycojobs program add FILE` puts one there and prints its hash";
+constexpr const char* kRemedy = ": add it with `mycojobs program add FILE` and prints its hash";
 
 std::vector<std::string> lines_of(const std::string& script) {
   std::vector<std::string> lines;

@@ -214,7 +214,7 @@ TEST_F(Login, WrongKeysTextsAndSignaturesAreRejected) {
   login["challenge"] = at_session("session.challenge", json::object())["result"]["challenge"];
   EXPECT_EQ(refused(login), "denied signature: is not of this content by this key") << "it was signed for another one";
   login["challenge"] = "made up";
-  EXPECT_EQ(refused(login), "denied challenge: is none that this server has made: ask for another");
+  EXPECT_EQ(refused(login), "denied challenge: was not issued by this server: request another");
   for (const char* point : {"0000000000000000000000000000000000000000000000000000000000000000",
                             "0100000000000000000000000000000000000000000000000000000000000000"}) {
     login = proof(key_);

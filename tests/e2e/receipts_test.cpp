@@ -101,7 +101,7 @@ TEST_F(SignedReceipts, MessageBelongsToItsSignerAndTarget) {
   redis_.cli(0, {"HSET", "actor:12", "pubkey", make_key("new.key")});
   expect_says(mycojobs_({"message", "verify", "12:101"}), 1, "is not its key");
   expect_says(mycojobs_({"message", "show", "12:999"}), 66, "message:12:999");
-  expect_says(mycojobs_({"message", "show", "nonsense"}), 65, "is no message");
+  expect_says(mycojobs_({"message", "show", "nonsense"}), 65, "is not a message");
 }
 
 }  // namespace

@@ -487,7 +487,7 @@ TEST_F(TenantsE2e, CancellingTheMessageCancelsAllItsJobs) {
   ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
   const Finished output = bob_({"message", "cancel", "12:1"});
   EXPECT_EQ(output.code, 0) << output.err;
-  EXPECT_NE(output.out.find("message:12:1 is asked to end"), std::string::npos) << output.out;
+  EXPECT_NE(output.out.find("message:12:1 is requested to end"), std::string::npos) << output.out;
   EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 2; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
   const Finished again = bob_({"message", "cancel", "12:1"});

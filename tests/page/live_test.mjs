@@ -82,7 +82,7 @@ await claims(world, {
       const began = Date.now();
       for (const each of [page, other]) {
         await each.bringToFront();
-        await sees(each, /The store \(Redis\) has been away since \d\d:\d\d:\d\d: what is shown is from before, its numbers are old/);
+        await sees(each, /The store \(Redis\) has been unavailable since \d\d:\d\d:\d\d: the shown data is from before/);
         await sees(each, 'store away', 'header');
         console.log(`  shown after ${Date.now() - began} ms`);
       }
@@ -234,7 +234,7 @@ await claims(world, {
     await click(page, '.status button', 'Search on');
     await sees(page, 'None of the 100');
     await click(page, '.status button', 'Search on');
-    await sees(page, 'No job is like that');
+    await sees(page, 'No job matches');
     assert.deepEqual(page.wrong, []);
     await page.close();
   },

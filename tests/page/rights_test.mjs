@@ -67,7 +67,7 @@ await claims(world, {
     await page.goto(`${world.url}/${at(others.key)}`);
     await sees(page, 'may not read job');
     await page.goto(`${world.url}/#/overview`);
-    await sees(page, 'You see what you made yourself');
+    await sees(page, 'You see only your own records');
     await all_denied(page, tokens.submitter, [['job.get', {id: id_of(others.key)}], ['job.logs', {id: id_of(others.key)}], ['job.history', {id: id_of(others.key)}], ['job.explain', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}],
       ['context.overview', {}], ['context.verify', {}], ['context.doctor', {}], ['queue.pause', {queue: 'python'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}]]);
     await page.close();
@@ -125,7 +125,7 @@ await claims(world, {
     await sees(page, 'paused');
     await click(page, 'td button', 'Resume');
     await assert.rejects(world.rpc('queue.pause', {queue: 'refused'}, tokens.reader));
-    const refusals = await until('what was refused', () => page.evaluateHandle(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('of what somebody may not do'))?.querySelector('summary') ?? null).then((found) => found.asElement()));
+    const refusals = await until('what was refused', () => page.evaluateHandle(() => [...document.querySelectorAll('.findings li')].find((at) => at.innerText.includes('of requests without permission'))?.querySelector('summary') ?? null).then((found) => found.asElement()));
     await refusals.click();
     await until('who it was, and what he wanted', () => page.$$eval('.findings table tr', (all) => all.some((at) => at.innerText.startsWith('13') && at.innerText.includes('queues'))));
     await until('all that an admin may', async () => JSON.stringify(await by_hand(page, tokens.admin, [['queue.dead', {}], ['context.verify', {}], ['context.doctor', {}], ['context.refusals', {id: 1}], ['job.get', {id: id_of(own.key)}]])) === JSON.stringify(Object.fromEntries(['queue.dead', 'context.verify', 'context.doctor', 'context.refusals', 'job.get'].map((each) => [each, 'done']))));
@@ -138,11 +138,11 @@ await claims(world, {
     await page.goto(`${world.url}/#/overview`);
     await sees(page, 'Overview', 'main h1');
     await sees(page, 'may not read', 'main');
-    assert.doesNotMatch(await text(page, 'main'), /You see what you made/);
+    assert.doesNotMatch(await text(page, 'main'), /You see only your own records/);
     await page.goto(`${world.url}/#/approvals`);
     await sees(page, 'Nothing waits for anybody', 'main');
     await page.goto(`${world.url}/#/try`);
-    await sees(page, 'make nothing');
+    await sees(page, 'but not create jobs');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Approve|Pause|Verify|Doctor/.test(each)), []);
     await all_denied(page, tokens.executor, [['jobs.page', {}], ['job.get', {id: id_of(others.key)}], ['job.retry', {id: id_of(others.key)}], ['job.start', {script: 'pass', script_type: 'python'}], ['context.overview', {}], ['queue.dead', {}],
       ['queue.pause', {queue: 'python'}], ['queue.drop', {letter: '1-0'}], ['flow.get', {id: flow.id}], ['flow.approve', {id: flow.id, name: 'named'}], ['workflow.show', order], ['workflow.approve', order]]);
@@ -170,7 +170,7 @@ await claims(world, {
     await click(page, 'button', 'Approve');
     await until('approved', async () => (await world.rpc('flow.get', {id: flow.id})).status === 'finished');
     await page.goto(`${world.url}/#/try`);
-    await sees(page, 'make nothing');
+    await sees(page, 'but not create jobs');
     await page.close();
   },
   async 'a token that is taken away is asked for again'() {
@@ -194,7 +194,7 @@ await claims(world, {
     await page.goto(`${world.url}/#/jobs`);
     const choose = async (name) => (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, name));
     await choose('coordinator.log');
-    await sees(page, 'no key that');
+    await sees(page, 'not a key of');
     await world.axe(page, 'the login by key');
     await choose('mine.key');
     await sees(page, 'actor 13', 'header');
@@ -240,7 +240,7 @@ await claims(world, {
     });
     await page.goto(`${world.url}/#/jobs`);
     await (await page.waitForSelector('input[type=file]')).uploadFile(join(world.folder, 'relayed.key'));
-    await sees(page, 'nothing is signed for it');
+    await sees(page, 'no challenge is signed');
     assert.deepEqual(begun, []);
     await page.close();
   },
@@ -253,7 +253,7 @@ await claims(world, {
     for (const [form, how] of Object.entries(FORMS)) {
       const page = await world.browse(how);
       await page.goto(address);
-      await sees(page, 'Nothing has run here yet');
+      await sees(page, 'No job has run in this context yet');
       await world.axe(page, `the examples${form}`);
       await world.picture(page, `dev${form}`);
       await page.close();
@@ -265,7 +265,7 @@ await claims(world, {
       await until(`${name} ${state}`, () => page.$$eval('.window .job', (all, what, how) => all.some((at) => at.innerText.includes(what) && at.innerText.includes(how)), name, state));
     await page.goto(`${address}#/overview`);
     await sees(page, 'What is stuck');
-    assert.doesNotMatch(await text(page), /Nothing has run here yet/);
+    assert.doesNotMatch(await text(page), /No job has run in this context yet/);
     await page.goto(`${address}#/try`);
     await page.waitForSelector('textarea');
     await click(page, 'button', 'Run');

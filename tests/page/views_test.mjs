@@ -48,7 +48,7 @@ await claims(world, {
     await page.bringToFront();
     await page.type('input[type=password]', 'mj_wrong');
     await page.keyboard.press('Enter');
-    await sees(page, 'no token of this server is like that');
+    await sees(page, 'this server does not know this token');
     await world.axe(page, 'a token that is wrong');
     await page.reload();
     await sees(page, 'mycojobs key token --actor ID');
@@ -78,7 +78,7 @@ await claims(world, {
   },
   async 'the overview says how it is, and what waits'() {
     const page = await world.open('#/overview');
-    await sees(page, /2 approvals wait for somebody's word/);
+    await sees(page, /2 approvals wait for a decision/);
     await sees(page, 'queue:python');
     await sees(page, '20 live');
     await page.waitForSelector('.chart canvas');
@@ -424,7 +424,7 @@ await claims(world, {
     letter('1700000000001-0', 'job:7:2', 'no_record');
     letter('1700000000002-0', '<img src=x onerror="window.owned=1">', 'bad_record');
     const page = await world.open('#/overview');
-    for (const each of ['3 dead letters', /1 job in queue:v, which is paused/, /no live agent takes from queue:bash: 1 job/, /1 job waits for what is outside/, /approvals? waits? for somebody's word|approvals wait for somebody's word/]) await sees(page, each, '.findings');
+    for (const each of ['3 dead letters', /1 job in queue:v, which is paused/, /no live agent serves queue:bash: 1 job/, /1 job waits for a prerequisite/, /approvals? waits? for a decision/]) await sees(page, each, '.findings');
     const item = (says) => until(`the finding ${says}`, async () => {
       for (const each of await page.$$('.findings li')) if ((await each.evaluate((at) => at.innerText)).includes(says)) return each;
       return null;
@@ -455,7 +455,7 @@ await claims(world, {
     await until('none is left', async () => (await world.rpc('queue.dead')).length === 0 && !(await text(page, '.findings')).includes('dead letter'));
     await (await (await item('which is paused')).$('button')).click();
     await until('it goes on', async () => !(await world.rpc('queue.list')).some((each) => each.queue === 'queue:v' && each.paused));
-    await (await (await item('for what is outside')).$('a')).click();
+    await (await (await item('for a prerequisite')).$('a')).click();
     await sees(page, 'later.py', '.window');
     assert.equal(await page.evaluate(() => window.owned), undefined);
     assert.deepEqual(page.wrong, []);

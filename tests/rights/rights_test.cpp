@@ -227,7 +227,7 @@ class RightsTable : public ::testing::Test {
     if (role.letter != 'o') words.insert(words.end(), {flag, std::to_string(role.actor)});
     const Finished done = run(folder_, words);
     if (done.code == 0) return {what, "ok"};
-    const bool is_no_actor = role.letter == 'n' && done.err.find("0 is no id") != std::string::npos;
+    const bool is_no_actor = role.letter == 'n' && done.err.find("0 is not an id") != std::string::npos;
     return {what, done.code == 77 || is_no_actor ? "denied" : std::to_string(done.code) + ' ' + done.err};
   }
 };

@@ -44,7 +44,7 @@ async function session_call(method, params = {}) {
 }
 async function begin_session(by) {
   const {challenge, audience} = await session_call('session.challenge');
-  if (audience !== location.origin) throw new RpcError(`the server calls itself ${audience}: nothing is signed for it`, 'denied', '');
+  if (audience !== location.origin) throw new RpcError(`the server has the name ${audience}, which differs from this page: no challenge is signed`, 'denied', '');
   const said = {algorithm: 'ed25519', audience, challenge, signer: by.signer};
   const session = await session_call('session.begin', {...said, signature: await by.sign(login_bytes(said))});
   [key, token] = [by, session.token];
@@ -93,7 +93,7 @@ export async function rpc(method, params = {}, signal = undefined, tried = false
   if (response.status === 401) {
     if (!tried && await has_other_token(by)) return rpc(method, params, signal, true);
     if (tried) on_denied();
-    throw new RpcError('who calls is not known', 'denied', 'log in with a token');
+    throw new RpcError('the caller is unknown', 'denied', 'log in with a token');
   }
   let answer;
   try {

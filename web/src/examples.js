@@ -22,7 +22,7 @@ export function Examples({context}) {
     for (const job of jobs) await start(job);
     go(href(['jobs'], {context}));
   };
-  return html`<section class="card examples"><h2>Nothing has run here yet</h2>
+  return html`<section class="card examples"><h2>No job has run in this context yet</h2>
     <div class="actions"><${Action} kind="first" run=${all}>Run the ${counted(jobs.length, 'example')}<//><span class="quiet">or <a href=${href(['try'], {context})}>write a script or a flow</a></span></div>
     <table><tbody>${jobs.map((job) => html`<tr key=${job.name}><td class="name">${job.name}</td><td>${what(job)}</td><td class="num"><${Action} kind="small" run=${async () => go(job_href((await start(job)).key, context))}>Run<//></td></tr>`)}</tbody></table></section>`;
 }

@@ -121,7 +121,7 @@ export function Flows({query, context, cursor}) {
     </form>
     <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}
       ${rows.fresh && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; to_front(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
-    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow is like that.'}</p>`
+    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow matches.'}</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${String(chosen_id)} label="flows" head=${head} onTop=${to_front}/>`}
   </main>`;
 }

@@ -66,5 +66,5 @@ export function Graph({nodes, edges, chosen, choose, now}) {
           <rect width=${WIDTH} height=${HEIGHT} rx="5"/><svg x="9" y="12" width="16" height="16" viewBox="0 0 16 16" class=${`glyph ${shape}`}><path d=${SHAPES[shape]}/></svg>
           <title>${line(node.name, 80)}</title><text x="33" y="17">${line(node.name, 18)}</text><text x="33" y="31" class="word">${word}${node.attempt > 1 ? `, attempt ${node.attempt}` : ''}</text></g>`;
       })}
-    </svg></div><p class="quiet">Thicker: what took longest, one behind the other.</p>`;
+    </svg></div><p class="quiet">Thick lines: the longest path.</p>`;
 }

@@ -81,7 +81,7 @@ function Actions({job, key_, context, rights, load}) {
     ${restarts && !live && !again && html`<${Action} kind="first" keys="r" title=${`unchanged, as a new job of actor ${job.caller_id} (r)`} run=${restart}>Run again<//>`}
     ${restarts && again && html`<${Action} run=${restart} title=${`unchanged, as a new job of actor ${job.caller_id}`}>Run a copy<//>`}
     ${steers && live && job.detail === 'created' && html`<${Action} kind="first" run=${call('job.start')}>Start<//>`}
-    ${steers && live && html`<${Action} keys="x" title="ends it, for ever (x)" run=${call('job.cancel')}>Cancel<//>`}
+    ${steers && live && html`<${Action} keys="x" title="cancels it permanently (x)" run=${call('job.cancel')}>Cancel<//>`}
     ${rights?.create && job.script && html`<a class="button" href=${href(['try'], {context, of: key_})}>Change and run</a>`}
   </div>`;
 }
@@ -89,7 +89,7 @@ function Actions({job, key_, context, rights, load}) {
 // Shows the controls that answer an approval or a pause.
 export function Answer({approve, reject, pause = false}) {
   const [comment, set] = useState('');
-  return html`<div class="answer"><label><span class="hidden">why</span><input value=${comment} placeholder="why (kept with who and when)" maxlength="4096" onInput=${(e) => set(e.target.value)}/></label>
+  return html`<div class="answer"><label><span class="hidden">why</span><input value=${comment} placeholder="reason (stored with actor and time)" maxlength="4096" onInput=${(e) => set(e.target.value)}/></label>
     <${Action} kind="first" run=${() => approve(comment)}>${pause ? 'Resume' : 'Approve'}<//>${reject && html`<${Action} run=${() => reject(comment)}>Reject<//>`}</div>`;
 }
 
@@ -191,10 +191,10 @@ function Policy({asked, granted, lowered}) {
   const requested = new Map(policy_fields(object_of(asked))), given = new Map(Object.entries(object_of(granted)));
   const less = new Set(list_of(lowered).map((each) => text_of(each)));
   const names = [...new Set([...requested.keys(), ...given.keys(), ...less])].sort();
-  if (!granted && requested.size === 0) return html`<p class="quiet">It asked for no more than its profile gives.</p>`;
+  if (!granted && requested.size === 0) return html`<p class="quiet">It requested no more than its profile grants.</p>`;
   return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, requested.get(name))}</bdi></td>
-    <td>${!granted ? html`<span class="quiet">not yet</span>` : html`<bdi>${given.has(name) ? policy_text(name, given.get(name)) : less.has(name) ? 'none' : '\u2013'}</bdi>`}${less.has(name) ? html` <span class="tag">the ceiling left less</span>` : ''}</td></tr>`)}</tbody></table>
-    <p class="quiet">${requested.size === 0 ? 'It asked for no more than its profile gives. ' : ''}What is not named is not given; time that is not named is bounded by its timeout alone.</p>`;
+    <td>${!granted ? html`<span class="quiet">not yet</span>` : html`<bdi>${given.has(name) ? policy_text(name, given.get(name)) : less.has(name) ? 'none' : '\u2013'}</bdi>`}${less.has(name) ? html` <span class="tag">reduced by the ceiling</span>` : ''}</td></tr>`)}</tbody></table>
+    <p class="quiet">${requested.size === 0 ? 'It requested no more than its profile grants. ' : ''}Unlisted permissions are not granted; unlisted time is limited only by its timeout.</p>`;
 }
 
 function Usage({of}) {

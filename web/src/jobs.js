@@ -216,7 +216,7 @@ export function Jobs({query, context, view, cursor}) {
       ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
       ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new ones' : counted(rows.waiting.size, 'new one')}</button>`}</p>
     <${Problem} error=${error}/>
-    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job is like that.'}</p>`
+    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job matches.'}</p>`
       : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} to which something happened last is like that.</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${chosen_key} label="jobs" head=${head}
           onTop=${(top) => { at_front.current = top; if (top && (rows.waiting.size || rows.too_many)) meet_waiting(); }}/>`}

@@ -12,8 +12,8 @@ export const looks_like_key = (text) => text.trim().startsWith(HEAD);
 // Parses a key. Returns {signer: public key as hex, sign(bytes): signature as hex}. Throws for an invalid key.
 export async function read_key(text) {
   const seed = text.trim().slice(HEAD.length);
-  if (!looks_like_key(text) || !/^[0-9a-f]{64}$/.test(seed)) throw new Error('this is no key that `mycojobs key new` made');
-  if (!globalThis.crypto?.subtle) throw new Error('a browser signs on https and on localhost alone: open the page there, or take a token');
+  if (!looks_like_key(text) || !/^[0-9a-f]{64}$/.test(seed)) throw new Error('this is not a key of `mycojobs key new`');
+  if (!globalThis.crypto?.subtle) throw new Error('a browser signs only on https and on localhost: open the page there, or use a token');
   const bytes = from_hex(PKCS8 + seed);
   const open = await crypto.subtle.importKey('pkcs8', bytes, 'Ed25519', true, ['sign']);
   const {x} = await crypto.subtle.exportKey('jwk', open);

@@ -76,7 +76,7 @@ export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
     </div>
     ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not kept here: <code>${command}</code> has them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
-    ${total === 0 ? html`<p class="empty">${ended ? 'It has written nothing.' : 'Nothing yet.'}</p>`
+    ${total === 0 ? html`<p class="empty">${ended ? 'It has no output.' : 'Nothing yet.'}</p>`
       : html`<div class="lines" data-rows=${Math.min(total, 24)} onWheel=${(e) => e.deltaY < 0 && set_follow(false)} onTouchMove=${() => set_follow(false)}
           onKeyDown=${(e) => ['ArrowUp', 'PageUp', 'Home'].includes(e.key) && set_follow(false)}><${Virtual} count=${total} height=${HEIGHT} label="log" row=${row} chosen=${chosen} stick=${follow && !find}/></div>`}
   </div>`;

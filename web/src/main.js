@@ -33,7 +33,7 @@ function Login({enter}) {
     set_token(given);
     await rpc('system.info').catch((problem) => {
       set_token('');
-      throw problem.word === 'denied' ? {message: 'no token of this server is like that', remedy: '`mycojobs key token --actor ID` makes one'} : problem;
+      throw problem.word === 'denied' ? {message: 'this server does not know this token', remedy: 'create one with `mycojobs key token --actor ID`'} : problem;
     });
   };
   const by_key = async (given) => log_in_by_key(await read_key(given));
@@ -58,15 +58,15 @@ function Login({enter}) {
     if (!file) return;
     const given = file.size <= 1024 ? await file.text() : '';
     if (looks_like_key(given)) log_in(given);
-    else fail({message: 'this file is no key that `mycojobs key new` made'});
+    else fail({message: 'this file is not a key of `mycojobs key new`'});
   };
   return html`<main class="login"><form class="card" onSubmit=${submit}><h1>mycojobs</h1>
     <label>Token or key <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
-    <p class="quiet">A token comes from who runs this server: <code class="command">mycojobs key token --actor ID</code> on its host makes one.</p>
+    <p class="quiet">The operator of this server creates a token with <code class="command">mycojobs key token --actor ID</code> on its host.</p>
     <button class="first" disabled=${busy}>Log in</button>
     <label class="file">or by an actor's key <input type="file" accept=".key" disabled=${busy} onChange=${choose}/></label>
-    <p class="quiet">The key (<code class="command">mycojobs key new NAME</code>) signs what the server asks, here in the browser; nothing but the signature is sent.</p><${Problem} error=${error}/>
-    <p class="quiet">Token and key stay in this page's memory, and are forgotten when you leave.</p></form></main>`;
+    <p class="quiet">The key (<code class="command">mycojobs key new NAME</code>) signs a challenge of the server in the browser; only the signature is sent.</p><${Problem} error=${error}/>
+    <p class="quiet">Token and key stay in the memory of this page until you close it.</p></form></main>`;
 }
 
 function Help({close}) {
@@ -94,7 +94,7 @@ function Question({button, close}) {
 // Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
 function StoreAway({since_ms, message}) {
   useNow();
-  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been away since ${clock(since_ms)}: what is shown is from before, its numbers are old. It is tried again.</p>
+  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${clock(since_ms)}: the shown data is from before. Retrying.</p>
     <p class="quiet">for ${since(since_ms, Date.now())} now: <bdi>${line(message, 200)}</bdi></p></section>`;
 }
 
@@ -178,7 +178,7 @@ function Page() {
     document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
   }, [name, id, ready]);
   if (stage === 'login') return html`<${Login} enter=${begin}/>`;
-  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. It is tried again.' : 'One moment \u2026'}</p></main>`;
+  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. Retrying.' : 'One moment \u2026'}</p></main>`;
   const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
   const all = {query: route.query, context, rights: rights.value, view, cursor};
   const shown = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'jobs' ? html`<${Jobs} ...${all}/>`
@@ -186,7 +186,7 @@ function Page() {
     : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${all}/>`
     : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'workflows' ? html`<${Workflows} ...${all}/>`
     : name === 'approvals' ? html`<${Approvals} ...${all} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${all}/>`
-    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see what you made yourself: look at Jobs and Flows.' : gone)}/>` : html`<main><p class="empty">There is no such view.</p></main>`;
+    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see only your own records: open Jobs or Flows.' : gone)}/>` : html`<main><p class="empty">This view does not exist.</p></main>`;
   return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
     <header><a class="brand" href=${href(['overview'], {context})}>mycojobs</a>
       <nav aria-label="views">${VIEWS.map(([to, title, letter]) => html`<a href=${href([to], {context})} aria-current=${name === to ? 'page' : null} title=${`g ${letter}`}>${title}${to === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>

@@ -10,7 +10,7 @@ import {ago, count, counted, elapsed, entry_of, line, moment, shell_word, span, 
 export function findings_of(view, now, context, questions) {
   const found = [];
   const mine = questions.filter((each) => each.answers).length;
-  if (questions.length) found.push({weight: 5, shape: 'asks', text: html`<a href=${href(['approvals'], {context})}>${counted(questions.length, 'approval')}</a> ${questions.length === 1 ? 'waits' : 'wait'} for somebody's word${mine ? `, ${mine} for yours` : ''}`, next: 'look at it there, and approve or reject it'});
+  if (questions.length) found.push({weight: 5, shape: 'asks', text: html`<a href=${href(['approvals'], {context})}>${counted(questions.length, 'approval')}</a> ${questions.length === 1 ? 'waits' : 'wait'} for a decision${mine ? `, ${mine} for yours` : ''}`, next: 'open it, then approve or reject it'});
   const live = view.runners.filter((each) => each.state === 'live');
   const free = live.reduce((sum, each) => sum + Math.max(0, each.slots - each.claims), 0);
   const waiting = view.queues.reduce((sum, each) => sum + each.length + each.prioritised, 0);
@@ -23,16 +23,16 @@ export function findings_of(view, now, context, questions) {
     const old = each.next_since_ms && elapsed(each.next_since_ms, now);
     const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
     if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: html`let it go on: <${Command} text=${`mycojobs queue resume ${shell_word(each.queue)}`}/>`, resume: each.queue});
-    else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent takes from <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` says what its host can run'});
-    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: its next job says why it waits'});
+    else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent serves <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` shows what its host can run'});
+    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: open its next job for the reason'});
   }
   for (const each of view.runners)
-    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(elapsed(each.seen_ms, now))}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs go back to their queues when their leases end; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it will not come back`});
-  if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`, next: 'each becomes a dead letter soon; `mycojobs verify` says which'});
-  if (view.dead) found.push({weight: 3, shape: 'failed', text: `${counted(view.dead, 'dead letter')}: what can never run, or not once more`, next: 'run each again when its cause is gone, or drop it (`mycojobs queue dead`)', about: 'dead'});
-  if (view.prerequisites) found.push({weight: 1, shape: 'waiting', text: html`<a href=${href(['jobs'], {context, status: 'waiting_for_prerequisites', state: 'prerequisite'})}>${counted(view.prerequisites, 'job')}</a> ${view.prerequisites === 1 ? 'waits' : 'wait'} for what is outside: a time, a file, an address, an approval`, next: 'each says which, and since when'});
-  if (view.anomalies) found.push({weight: 2, shape: 'asks', text: `${counted(view.anomalies, 'anomaly', 'anomalies')}: something wrote what does not fit`, next: '`mycojobs verify` and `mycojobs doctor` say what'});
-  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of what somebody may not do`, next: '`mycojobs context refusals` says who and what; `mycojobs context grant` lets somebody in', about: 'refusals'});
+    if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(elapsed(each.seen_ms, now))}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs return to their queues when their leases expire; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it is gone permanently`});
+  if (view.missing) found.push({weight: 6, shape: 'failed', text: `${counted(view.missing, 'queue entry', 'queue entries')} without a record`, next: 'each becomes a dead letter soon; `mycojobs verify` lists them'});
+  if (view.dead) found.push({weight: 3, shape: 'failed', text: `${counted(view.dead, 'dead letter')}: entries that cannot run`, next: 'run each again after fixing its cause, or drop it (`mycojobs queue dead`)', about: 'dead'});
+  if (view.prerequisites) found.push({weight: 1, shape: 'waiting', text: html`<a href=${href(['jobs'], {context, status: 'waiting_for_prerequisites', state: 'prerequisite'})}>${counted(view.prerequisites, 'job')}</a> ${view.prerequisites === 1 ? 'waits' : 'wait'} for a prerequisite: a time, a file, an address, an approval`, next: 'each job shows its prerequisite and the waiting time'});
+  if (view.anomalies) found.push({weight: 2, shape: 'asks', text: `${counted(view.anomalies, 'anomaly', 'anomalies')}: invalid data in the store`, next: '`mycojobs verify` and `mycojobs doctor` show details'});
+  if (view.refusals) found.push({weight: 1, shape: 'cancelled', text: `${counted(view.refusals, 'refusal')} of requests without permission`, next: '`mycojobs context refusals` lists them; `mycojobs context grant` grants roles', about: 'refusals'});
   return found.sort((a, b) => b.weight - a.weight);
 }
 
@@ -44,7 +44,7 @@ function Doctor({context}) {
   const wrong = checks?.filter((each) => each.state !== 'ok') ?? [], well = checks?.filter((each) => each.state === 'ok') ?? [];
   wrong.sort((a, b) => (a.state === b.state ? 0 : a.state === 'missing' ? -1 : 1));
   return html`<div class="doctor"><div class="actions"><${Action} run=${async () => set(await rpc('context.doctor', {context_id: context}))}>Doctor<//>
-    <span class="quiet">looks at Redis, at who leads the context, and at its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
+    <span class="quiet">checks Redis, the leader of the context and its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
     ${checks && html`<div role="status">${wrong.length === 0 ? html`<p><${Glyph} shape="done"/> ${counted(well.length, 'check')}, nothing is wrong</p>`
       : html`<ul class="findings">${wrong.map((each) => html`<li><${Glyph} shape=${each.state === 'missing' ? 'failed' : 'asks'}/><div><b>${each.state}</b> ${line(each.area, 60)}, ${line(each.name, 60)}: <${Their} text=${each.detail}/>${each.remedy && html` <span class="quiet"><b>Remedy:</b> <${Sentence} text=${each.remedy}/></span>`}</div></li>`)}</ul>`}
       ${well.length > 0 && html`<details><summary class="quiet">${counted(well.length, 'check')} found nothing wrong</summary><table><tbody>${well.map((each) => html`<tr><td>${line(each.area, 60)}</td><td>${line(each.name, 60)}</td><td><${Their} text=${each.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
@@ -53,8 +53,8 @@ function Doctor({context}) {
 function Verify({context}) {
   const [report, set] = useState(null);
   return html`<div class="actions"><${Action} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
-    <span class="quiet">looks whether every job and flow is where it should be</span></div>
-    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` says what the journals can put right'}/></span>` : ''}</p>
+    <span class="quiet">checks the data of all jobs, flows and workflows</span></div>
+    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` shows the possible repairs'}/></span>` : ''}</p>
     ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((each) => html`<tr><td>${each.violation ? '' : 'note: '}${each.rule}</td><td><${Their} text=${each.subject}/></td><td><${Their} text=${each.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
 }
 
@@ -74,7 +74,7 @@ function DeadLetters({context, many, rights}) {
   const job = (key) => (/^job:\d+:\d+$/.test(key) ? html`<a href=${job_href(key, context)}>${key.replace('job:', '')}</a>` : html`<${Their} text=${key} most=${80}/>`);
   return html`${rights?.administer && letters.length > 1 && html`<div class="actions"><${Action} kind="small" run=${each_of('queue.requeue')}>Run all again<//></div>`}
     <div class="wide-table" tabindex="0" role="region" aria-label="dead letters"><table class="compact" role="table"><thead role="rowgroup"><tr><th>job</th><th>queue</th><th>why</th><th>when</th><th><span class="hidden">actions</span></th></tr></thead><tbody role="rowgroup">${letters.map((each) => html`<tr role="row" key=${each.letter}><td role="cell" class="first">${job(each.job)}</td><td role="cell"><${Their} text=${each.queue} most=${60}/></td><td role="cell"><${Their} text=${text_of(each.reason).replaceAll('_', ' ')} most=${60}/></td><td role="cell"><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td>
-    <td role="cell" class="first">${rights?.administer && html`<${Action} kind="small" run=${settle('queue.requeue', each.letter)}>Run again<//> <${Action} kind="small" title="strikes it off this list; nothing else" run=${settle('queue.drop', each.letter)}>Drop<//>`}</td></tr>`)}</tbody></table></div>
+    <td role="cell" class="first">${rights?.administer && html`<${Action} kind="small" run=${settle('queue.requeue', each.letter)}>Run again<//> <${Action} kind="small" title="removes it from this list" run=${settle('queue.drop', each.letter)}>Drop<//>`}</td></tr>`)}</tbody></table></div>
     ${many > letters.length && html`<p class="quiet">The latest ${letters.length} of ${count(many)}.</p>`}`;
 }
 // Shows denied requests. Only admins may read them.

@@ -81,7 +81,7 @@ export function Try({query, context, rights, view}) {
     area.current.focus();
     area.current.setSelectionRange(at, at);
   };
-  if (rights && !rights.create) return html`<main><h1>Try it</h1><p class="empty">You may read here, and make nothing: its context's admins can name you among the submitters.</p></main>`;
+  if (rights && !rights.create) return html`<main><h1>Try it</h1><p class="empty">You can read this context but not create jobs: an admin can grant you the role submitter.</p></main>`;
   return html`<main class="try"><h1>Try it</h1><div class="choices" role="group" aria-label="what"><button type="button" aria-pressed=${!flow} onClick=${() => replace(href(['try'], {context}))}>a script</button><button type="button" aria-pressed=${flow} onClick=${() => replace(href(['try'], {context, kind: 'flow'}))}>a flow</button></div>
     ${!flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((each) => html`<button type="button" class="small" onClick=${() => { set_problems(null); take(each); }}>${each.name}</button> `)}</p>`}
     <${Problem} error=${error}/>

@@ -40,7 +40,7 @@ export function Workflows({context, rights, cursor}) {
   const rows = value ?? [];
   const chosen = useChosen(rows, (each) => each.workflow, cursor, (each) => go(href(['workflows', each.workflow], {context})));
   return html`<main><h1>Workflows</h1><${Problem} error=${error}/>
-    ${value && rows.length === 0 && html`<p class="empty">No workflow is in force. ${rights?.create ? html`<code class="command">mycojobs workflow apply FILE</code> puts one.` : ''}</p>`}
+    ${value && rows.length === 0 && html`<p class="empty">No workflow is in force. ${rights?.create ? html`Apply one with <code class="command">mycojobs workflow apply FILE</code>.` : ''}</p>`}
     ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table class="compact" role="table"><thead role="rowgroup"><tr><th>workflow</th>${STATUSES.slice(1).map(([, word]) => html`<th class="num">${word}</th>`)}<th class="num">inbox</th><th>takes</th><th class="num">journal</th></tr></thead><tbody role="rowgroup">${rows.map((each, i) => html`<tr role="row" key=${each.workflow} class=${i === chosen ? 'chosen' : ''}>
       <td role="cell" class="first"><a href=${href(['workflows', each.workflow], {context})}><${Their} text=${each.workflow} most=${80}/></a>${each.older_code ? html` <span class="tag">${count(each.older_code)} of older code</span>` : ''}${each.refused_receipts ? html` <span class="tag">${counted(each.refused_receipts, 'refused receipt')}</span>` : ''}</td>
       ${STATUSES.slice(1).map(([status, word]) => html`<td role="cell" class="num" data-label=${word}>${each.instances[status] ? html`<a href=${href(['workflows', each.workflow], {context, status})}>${count(each.instances[status])}</a>` : html`<span class="quiet">0</span>`}</td>`)}
@@ -68,7 +68,7 @@ export function Cells({name, query, context, cursor}) {
 function Carrier({of, context}) {
   if (/^job:\d+:\d+$/.test(of)) return html`<a href=${job_href(of, context)}>${of}</a>`;
   if (/^flow:\d+/.test(of)) return html`<a href=${flow_href(Number(of.slice(5).split(':').pop()), context)}>${of}</a>`;
-  return html`<${Their} text=${of || 'nobody yet'} most=${60}/>`;
+  return html`<${Their} text=${of || 'not started'} most=${60}/>`;
 }
 const json = (value, most = 300) => line(value === null ? 'null' : typeof value === 'string' ? stringifyJson(value) : value, most);
 const SAID = {
@@ -166,7 +166,7 @@ export function InstanceView({name, query, context, rights}) {
   const cancel = async () => { await rpc('workflow.cancel', params); await load(); };
   const remove = async () => { await rpc('workflow.remove', params); go(href(['workflows', name], {context})); };
   return html`<main class="instance">${crumbs}
-    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${rights?.steer_all && html`<div class="actions">${it.status === 'failed' && html`<${Action} run=${remove} title="takes the instance away">Remove<//>`}
+    <div class="title"><h1><${Their} text=${title} most=${120}/></h1><${State} of=${state_of(it.status)}/>${rights?.steer_all && html`<div class="actions">${it.status === 'failed' && html`<${Action} run=${remove} title="removes the instance">Remove<//>`}
       ${['running', 'waiting'].includes(it.status) && html`<${Action} keys="x" title="ends it, and the jobs and flows that run for it (x)" run=${cancel}>Cancel<//>`}</div>`}</div>
     <p class="facts quiet"><span>${counted(it.steps, 'step')}</span><span>${counted(it.mail, 'event')} to come</span><span>${counted(it.pending, 'effect')} under way</span>${it.refused ? html`<span>${counted(it.refused, 'receipt')} refused</span>` : ''}</p>
     <${Problem} error=${error}/>

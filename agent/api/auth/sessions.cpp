@@ -46,7 +46,7 @@ std::optional<std::uint64_t> Sessions::until_of(const std::string& challenge) co
 
 Result<void> Sessions::check(const std::string& challenge) const {
   const auto until = until_of(challenge);
-  if (!until) return fail(Code::denied, "challenge: is none that this server has made: ask for another");
+  if (!until) return fail(Code::denied, "challenge: was not issued by this server: request another");
   if (*until <= clock_.boot_ms()) return fail(Code::denied, "challenge: is too old: ask for another");
   const std::lock_guard lock(mutex_);
   if (used_.contains(challenge)) return fail(Code::denied, "challenge: was used before: ask for another");

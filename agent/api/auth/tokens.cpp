@@ -32,7 +32,7 @@ Result<TokenRow> read_row(std::string_view line) {
   row.hash = next_word(line);
   if (!is_hex(row.hash, 64))
     return fail(Code::invalid,
-                "the first word is no SHA-256 (64 digits of 0-9, a-f): make a row with `mycojobs key token`");
+                "the first word is not a SHA-256 hash (64 digits of 0-9, a-f): create a row with `mycojobs key token`");
   const std::string_view who = next_word(line);
   std::uint64_t actor = 0;
   if (who == "operator") {
@@ -51,11 +51,11 @@ Result<std::optional<std::string>> read_file(const std::string& path) {
   if (!file && errno == ENOENT) return std::nullopt;
   struct stat facts {};
   if (!file || ::fstat(file.get(), &facts) != 0) return fail(Code::io, path + ": " + errno_text(errno));
-  if (!S_ISREG(facts.st_mode)) return fail(Code::invalid, path + ": is no regular file");
+  if (!S_ISREG(facts.st_mode)) return fail(Code::invalid, path + ": is not a regular file");
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
     return fail(Code::denied, path + ": belongs to another user: chown it to the one that the server runs as");
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(Code::denied, path + ": others may write to it: chmod 600 " + path);
+    return fail(Code::denied, path + ": other users can write to it: chmod 600 " + path);
   if (facts.st_size > static_cast<off_t>(kMaxFileBytes)) return fail(Code::too_large, path + ": is over 1 MiB");
   std::string text(kMaxFileBytes + 1, '\0');
   std::size_t size = 0;

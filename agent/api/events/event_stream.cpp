@@ -67,7 +67,7 @@ Result<EventRequest> read_event_request(Services& services, const HttpRequest& f
   request.caller = caller;
   request.overview = from.query.contains("overview");
   if (request.overview && (request.flow != 0 || from.query.contains("job")))
-    return fail(Code::invalid, "overview: is given beside flow or job: give one of them");
+    return fail(Code::invalid, "overview: cannot be combined with flow or job: use one of them");
   if (from.query.contains("job")) {
     if (request.flow != 0) return fail(Code::invalid, "job: is given beside flow: give one or the other");
     MJ_CHECK(read_job_request(services, from, request));
@@ -232,7 +232,7 @@ bool EventStream::catch_up(Id flow, std::uint64_t after) {
   for (bool more = true; more;) {
     auto page = read_page(flow, after);  // releases the store, so that a slow client does not block other calls
     if (!page) return send_error(page.error());
-    if (page->gone) return request_.flow == 0 || send_error({Code::not_found, "the flow is gone"});
+    if (page->gone) return request_.flow == 0 || send_error({Code::not_found, "the flow was deleted"});
     for (const std::string& text : page->events) {
       if (!sink_.send(text)) return false;
     }

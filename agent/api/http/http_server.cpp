@@ -66,7 +66,7 @@ bool has_body(const HttpRequest& from) {
 }
 
 HttpReply no_body_taken() {
-  return refuse(400, "invalid_request", "this path takes no body", "send no Content-Length and no Transfer-Encoding");
+  return refuse(400, "invalid_request", "this path accepts no body", "send no Content-Length and no Transfer-Encoding");
 }
 
 // Returns a complete answer that announces the end of the connection.
@@ -820,8 +820,8 @@ HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& 
     path_known = path_known || route.path == path;
     known = known || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
   }
-  if (!path_known) return refuse(404, "not_found", "there is nothing at this path", remedy);
-  if (!known) return refuse(405, "invalid_request", "this path does not take " + method.substr(0, 16), remedy);
+  if (!path_known) return refuse(404, "not_found", "this path does not exist", remedy);
+  if (!known) return refuse(405, "invalid_request", "this path does not accept " + method.substr(0, 16), remedy);
   return {};
 }
 
@@ -835,13 +835,13 @@ HttpReply bad_request_reply(const Error& error) {
 }
 
 HttpReply refuse_body(const Error& error) {
-  if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a moment");
+  if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a few seconds");
   if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at one time");
   return bad_request_reply(error);
 }
 
 HttpReply too_many_requests_reply() {
-  HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a moment");
+  HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a few seconds");
   reply.headers.emplace_back("Retry-After", "1");
   return reply;
 }

@@ -74,9 +74,10 @@ Result<std::string> parse_origin(std::string_view text) {
   const std::string origin = lower_case(text);
   const bool has_scheme = origin.starts_with(kHttp) || origin.starts_with(kHttps);
   if (!has_scheme || !is_host_and_port(authority(origin))) {
-    return fail(Code::invalid, mycojobs::excerpt(text) +
-                                   " is no origin: write scheme, name and port as clients call the server, for example "
-                                   "https://jobs.example.org or http://10.0.0.7:9652");
+    return fail(Code::invalid,
+                mycojobs::excerpt(text) +
+                    " is not an origin: write scheme, name and port as clients call the server, for example "
+                    "https://jobs.example.org or http://10.0.0.7:9652");
   }
   const std::string_view host = without_own_port(authority(origin), own_port(origin));
   return origin.substr(0, origin.find("//") + 2) + std::string(host);
@@ -88,7 +89,7 @@ Result<std::vector<std::string>> parse_origins(const std::vector<std::string>& t
     MJ_TRY(origin, parse_origin(text));
     for (const std::string& other : origins) {
       if (other != origin && have_common_host(other, origin))
-        return fail(Code::invalid, other + " and " + origin + " are called by the same header Host: keep one of them");
+        return fail(Code::invalid, other + " and " + origin + " have the same header Host: keep one of them");
     }
     origins.push_back(std::move(origin));
   }

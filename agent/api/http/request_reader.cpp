@@ -53,7 +53,7 @@ Result<std::size_t> RequestReader::parse_head(std::string_view bytes) {
   MJ_TRY(taken, parser_.take_head(bytes));
   if (!has_head()) return taken;
   const std::string_view target = parser_.target(), path = target.substr(0, target.find_first_of("?#"));
-  if (!path.starts_with('/')) return fail(Code::invalid, "the first line is no METHOD /PATH HTTP/1.1");
+  if (!path.starts_with('/')) return fail(Code::invalid, "the first line is not METHOD /PATH HTTP/1.1");
   request_.method = parser_.method();
   request_.path = path;
   const std::string_view rest = target.substr(path.size());
@@ -71,7 +71,7 @@ Result<void> RequestReader::check_host() const {
     return fail(Code::invalid, "the header Host is missing");
   }
   if (is_host_and_port(host->second)) return {};
-  return fail(Code::invalid, "the header Host is no HOST or HOST:PORT: " + mycojobs::excerpt(host->second));
+  return fail(Code::invalid, "the header Host is not HOST or HOST:PORT: " + mycojobs::excerpt(host->second));
 }
 
 Result<std::size_t> RequestReader::parse_body(std::string_view bytes, BodyMemoryBudget& share) {

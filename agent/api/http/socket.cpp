@@ -58,7 +58,7 @@ Result<Addresses> resolve(const ListenAddress& address) {
   const int error = ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
                                   std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0)
-    return fail(Code::invalid, "\"" + address.host + "\" is no address of this host: " + gai_strerror(error));
+    return fail(Code::invalid, "\"" + address.host + "\" is not an address of this host: " + gai_strerror(error));
   return Addresses(found, &::freeaddrinfo);
 }
 
@@ -68,7 +68,7 @@ Result<ListenAddress> parse_listen(const std::string& text) {
   const auto colon = text.rfind(':');
   std::uint64_t port = 0;
   if (colon == std::string::npos || !parse_u64(text.substr(colon + 1), port) || port > 65535)
-    return fail(Code::invalid, "\"" + text + "\" is no ADDRESS:PORT, such as 127.0.0.1:9652 or [::1]:9652");
+    return fail(Code::invalid, "\"" + text + "\" is not ADDRESS:PORT, for example 127.0.0.1:9652 or [::1]:9652");
   ListenAddress address{text.substr(0, colon), static_cast<std::uint16_t>(port), false};
   if (address.host.starts_with('[') && address.host.ends_with(']')) {
     address.host = address.host.substr(1, address.host.size() - 2);

@@ -50,9 +50,9 @@ Result<json> run(MethodCall& call) {
 
 void add_flow_controls(Services& s, std::vector<Method>& all) {
   using namespace flow_control_methods;
-  const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
-  const Param comment{"comment", "text", "why; kept with who and when"};
-  const Param key{"key", "text", "idempotency key: the same control with it again changes nothing"};
+  const Param actor{"actor_id", "id", "the acting actor, if an operator calls; default: the caller"};
+  const Param comment{"comment", "text", "the reason, stored with actor and time"};
+  const Param key{"key", "text", "idempotency key: the same control with the same key changes nothing"};
   const Param node{"node", "text", "a node's name; absent: the whole flow"};
   const Param step{"name", "text", "the approval's or node's name", true};
   const std::string_view where = "FlowState: id, status, detail, revision";

@@ -64,7 +64,7 @@ Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
     return service::create_flow(call.request_context_of(), call.stores(*flows), given("definition"), given("inputs"),
                                 request);
   }
-  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares any; leave it out");
+  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares inputs; omit it");
   if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
   const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
   return service::create_flow_of_jobs(call.request_context_of(), call.stores(*flows), call.text("name"), given("jobs"),
@@ -100,7 +100,7 @@ Result<service::ListFlows> wanted_of(const MethodCall& call, Id before) {
   service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
   if (call.has("status")) {
     request.status = parse<FlowStatus>(call.text("status"));
-    if (!request.status) return fail(Code::invalid, "status: is none of dispatched, started, error, finished");
+    if (!request.status) return fail(Code::invalid, "status: is not one of dispatched, started, error, finished");
   }
   request.word = call.text("state");
   request.caller = call.id("caller_id");
@@ -132,7 +132,7 @@ Result<json> page(MethodCall& call) {
   Id before = 0;
   if (std::uint64_t given = 0; !call.text("after").empty()) {
     if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
-      return fail(Code::invalid, "after: give what the page before gave as `after`");
+      return fail(Code::invalid, "after: use the value `after` of the preceding page");
     before = static_cast<Id>(given);
   }
   MJ_TRY(request, wanted_of(call, before));
@@ -256,22 +256,23 @@ std::vector<Param> flow_params(std::vector<Param> more) {
 void add_flow_methods(Services& s, std::vector<Method>& all) {
   using namespace flows_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param caller{"caller_id", "id", "whose flow it is; absent: the caller's"};
+  const Param caller{"caller_id", "id", "owner of the flow; default: the caller"};
   const Param traceparent{"traceparent", "text",
-                          "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"};
+                          "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"};
   all.push_back(
       method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
              {context,
               caller,
               {"jobs", "ids", "jobs of the caller that job.create has written"},
               {"nodes", "object",
-               "what the jobs' records do not say, by job id or name: when, on_error, "
-               "compensate, supervisor_url, irreversible"},
+               "fields of nodes that are not in the jobs' records, by job id or name: when, on_error, compensate, "
+               "supervisor_url, irreversible"},
               {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
               {"inputs", "object", "values of the inputs that the definition declares, by name"},
               {"name", "text", "of a flow of jobs"},
               {"env_vars", "variables", "over the definition's own"},
-              {"notify", "any", "who hears of its end (docs/notify.md), instead of the definition's"},
+              {"notify", "any",
+               "receivers of the notification of its end (docs/notify.md), instead of those of the definition"},
               {"idempotency_key", "text", "of its caller: again with it is the first one again"},
               traceparent},
              "Flow: the flow", create));
@@ -282,7 +283,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                         {"name", "text", "only of definitions of this name"},
                         {"before", "id", "only flows before this one"},
                         {"status", "text", "only these"},
-                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"state", "text", "only flows in this state: a word of docs/flows.md"},
                         {"caller_id", "id", "only this actor's"},
                         {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "count", "at most so many (50; 1000 at most)"}},
@@ -291,7 +292,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                        {context,
                         {"name", "text", "only of definitions of this name"},
                         {"status", "text", "only these"},
-                        {"state", "text", "only these: a word of docs/flows.md"},
+                        {"state", "text", "only flows in this state: a word of docs/flows.md"},
                         {"caller_id", "id", "only this actor's"},
                         {"until_ms", "unix_ms", "only flows that were made until then"},
                         {"limit", "count", "at most so many (50; 1000 at most)"},

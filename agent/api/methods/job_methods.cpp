@@ -174,7 +174,7 @@ Result<json> explain_job(MethodCall& call) {
 }
 
 const Param kContext{"context_id", "id", "the context; absent: the server's first"};
-const Param kCaller{"caller_id", "id", "whose job it is; absent: the caller's"};
+const Param kCaller{"caller_id", "id", "owner of the job; default: the caller"};
 
 std::vector<Param> job_fields(const char* id_type, const char* id_help) {
   return {
@@ -188,21 +188,22 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"timeout", "seconds", "wall clock, 1 or more; absent: the operator's default"},
       {"retries", "count", "further attempts after a failure, 0 to 255"},
       {"env_vars", "variables", "of its environment"},
-      {"prerequisites", "texts", "what it waits for, such as file:/data/x, wait:30s"},
+      {"prerequisites", "texts", "prerequisites of the job, such as file:/data/x, wait:30s"},
       {"dependends", "ids", "jobs of the same caller that must have finished"},
       {"depends", "ids", "the same as dependends"},
       {"depends_on", "ids", "the same as dependends"},
-      {"name", "text", "for people, and for nodes of flows"},
-      {"run_at_ms", "unix_ms", "not before this moment, by the store's clock"},
+      {"name", "text", "name for display and for nodes of flows"},
+      {"run_at_ms", "unix_ms", "earliest start, by the store's clock"},
       {"priority", "integer", "-100 to 100 (0); higher is taken first"},
       {"queue_timeout_ms", "ms", "longest wait in its queue; 0: any"},
       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
       {"concurrency_key", "text", "jobs that share it run a few at a time"},
       {"concurrency_limit", "count", "how many with this concurrency_key run at one time (1)"},
-      {"inputs", "texts", "artifacts of dependends that it wants: JOB NAME, or JOB NAME/ARTIFACT"},
-      {"notify", "any", "who hears of its end: a list of addresses and targets (docs/notify.md)"},
+      {"inputs", "texts", "requested artifacts of dependends: JOB NAME, or JOB NAME/ARTIFACT"},
+      {"notify", "any", "receivers of the notification of its end: a list of addresses and targets (docs/notify.md)"},
       {"policy", "object", "policy that the job requests for its sandbox (docs/sandbox.md)"},
-      {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"}};
+      {"traceparent", "text",
+       "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"}};
 }
 
 }  // namespace jobs_methods
@@ -214,12 +215,12 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   const char* kEither = "of a job that job.create has written, or of the new one; absent: the next free one";
   const std::vector<Param> list_params{kContext,
                                        {"status", "text", "only these"},
-                                       {"state", "text", "only these: a status, or what detail says"},
-                                       {"name", "text", "only jobs that have this in their name"},
+                                       {"state", "text", "only jobs with this status or detail"},
+                                       {"name", "text", "only jobs whose name contains this text"},
                                        {"script_type", "text", "only these"},
-                                       {"since_ms", "unix_ms", "only jobs to which something happened since"},
+                                       {"since_ms", "unix_ms", "only jobs that changed since"},
                                        {"limit", "count", "at most so many (50; 1000 at most)"}};
-  const std::vector<Param> many{{"jobs", "jobs", "as job.create takes them, 1000 at most", true},
+  const std::vector<Param> many{{"jobs", "jobs", "jobs as for job.create, at most 1000", true},
                                 {"start", "boolean", "queue them, too"},
                                 kContext,
                                 kCaller};
@@ -248,8 +249,8 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "job.explain", "explain the state of a job", one,
                        "JobReason: state, cause, reason, evidence, next", explain_job));
   all.push_back(method(s, "jobs.create",
-                       "write several jobs, none if one is invalid; an error says how many are written", many,
-                       "[Job]: the jobs", create_many));
+                       "write several jobs, or none if one is invalid; an error reports the number of written jobs",
+                       many, "[Job]: the jobs", create_many));
   all.push_back(
       method(s, "jobs.list", "the same as job.list", list_params, "[Job]: jobs without script and result", list));
 }

@@ -226,7 +226,7 @@ constexpr std::string_view kIsDeleted = "Deleted: its key";
 void add_actor_methods(Services& s, std::vector<Method>& all) {
   using namespace records_methods;
   const Param id{"id", "id", "its id", true}, any_id{"id", "id", "its id; absent: the next free one"};
-  const Param pubkey{"pubkey", "text", "its key, ed25519; empty: none any more"};
+  const Param pubkey{"pubkey", "text", "public key, ed25519; empty: remove the key"};
   const Param address{"address", "texts", "where it is reached"};
   all.push_back(
       method(s, "actor.create", "create an actor", {any_id, pubkey, address}, "Actor: the actor", actor_create));
@@ -240,13 +240,15 @@ void add_actor_methods(Services& s, std::vector<Method>& all) {
 void add_context_methods(Services& s, std::vector<Method>& all) {
   using namespace records_methods;
   const Param first{"id", "id", "its id; absent: the server's first"};
-  const Param submitters{"submitters", "ids", "actors who make jobs, flows and messages, and steer and read their own"};
-  const Param readers{"readers", "ids", "actors who read everything"};
-  const Param executors{"executors", "ids", "actors whose agents run its jobs"};
-  const Param notify{"notify", "any", "who hears of ends in it: a list of addresses and targets (docs/notify.md)"};
-  all.push_back(method(s, "context.create", "create a context: its Redis database is the one of that number",
+  const Param submitters{"submitters", "ids",
+                         "actors that create jobs, flows and messages, and control and read their own"};
+  const Param readers{"readers", "ids", "actors that read everything"};
+  const Param executors{"executors", "ids", "actors whose agents run jobs of the context"};
+  const Param notify{"notify", "any",
+                     "receivers of notifications about ends: a list of addresses and targets (docs/notify.md)"};
+  all.push_back(method(s, "context.create", "create a context; its Redis database has the same number",
                        {{"id", "id", "its id; absent: the next free one"},
-                        {"admins", "ids", "actors who may do everything; absent: the caller"},
+                        {"admins", "ids", "actors with all rights; default: the caller"},
                         readers,
                         executors,
                         submitters,
@@ -274,8 +276,9 @@ void add_runner_methods(Services& s, std::vector<Method>& all) {
       {"pubkey", "text", "its key"},
       {"address", "text", "where it is reached: http://HOST:PORT of a supervisor, in coordinator.networks"},
       {"topic", "text", "its topic; absent: runner<id>"},
-      {"target_context", "id", "of one elsewhere: the context there that runs jobs of ours; absent: the same number"},
-      {"local", "boolean", "takes from queues, too"},
+      {"target_context", "id",
+       "context of a supervisor on another host that runs jobs of this context; default: the same number"},
+      {"local", "boolean", "also claims jobs from queues"},
       {"type", "text", "v, python, osis or rust"},
       {"secret", "text", "sent to its supervisor as bearer token; never shown"}};
   const auto with = [&fields](const Param& first) {
@@ -292,14 +295,14 @@ void add_runner_methods(Services& s, std::vector<Method>& all) {
                        "[RunnerState]: runners with state (live, silent, left), host and claims", runner_list));
   all.push_back(method(s, "runner.update", "change a runner's record", with(id),
                        "Runner: the runner, without its secret", runner_update));
-  all.push_back(method(s, "runner.delete", "delete a runner that no agent is and no work waits for", {id, context},
+  all.push_back(method(s, "runner.delete", "delete a runner without an agent and without waiting work", {id, context},
                        kIsDeleted, runner_delete));
 }
 
 void add_message_methods(Services& s, std::vector<Method>& all) {
   using namespace records_methods;
   const Param id{"id", "id", "its id", true}, context{"context_id", "id", "the context; absent: the server's first"};
-  const Param caller{"caller_id", "id", "whose it is; absent: the caller's"};
+  const Param caller{"caller_id", "id", "owner; default: the caller"};
   all.push_back(method(
       s, "message.create", "write a message; with a topic, hand it to that topic",
       {{"id", "id", "its id; absent: the next free one"},
@@ -313,20 +316,20 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
        {"timeout_result", "seconds", "until its result must be there"},
        {"job", "jobs", "jobs, whole, with their ids"},
        {"flow", "object", "a flow: name, definition (a flow's JSON as text), env_vars"},
-       {"topic", "text", "of a runner: it takes the message's jobs"},
-       {"target_context", "id", "the context that it is for; absent: its own"},
+       {"topic", "text", "topic of the runner that receives the message's jobs"},
+       {"target_context", "id", "the target context; absent: its own"},
        {"target_address", "text",
         "of the supervisor of that context, on another host; the answer has its target_key, to be signed with it"},
-       {"stream_logs", "boolean", "lines of its jobs come back while they run"}},
+       {"stream_logs", "boolean", "receive log lines of its jobs while they run"}},
       "Message: the message", message_create));
-  all.push_back(method(s, "message.send", "put a signed message on its way to another context",
+  all.push_back(method(s, "message.send", "send a signed message to another context",
                        {id,
                         context,
                         caller,
                         {"signature", "text", "by its caller's key; absent: the record has it"},
                         {"signer", "text", "the public key"},
                         {"algorithm", "text", "ed25519"},
-                        {"created_at", "unix_s", "the moment that is signed, in Unix seconds"}},
+                        {"created_at", "unix_s", "the signed time, in Unix seconds"}},
                        "Message: the message", message_send));
   all.push_back(method(s, "message.get", "read a message", {id, context, caller}, "Message: the message", message_get));
   all.push_back(method(s, "message.list", "list messages, newest first",

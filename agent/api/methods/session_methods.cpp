@@ -15,11 +15,11 @@ using nlohmann::json;
 // The signature names the origin that it is for, so that another server cannot relay it to this one.
 Result<std::string> audience_of(const RpcCaller& caller) {
   if (!caller.origin.empty()) return caller.origin;
-  return fail(Code::denied,
-              "logins by key are for the origins in api.names. Where that is empty, they are for http://127.0.0.1 and "
-              "http://localhost with the server's port, from its own host and through no proxy. The header Host names "
-              "none of these: let the operator add the origin that you call, for example https://jobs.example.org, to "
-              "api.names");
+  return fail(
+      Code::denied,
+      "logins by key are for the origins in api.names. Where that is empty, they are for http://127.0.0.1 and "
+      "http://localhost with the server's port, from its own host and through no proxy. The header Host names none of "
+      "these: the operator must add the origin that you call, for example https://jobs.example.org, to api.names");
 }
 
 Result<json> challenge(Services& services, const RpcCaller& caller) {
@@ -48,7 +48,7 @@ Result<json> begin(Services& services, const json& params, const RpcCaller& call
 
 Result<json> end(Services& services, const RpcCaller& caller) {
   if (caller.session.empty())
-    return fail(Code::invalid, "this call is by no session: a token of the file holds until its row is taken out");
+    return fail(Code::invalid, "this call has no session: a token of the file is valid until its row is removed");
   services.sessions.end(caller.session);
   return json{{"actor", caller.actor}};
 }

@@ -58,7 +58,7 @@ Result<json> doctor(MethodCall& call) {
   const std::string wrong = settings.health.why_not_ready();
   checks.push_back({"coordinator", "this one", wrong.empty() ? Verdict::ok : Verdict::missing,
                     "mycojobs " + std::string(kVersion) + (wrong.empty() ? ", ready" : ", not ready: " + wrong),
-                    wrong.empty() ? "" : "look at its log"});
+                    wrong.empty() ? "" : "check the log of the server"});
   json all = json::array();
   for (const Check& each : checks) all.push_back(to_json(each));
   return all;
@@ -181,12 +181,12 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "jobs.page", "list jobs page by page, latest change first",
                        {context,
                         {"status", "text", "only these"},
-                        {"state", "text", "only these: a status, or what detail says"},
-                        {"name", "text", "only jobs that have this in their name"},
+                        {"state", "text", "only jobs with this status or detail"},
+                        {"name", "text", "only jobs whose name contains this text"},
                         {"script_type", "text", "only these"},
                         {"caller_id", "id", "only this actor's"},
-                        {"since_ms", "unix_ms", "only jobs to which something happened since"},
-                        {"until_ms", "unix_ms", "only jobs to which something happened until then"},
+                        {"since_ms", "unix_ms", "only jobs that changed since"},
+                        {"until_ms", "unix_ms", "only jobs that changed until then"},
                         {"limit", "count", "at most so many (50; 1000 at most)"},
                         {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
                         {"after", "text", "as the page before gives it; absent: the first page"}},

@@ -127,9 +127,9 @@ Result<json> remove_one(MethodCall& call) {
 // Adds the methods that approve, reject, cancel and remove an instance.
 void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Method>& all) {
   using namespace workflows_methods;
-  const Param actor{"actor_id", "id", "who does it, if an operator calls; absent: the caller"};
-  const Param comment{"comment", "text", "why; kept with who and when"};
-  const Param intent{"intent", "text", "as the intent begins, if several wait"};
+  const Param actor{"actor_id", "id", "the acting actor, if an operator calls; default: the caller"};
+  const Param comment{"comment", "text", "the reason, stored with actor and time"};
+  const Param intent{"intent", "text", "first characters of the intent, if several wait"};
   std::vector<Param> answers = instance;
   answers.insert(answers.end(), {intent, comment, actor});
   all.push_back(method(s, "workflow.approve", "approve a pending approval of an instance", answers,
@@ -137,7 +137,7 @@ void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Me
   all.push_back(method(s, "workflow.reject", "reject a pending approval of an instance", answers,
                        "WorkflowAnswer: the intent", answer<false>));
   std::vector<Param> cancels = instance;
-  cancels.push_back({"reason", "text", "why; kept with who and when"});
+  cancels.push_back({"reason", "text", "the reason, stored with actor and time"});
   all.push_back(method(s, "workflow.cancel", "end an instance, and the jobs and flows that run for it", cancels,
                        "WorkflowCancel: cancelling", cancel_one));
   all.push_back(
@@ -152,7 +152,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   const Param workflow{"workflow", "text", "a workflow's name, as short as it is clear", true};
   const Param key{"key", "any", "an instance's key; absent: the workflow has no keys"};
   const std::vector<Param> instance{workflow, key, context};
-  all.push_back(method(s, "workflow.apply", "put a manifest of workflows in force, if nothing is under way",
+  all.push_back(method(s, "workflow.apply", "apply a manifest of workflows, unless its instances block the change",
                        {{"manifest", "object", "the manifest (docs/workflows)", true},
                         {"code", "variables", "its modules: text by name"},
                         {"caller_id", "id", "as whom its effects run; absent: the caller"},

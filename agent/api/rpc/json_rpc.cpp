@@ -24,16 +24,16 @@ struct CodeRow {
   std::string_view remedy;
 };
 constexpr CodeRow kCodes[] = {
-    {Code::invalid, kInvalidParams, "mend the parameter that the message names and call again"},
+    {Code::invalid, kInvalidParams, "correct the parameter that the message names and call again"},
     {Code::not_found, -32001, "check the id and the context"},
     {Code::conflict, -32002, "read the present state, then decide whether to call again"},
     {Code::denied, -32003, "ask an admin of the context for the right, or call with another token"},
-    {Code::unavailable, -32004, "call again in a moment"},
+    {Code::unavailable, -32004, "call again in a few seconds"},
     {Code::too_large, -32005, "send less than the limit that the message names"},
     {Code::unsupported, -32006, "the message names what this host or server lacks"},
-    {Code::stale_claim, -32007, "the job has gone on to somebody else: stop"},
-    {Code::io, kInternalError, "the log of the server says more"},
-    {Code::internal, kInternalError, "the log of the server says more"},
+    {Code::stale_claim, -32007, "the job has another owner now: stop"},
+    {Code::io, kInternalError, "see the log of the server"},
+    {Code::internal, kInternalError, "see the log of the server"},
 };
 
 const CodeRow& row_of(Code code) {
@@ -117,7 +117,7 @@ class Dispatch {
     const auto method = std::find_if(all.begin(), all.end(), [&](const Method& each) { return each.name == name; });
     if (method == all.end()) {
       rpc_.count_refused("unknown", "method_not_found");
-      return refusal(id, kMethodNotFound, "there is no method " + dump_json(json(whole_characters(name, 100))),
+      return refusal(id, kMethodNotFound, "unknown method " + dump_json(json(whole_characters(name, 100))),
                      "method_not_found", "", "rpc.discover lists the methods");
     }
     auto params = named_params(request);

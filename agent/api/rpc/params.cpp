@@ -44,8 +44,8 @@ const TypeRow kTypes[] = {
     {"count", "a whole number, 0 or more", is_amount, count_schema},
     {"seconds", "a whole number of seconds, 0 or more", is_amount, [] { return amount("seconds"); }},
     {"ms", "a whole number of milliseconds, 0 or more", is_amount, [] { return amount("milliseconds"); }},
-    {"unix_s", "a moment: seconds since 1970", is_amount, [] { return amount("seconds since 1970-01-01 UTC"); }},
-    {"unix_ms", "a moment: milliseconds since 1970", is_amount,
+    {"unix_s", "a time: seconds since 1970", is_amount, [] { return amount("seconds since 1970-01-01 UTC"); }},
+    {"unix_ms", "a time: milliseconds since 1970", is_amount,
      [] { return amount("milliseconds since 1970-01-01 UTC"); }},
     {"boolean", "true or false", [](const json& v) { return v.is_boolean(); }, [] { return of_type("boolean"); }},
     {"list", "a list", is_list, [] { return of_type("array"); }},
@@ -73,7 +73,7 @@ const TypeRow& row_of(std::string_view type) {
 std::string names_of(const Method& method) {
   std::string names;
   for (const Param& each : method.params) names += (names.empty() ? "" : ", ") + std::string(each.name);
-  return names.empty() ? "it takes none" : "it takes " + names;
+  return names.empty() ? "it has no parameters" : "its parameters are " + names;
 }
 
 }  // namespace
@@ -84,7 +84,8 @@ std::optional<ParamProblem> validate_params(const Method& method, const json& pa
                                     [&](const Param& each) { return each.name == item.key(); });
     const std::string field(whole_characters(item.key(), 100));
     if (known == method.params.end()) {
-      return ParamProblem{field, field + ": " + std::string(method.name) + " has no such parameter", names_of(method)};
+      return ParamProblem{field, field + ": " + std::string(method.name) + " does not have this parameter",
+                          names_of(method)};
     }
     const TypeRow& row = row_of(known->type);
     if (!item.value().is_null() && !row.fits(item.value())) {

@@ -18,46 +18,46 @@ constexpr ResultShape kShapes[] = {
     {"Actor", "an actor", "id!:id pubkey:text address:texts created_at:unix_s updated_at:unix_s"},
     {"Context", "a context and the lists of its roles",
      "id!:id admins:ids submitters:ids executors:ids readers:ids notify:any created_at:unix_s updated_at:unix_s"},
-    {"Rights", "what the caller may do in a context, with everything and with what it made itself",
+    {"Rights", "rights of the caller in a context, for everything and for its own records",
      "actor!:id operator!:boolean context_id!:id create!:boolean read_all!:boolean read_own!:boolean "
      "steer_all!:boolean steer_own!:boolean administer!:boolean"},
     {"Overview",
-     "how a context is. ends: jobs that ended in each slot of slot_ms, the latest first; p50_ms, p99_ms, failures and "
-     "waits: of looked_at jobs, since since_ms",
+     "state of a context. ends: jobs that ended in each slot of slot_ms, the latest first; p50_ms, p99_ms, failures "
+     "and waits: of looked_at jobs, since since_ms",
      "now_ms!:unix_ms changed_ms!:unix_ms jobs!:integer running!:integer delayed!:integer prerequisites!:integer "
      "held!:integer missing!:integer ended!:integer kept_bytes!:integer quota_bytes!:integer dead!:integer "
      "anomalies!:integer refusals!:integer notices!:integer outbox!:integer inbox!:integer flows!:integer "
      "flows_active!:integer slot_ms!:ms ends!:list "
      "queues!:[QueueTally] runners!:[RunnerTally] looked_at!:integer since_ms!:unix_ms picked_up!:integer p50_ms!:ms "
      "p99_ms!:ms failures!:object waits!:object"},
-    {"QueueTally", "a queue, and the job that comes next",
+    {"QueueTally", "a queue, and its next job",
      "queue!:text length!:integer prioritised!:integer paused!:boolean next!:text next_since_ms!:unix_ms"},
     {"RunnerTally",
      "an agent: live, silent or left; artifact_bytes: artifacts of the context on its host, and their quota (0: none)",
      "id!:id state!:text host!:text claims!:integer slots!:integer seen_ms!:unix_ms artifact_bytes!:integer "
      "artifact_quota_bytes!:integer version!:text executors!:texts"},
-    {"Verified", "what does not hold, the first 1000 of `found`; violation: false is a note",
+    {"Verified", "violated rules, the first 1000 of `found`; violation: false is a note",
      "findings!:[VerifyFinding] found!:integer jobs!:integer facts!:integer queues!:integer"},
-    {"VerifyFinding", "what does not hold", "violation!:boolean rule!:text subject!:text text!:text"},
-    {"Check", "a thing that was looked at; state: ok, warning, missing; remedy: empty if it needs none",
+    {"VerifyFinding", "a violated rule", "violation!:boolean rule!:text subject!:text text!:text"},
+    {"Check", "a checked item; state: ok, warning, missing; remedy: empty if none is needed",
      "area!:text name!:text state!:text detail!:text remedy!:text"},
-    {"Questions", "what waits for people; after: of the next call",
+    {"Questions", "questions that wait for a decision; after: for the next call",
      "questions!:[Question] after!:integer truncated!:boolean"},
-    {"Question", "what waits for a person; answers: the caller may answer it",
+    {"Question", "a question that waits for a decision; answers: the caller may answer it",
      "job:text node:text workflow:text key:any name!:text pause!:boolean asks!:text approvers!:ids answers!:boolean "
      "since_ms!:unix_ms "
      "until_ms!:unix_ms flow:id flow_name:text"},
-    {"LoginChallenge", "what a key is to sign until then, and for which server",
+    {"LoginChallenge", "the challenge to sign until then, and its server",
      "challenge!:text audience!:text until_ms!:unix_ms"},
     {"Session", "a login; token: for the header Authorization", "token!:text actor!:id until_ms!:unix_ms"},
-    {"SessionEnded", "whose session is over", "actor!:id"},
-    {"Refusal", "somebody asked for what the context's lists do not allow; list: the one that would",
+    {"SessionEnded", "actor whose session has ended", "actor!:id"},
+    {"Refusal", "a denied request; list: the list that would allow it",
      "number!:integer at_ms!:unix_ms actor!:id action!:text thing!:text list!:text"},
-    {"Deleted", "the key of what is there no more", "key!:text deleted!:boolean"},
+    {"Deleted", "the key of the deleted record", "key!:text deleted!:boolean"},
     {"Runner", "a runner, without its secret",
      "id!:id pubkey:text address:text topic:text local!:boolean type:text created_at:unix_s updated_at:unix_s "
      "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id ceiling:text"},
-    {"RunnerState", "a runner, and whether it lives: live, silent or left",
+    {"RunnerState", "a runner and its state: live, silent or left",
      "id!:id state!:text host!:text claims!:integer pubkey:text address:text topic:text local!:boolean type:text "
      "detail:text version:text executors:texts slots:integer seen_ms:unix_ms actor_id:id"},
     {"Message", "a message",
@@ -80,12 +80,12 @@ constexpr ResultShape kShapes[] = {
     {"JobState", "where a job is; 0 and empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},
-    {"JobResult", "where a job is, and what it has handed back",
+    {"JobResult", "state and result of a job",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms result!:object "
      "error_info:object usage:object artifacts:object artifacts_dropped:list layers:text receipt:object"},
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
-    {"JobMoment", "what happened to a job",
+    {"JobMoment", "history of a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},
     {"JobReason", "why a job is where it is", "key!:text state!:text cause!:text reason!:text evidence!:any next!:any"},
     {"LogLine", "a line of a log; stream: stdout, stderr, system",
@@ -95,20 +95,20 @@ constexpr ResultShape kShapes[] = {
      "id!:id caller_id!:id context_id!:id jobs:ids env_vars:object result:object status!:text created_at:unix_s "
      "updated_at:unix_s name:text detail:text definition:any definition_hash:text error:text nodes:list "
      "started_ms:unix_ms ended_ms:unix_ms parent:text notify:any traceparent:text"},
-    {"FlowRow", "a flow in the list; retired: its record is gone",
+    {"FlowRow", "a flow in the list; retired: its record was deleted",
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
     {"FlowsPage", "a page of flows; after: of the next one",
      "flows!:[FlowRow] after!:text looked_at!:integer malformed!:integer"},
     {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
-    {"FlowResult", "what a flow's jobs have handed back, by <name>.<key>",
+    {"FlowResult", "results of a flow's jobs, by <name>.<key>",
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},
-    {"FlowNode", "a node of a flow, and how it stands",
+    {"FlowNode", "a node of a flow and its state",
      "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "
      "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer job!:text "
      "since_ms!:unix_ms until_ms!:unix_ms on_call!:boolean gates!:texts approvers!:ids asks!:text child!:integer"},
-    {"FlowCheck", "whether a definition can be run, what is wrong with it, and what it probably does not mean",
+    {"FlowCheck", "whether a definition can run, its errors and its probable mistakes",
      "ok!:boolean problems!:[FlowProblem] warnings!:[FlowProblem] nodes!:integer"},
-    {"FlowProblem", "what is wrong with a definition, or probably not meant; line, column: 0 is unknown",
+    {"FlowProblem", "an error or probable mistake of a definition; line, column: 0 is unknown",
      "path!:text message!:text line!:integer column!:integer"},
     {"FlowEdge", "the job `to` needs the job `from`", "from!:id to!:id"},
     {"FlowDag", "nodes and edges of a flow",
@@ -116,7 +116,7 @@ constexpr ResultShape kShapes[] = {
      "edges!:[FlowEdge] anomalies!:list now_ms!:unix_ms"},
     {"FlowReason", "why a flow, or a node of it, is where it is",
      "node!:text cause!:text reason!:text evidence!:any next!:any"},
-    {"FlowMoment", "what has happened to a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
+    {"FlowMoment", "history of a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
     {"WorkflowApplied", "a manifest in force; replaced: the one before",
      "manifest!:text hash!:text replaced!:text repeated!:boolean owner!:id"},
     {"WorkflowSent", "an event on its way", "manifest!:text event!:text id!:text repeated!:boolean targets!:texts"},
@@ -126,29 +126,30 @@ constexpr ResultShape kShapes[] = {
     {"WorkflowCell", "an instance",
      "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
      "state_bytes!:integer manifest!:text"},
-    {"WorkflowInstance", "an instance, its state and what it waits for",
+    {"WorkflowInstance", "an instance, its state and its pending effects",
      "workflow!:text key!:any status!:text steps!:integer mail!:integer pending!:integer born!:integer last!:integer "
      "state_bytes!:integer manifest!:text world!:text state!:any state_hash:text intents!:list waiting_mail!:list "
      "failure:text message:text refused!:integer"},
-    {"WorkflowFact", "a fact of the journal; what it says beside depends on its kind",
+    {"WorkflowFact", "a fact of the journal; further fields depend on its kind",
      "height!:integer at_ms!:unix_ms kind!:text cells!:texts"},
     {"WorkflowFacts", "facts of the journal, and how high it is", "world!:text height!:integer facts!:[WorkflowFact]"},
-    {"WorkflowFrame", "a line that an effect's job has written; dropped: so many are gone from here on",
+    {"WorkflowFrame", "an output line of an effect's job; dropped: number of lines lost from here on",
      "effect!:text intent!:text job:text flow:text sequence!:integer ts_ms!:unix_ms stream!:text text!:text "
      "dropped:integer"},
-    {"WorkflowLog", "frames by effect; after: of the next page; more: there is one now; ended: no line will follow",
+    {"WorkflowLog",
+     "frames by effect; after: for the next page; more: there is a next page; ended: no line will follow",
      "frames!:[WorkflowFrame] after!:text more!:boolean ended!:boolean"},
     {"WorkflowReason", "why an instance is where it is", "cause!:text reason!:text evidence!:any next!:any"},
     {"WorkflowAnswer", "an answer on its way", "intent!:text approved!:boolean"},
     {"WorkflowCancel", "an instance is to end", "cancelling!:boolean"},
     {"Queue", "a queue",
      "queue!:text length!:integer prioritised!:integer paused!:boolean facts!:integer wrong_type:text"},
-    {"DeadLetter", "what can never run, or not once more; queue: where it stood, empty where none is known",
+    {"DeadLetter", "an entry that cannot run; queue: its former queue, empty if unknown",
      "letter!:text job!:text queue!:text reason!:text at_ms!:unix_ms"},
-    {"SettledLetter", "a dead letter that is off the list", "letter!:text requeued!:boolean"},
+    {"SettledLetter", "a dead letter that was removed from the list", "letter!:text requeued!:boolean"},
     {"QueueState", "whether a queue is paused", "queue!:text paused!:boolean"},
     {"Version", "the server's version", "version!:text"},
-    {"ServerInfo", "what a server serves and how it is",
+    {"ServerInfo", "served contexts and state of a server",
      "version!:text role!:text contexts!:ids started_ms!:unix_ms calls!:integer refusals!:integer actor!:id "
      "store!:object"},
 };

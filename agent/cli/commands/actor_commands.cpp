@@ -24,7 +24,7 @@ void show_actor(const Invocation& call, const Actor& actor) {
 // Returns an actor with the fields of the flags, and appends the names of these fields.
 Result<Actor> typed_actor(const Invocation& call, std::vector<std::string>& fields) {
   Actor actor;
-  if (call.has("key") && call.has("no-key")) return fail(Code::invalid, "--key and --no-key: give one of them");
+  if (call.has("key") && call.has("no-key")) return fail(Code::invalid, "--key and --no-key: use only one of them");
   if (call.has("key")) {
     MJ_TRY(key, typed_public_key(call, call.get("key")));
     actor.pubkey = key;

@@ -174,8 +174,7 @@ int agent_command(Invocation& call) {
 
 int dev_command(Invocation& call) {
   if (!call.settings.redis.empty()) {
-    return print_error(
-        {Code::invalid, "`mycojobs dev` has a Redis of its own: leave out --redis, or use `mycojobs agent`"});
+    return print_error({Code::invalid, "`mycojobs dev` uses its own Redis: omit --redis, or use `mycojobs agent`"});
   }
   if (auto free = check_api_address(call.settings); !free) return print_error(free.error());
   auto session = open_session(call.parts, call.settings, true);
@@ -213,7 +212,7 @@ int dev_command(Invocation& call) {
 namespace {
 
 std::string describe(const std::vector<Id>& contexts) {
-  if (contexts.empty()) return "coordinator of every context that is found";
+  if (contexts.empty()) return "coordinator of all contexts that are found";
   return fmt::format("coordinator of context {}", fmt::join(contexts, " "));
 }
 

@@ -290,7 +290,7 @@ std::string unknown_choice(const CommandLine& line) {
     if (flag.choices.empty() || given == line.flags.end()) continue;
     for (const std::string& word : given->second) {
       if (!names(flag.choices, word))
-        return fmt::format("--{}: {} is none of: {}", flag.name, excerpt(word, 80), flag.choices);
+        return fmt::format("--{}: {} is not one of: {}", flag.name, excerpt(word, 80), flag.choices);
     }
   }
   return "";

@@ -34,9 +34,8 @@ bool is_wanted(const Invocation& call, std::string_view role) {
 // leaves the default user open after a restart of Redis.
 void explain(const Invocation& call) {
   if (!call.has("passwords"))
-    print_message(fmt::format(
-        "put > and a password in the place of {}, or ask for --passwords: Redis refuses the lines as they are",
-        kNoPassword));
+    print_message(fmt::format("replace {} by > and a password, or use --passwords: Redis rejects the lines unchanged",
+                              kNoPassword));
   print_message("type these in this order; in an aclfile a line begins with `user` instead of `ACL SETUSER`:");
   print_message(
       "1. an administrator, whose password redis-cli then reads from REDISCLI_AUTH: ACL SETUSER admin on >PASSWORD ~* "
@@ -48,7 +47,8 @@ void explain(const Invocation& call) {
   print_message(
       "5. check: `redis-cli ACL WHOAMI` without a password answers NOAUTH, and `mycojobs doctor` has no warning of it");
   print_message(
-      "a database is no wall: contexts that distrust each other need Redis servers of their own (docs/operations.md)");
+      "databases are not isolated from each other: contexts that distrust each other need separate Redis servers "
+      "(docs/operations.md)");
 }
 
 Result<int> print_users(Invocation& call) {

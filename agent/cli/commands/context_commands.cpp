@@ -56,7 +56,7 @@ void show(const Invocation& call, const Context& context, bool exists, const std
                     exists
                         ? ""
                         : paint(OutputStyle::warn,
-                                " has no record: it is closed to RPC and scripts, open to those who reach its Redis")));
+                                " has no record: it is closed to RPC and scripts, and open to clients of its Redis")));
   for (const service::Role& role : service::roles())
     print(fmt::format("  {:<11}{}\n", role.field, listed(context.*role.ids)));
   if (kinds.empty()) return;
@@ -88,7 +88,7 @@ Result<Id> named_actor(const Invocation& call, Store& store, const std::string& 
   auto file = key_file(call.settings, text);
   if (!file) return fail(file.error(), flag);
   auto key = SigningKey::load(*file);
-  if (!key) return fail(key.error(), flag + ": " + text + " is no id, and no key that says whose it is");
+  if (!key) return fail(key.error(), flag + ": " + text + " is neither an id nor a key that names its actor");
   MJ_TRY(by, request_context(call));
   MJ_TRY(actors, service::list_actors(by, store));
   std::vector<Id> found;
@@ -189,19 +189,17 @@ Result<int> change(Invocation& call, bool grant) {
   MJ_TRY(by, changing_actor(call));
   const auto roles = service::roles();
   if (std::none_of(roles.begin(), roles.end(), [&](const service::Role& role) { return call.has(role.name); })) {
-    return fail(Code::invalid,
-                "name a role and who it is about: --admin ID, --submitter ID, --executor ID or --reader ID");
+    return fail(Code::invalid, "name a role and its actor: --admin ID, --submitter ID, --executor ID or --reader ID");
   }
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(named, named_roles(call, *opened.store));
   MJ_TRY(after, service::change_roles(by, *opened.store, grant, named));
   show(call, after, true, {});
   if (after.admins.empty()) {
-    print_message(
-        paint(OutputStyle::warn, "warning: ", true) +
-        fmt::format("context {} has no admin: nobody but an operator can change it or write its objects; mycojobs "
-                    "context grant {} --admin ID",
-                    by.context, by.context));
+    print_message(paint(OutputStyle::warn, "warning: ", true) +
+                  fmt::format("context {} has no admin: only an operator can change it or write its objects; mycojobs "
+                              "context grant {} --admin ID",
+                              by.context, by.context));
   }
   return 0;
 }
@@ -213,8 +211,8 @@ void show_notify(const Invocation& call, const Context& context) {
         dump_json({{"id", context.id}, {"notify", to_json(context).value("notify", nlohmann::json::array())}}, 2) +
         "\n");
   const auto list = parse_json(notify);
-  if (notify.empty()) return print(fmt::format("context {}: nobody hears of ends\n", context.id));
-  print(fmt::format("context {}: of the ends of flows, and of jobs outside of flows, hear\n", context.id));
+  if (notify.empty()) return print(fmt::format("context {}: no receivers of notifications\n", context.id));
+  print(fmt::format("context {}: receivers of the ends of flows and of jobs outside of flows\n", context.id));
   if (!list || !list->is_array()) return print("  " + one_line(notify) + "\n");
   for (const auto& each : *list)
     print("  " + one_line(each.is_string() ? each.get<std::string>() : dump_json(each)) + "\n");
@@ -222,7 +220,7 @@ void show_notify(const Invocation& call, const Context& context) {
 
 Result<int> notify(Invocation& call) {
   MJ_TRY(by, changing_actor(call));
-  if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: give one of them");
+  if (call.has("none") && call.has("target")) return fail(Code::invalid, "--target and --none: use only one of them");
   std::string wanted;
   const auto targets = call.flags.find("target");
   for (const std::string& typed : targets == call.flags.end() ? std::vector<std::string>() : targets->second) {

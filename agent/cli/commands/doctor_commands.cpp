@@ -271,8 +271,7 @@ Result<int> verify_all(const Invocation& call) {
                           : paint(OutputStyle::bad, count_with_noun(violations, "violation")));
     print(notes == 0 ? "\n" : ", " + count_with_noun(notes, "note") + "\n");
   }
-  if (violations > 0)
-    print_message("`mycojobs doctor --rebuild --dry-run` tells what can be put right from the journals");
+  if (violations > 0) print_message("`mycojobs doctor --rebuild --dry-run` shows possible repairs from the journals");
   return violations == 0 ? 0 : 1;
 }
 
@@ -313,9 +312,9 @@ Result<ContextRebuild> rebuild_context(Store& records, const ContextStores& in, 
 void print_rebuild(Id context, const ContextRebuild& done, bool dry_run) {
   const std::size_t differences = done.report.differences.size();
   const char* word = differences == 0   ? ""
-                     : dry_run          ? ", not mended"
-                     : done.is_complete ? ", mended"
-                                        : ", not all mended";
+                     : dry_run          ? ", not repaired"
+                     : done.is_complete ? ", repaired"
+                                        : ", not all repaired";
   print(fmt::format("context {}: {}, {}{}\n", context, count_with_noun(done.report.jobs, "job"),
                     count_with_noun(differences, "difference"), word));
   for (const std::string& line : done.report.differences) print("  " + one_line(line) + "\n");
@@ -364,7 +363,7 @@ Result<int> rebuild_all(const Invocation& call) {
     for (const std::string& line : of_actors) print("actors: " + one_line(line) + "\n");
   }
   if (!is_complete && !dry_run)
-    print_message("some violations cannot be mended: docs/protocol.md says what each lost key means");
+    print_message("some violations cannot be repaired: docs/protocol.md explains the loss of each key");
   return (dry_run && differences > 0) || !is_complete ? 1 : 0;
 }
 

@@ -72,7 +72,8 @@ std::optional<Id> flow_id(std::string_view text) {
 Result<Id> flow_argument(const Invocation& call) {
   const std::string& text = call.arguments.at(0);
   if (const auto id = flow_id(text)) return *id;
-  return fail(Code::invalid, excerpt(text) + " is no flow: give its id, as in 12; `mycojobs flow list` shows them");
+  return fail(Code::invalid,
+              excerpt(text) + " is not a flow: give its id, for example 12; `mycojobs flow list` shows them");
 }
 
 std::string context_words(const Invocation& call) {
@@ -268,9 +269,8 @@ class LiveFlowDisplay {
     if (error.code != Code::unavailable || seen_ == 0) return tl::unexpected(error);
     if (unavailable_since_ms_ == 0) unavailable_since_ms_ = now();
     if (now() - unavailable_since_ms_ > kUnavailableMs) {
-      return fail(Code::unavailable,
-                  fmt::format("{}; flow {} goes on without us: `mycojobs flow watch {}{}` shows it again",
-                              error.message, flow_, flow_, context_words(call_)));
+      return fail(Code::unavailable, fmt::format("{}; flow {} continues: `mycojobs flow watch {}{}` shows it again",
+                                                 error.message, flow_, flow_, context_words(call_)));
     }
     waiter_.reset();
     reopen_flows(call_, open_, style_.with_agent);
@@ -401,7 +401,7 @@ Result<int> list_flows(const Invocation& call) {
   MJ_TRY(open, open_flows_to_answer(call));
   MJ_TRY(found, find(open, call, limit, after));
   const std::vector<FlowLine>& rows = found.rows;
-  if (found.after != 0) print_message(fmt::format("there are more: --after {} goes on", found.after));
+  if (found.after != 0) print_message(fmt::format("there are more: continue with --after {}", found.after));
   if (!found.malformed.empty()) {
     print_message(fmt::format(
         "mj:catalog: {} no flow (the first is {}): `mycojobs verify` lists all, `mycojobs doctor --rebuild` "
@@ -650,7 +650,7 @@ Result<GraphFormat> format_of(const Invocation& call, const Terminal& terminal) 
        {GraphFormat::text, GraphFormat::ascii, GraphFormat::mermaid, GraphFormat::dot, GraphFormat::json}) {
     if (text == to_string(format)) return format;
   }
-  return fail(Code::invalid, "--format: " + excerpt(text) + " is none of text, ascii, mermaid, dot, json");
+  return fail(Code::invalid, "--format: " + excerpt(text) + " is not one of text, ascii, mermaid, dot, json");
 }
 
 Result<FlowView> view_to_draw(const Invocation& call) {
@@ -730,7 +730,7 @@ Result<int> journal(const Invocation& call) {
   for (;;) {
     MJ_TRY(page, open.flows->read(context_of(call), flow, after));
     if (page.record.empty())
-      return fail(Code::not_found, fmt::format("flow {}: there is none in context {}", flow, context_of(call)));
+      return fail(Code::not_found, fmt::format("flow {} does not exist in context {}", flow, context_of(call)));
     for (const RunFact& fact : page.facts) {
       print_fact(call, fact);
       after = std::max(after, fact.revision);
@@ -856,7 +856,7 @@ namespace {
 // detail: a word of flow_words().
 void answer(const Invocation& call, const FlowProgress& now, Id flow, std::string_view what,
             const std::string& detail) {
-  const std::string_view done = now.facts > 0 ? what : "is as it was: this had been asked for before";
+  const std::string_view done = now.facts > 0 ? what : "is unchanged: the same request was made before";
   if (call.json) {
     print(dump_json({{"flow", flow},
                      {"status", to_string(now.status)},
@@ -927,7 +927,9 @@ Result<int> remove(const Invocation& call) {
 using Verb = FlowControl::Verb;
 
 int flow_cancel_command(Invocation& call) { return finish(control(call, Verb::cancel, "is being cancelled")); }
-int flow_pause_command(Invocation& call) { return finish(control(call, Verb::pause, "is paused; what runs goes on")); }
+int flow_pause_command(Invocation& call) {
+  return finish(control(call, Verb::pause, "is paused; running nodes continue"));
+}
 int flow_resume_command(Invocation& call) { return finish(control(call, Verb::resume, "goes on")); }
 int flow_approve_command(Invocation& call) { return finish(control(call, Verb::approve, "has the approval")); }
 int flow_reject_command(Invocation& call) { return finish(control(call, Verb::reject, "has the rejection")); }

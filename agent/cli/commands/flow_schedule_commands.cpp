@@ -97,7 +97,7 @@ Result<Schedule> find_named(const Invocation& call, OpenedFlows& open) {
     names.push_back(each.name);
   }
   return fail(Code::not_found,
-              fmt::format("schedule {}: there is none in context {}{}; `mycojobs flow schedule "
+              fmt::format("schedule {} does not exist in context {}{}; `mycojobs flow schedule "
                           "list{}` shows them",
                           excerpt(name), context_of(call), did_you_mean(name, names), context_words(call)));
 }
@@ -141,7 +141,7 @@ Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedul
     const auto may_start = [&limits](Id, const FlowPlan& due) { return check_jobs(due, limits); };
     MJ_CHECK(complete_schedule(*open.flows, open.cache, context, *before, may_start));
     MJ_TRY(settled, find(open, context, schedule.name));
-    if (!settled) return fail(Code::conflict, "schedule " + schedule.name + " was removed meanwhile");
+    if (!settled) return fail(Code::conflict, "schedule " + schedule.name + " was removed in the meantime");
     schedule.last_ms = settled->last_ms;
     schedule.last_flow = settled->last_flow;
     schedule.revision = settled->revision;
@@ -151,7 +151,7 @@ Result<Schedule> put(const Invocation& call, OpenedFlows& open, Schedule schedul
   MJ_TRY(cron, parse_cron(schedule.cron));
   MJ_TRY(next, next_time(cron, schedule.zone, std::max(now, schedule.last_ms)));
   if (next == 0) {
-    return fail(Code::invalid, "--cron: " + excerpt(schedule.cron) + " does not come within the next ten years");
+    return fail(Code::invalid, "--cron: " + excerpt(schedule.cron) + " does not occur within the next ten years");
   }
   schedule.next_ms = next;
   schedule.definition_hash = plan.hash;

@@ -48,7 +48,7 @@ void embed(Source& source, const std::string& path, json& job) {
   if (file == job.end()) return;
   const auto refuse = [&](std::string message) { source.problems.push_back({path + ".file", std::move(message)}); };
   if (!file->is_string() || file->get<std::string>().empty()) return refuse("must be a path, as in file: build.py");
-  if (job.contains("script")) return refuse("a job has script or file, not both: leave one out");
+  if (job.contains("script")) return refuse("a job has script or file, not both: omit one");
   const fs::path at = source.folder / file->get<std::string>();
   auto script = read_script(at.string(), source.call.settings.job_max_script_bytes);
   if (!script) return refuse(script.error().message);
@@ -56,7 +56,7 @@ void embed(Source& source, const std::string& path, json& job) {
   if (!job.contains("type") && !job.contains("script_type")) {
     const std::string type = script_type_of(at.filename().string());
     if (type.empty() && !source.has_default_type)
-      return refuse("its name does not tell the script type: give the job a type, as in type: python");
+      return refuse("its extension is not that of a script type: give the job a type, for example type: python");
     if (!type.empty()) job["type"] = type;
   }
   job.erase("file");
@@ -125,7 +125,7 @@ Result<json> inputs_of(const Invocation& call, const json& definition) {
       auto parsed =
           is_json(file, content) ? parse_exact_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
       if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
-      if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is no map from names to values");
+      if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is not a map from names to values");
       values.update(*parsed);
       continue;
     }
@@ -269,7 +269,7 @@ auto persist(const Invocation& call, OpenedFlows& open, bool with_agent, const D
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (unavailable_since_ms == 0) {
       unavailable_since_ms = now;
-      print_message("the store is away; trying again: " + done.error().message);
+      print_message("the store is unavailable; retrying: " + done.error().message);
     }
     if (now - unavailable_since_ms > kStartUnavailableMs) return done;
     ::poll(nullptr, 0, kStartAgainMs);
@@ -284,8 +284,7 @@ Result<Flow> create(const Invocation& call, OpenedFlows& open, const FlowPlan& p
   auto created = persist(call, open, with_agent, [&] { return service::create_flow(by, open.stores(), plan, wanted); });
   if (!created && created.error().code == Code::unavailable && !call.has("key")) {
     return fail(Code::unavailable, created.error().message +
-                                       "; whether the flow was created is not known: the same "
-                                       "command with --key " +
+                                       "; it is unknown whether the flow was created: the same command with --key " +
                                        *wanted.idempotency_key + " creates it once");
   }
   return with_original_arguments(call, std::move(created));
@@ -304,11 +303,12 @@ Result<int> follow_started(const Invocation& call, OpenedFlows& open, Id flow) {
   Agent* ours = open.opened.session.agent.get();
   if (followed.signal != 0) {
     const std::string again = fmt::format("`mycojobs flow watch {}{}` shows it again", flow, context_words(call));
-    print_message(ours != nullptr
-                      ? fmt::format("leaving: flow {} goes on with the next agent and coordinator on this state folder "
-                                    "(`mycojobs dev`); {}",
-                                    flow, again)
-                      : fmt::format("flow {} goes on; {}", flow, again));
+    print_message(
+        ours != nullptr
+            ? fmt::format("exiting: flow {} continues with the next agent and coordinator on this state folder "
+                          "(`mycojobs dev`); {}",
+                          flow, again)
+            : fmt::format("flow {} continues; {}", flow, again));
     // Without a reader the command ends at once, like by SIGPIPE, because the output of wait_for_drain() cannot be
     // seen.
     if (ours != nullptr && followed.signal != SIGPIPE) wait_for_drain(*ours);
@@ -351,7 +351,8 @@ Result<Id> flow_to_start(const Invocation& call, OpenedFlows& open, const std::o
 }
 
 Result<int> start(const Invocation& call) {
-  if (call.has("follow") && call.has("detach")) return fail(Code::invalid, "--follow and --detach: give one of them");
+  if (call.has("follow") && call.has("detach"))
+    return fail(Code::invalid, "--follow and --detach: use only one of them");
   const std::string& argument = call.arguments.at(0);
   // "12" is the id of an existing flow, unless there is a file with this name.
   const bool exists_already = flow_id(argument).has_value() && ::access(argument.c_str(), F_OK) != 0;

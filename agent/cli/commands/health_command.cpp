@@ -42,7 +42,7 @@ Result<int> health(Invocation& call) {
     auto parsed = parse_json(answer->body);
     if (!parsed || !parsed->is_object() || !parsed->contains("status"))
       return fail(Code::invalid,
-                  ask.url + ": is no mycojobs: it answers with HTTP status " + std::to_string(answer->status));
+                  ask.url + ": is not mycojobs: it answers with HTTP status " + std::to_string(answer->status));
     body = std::move(*parsed);
   } else {
     body["reason"] = answer.error().message +

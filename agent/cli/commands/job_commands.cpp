@@ -76,7 +76,7 @@ class JobFollower {
                   "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
     }
     if (stops_ == 0 || cancel_asked_) return {};
-    if (!cancel_shown_) print_message("cancelling " + key_ + "; Ctrl-C once more leaves it behind");
+    if (!cancel_shown_) print_message("cancelling " + key_ + "; press Ctrl-C again to exit while it runs");
     cancel_shown_ = true;
     MJ_CHECK(store.cancel(context_, key_));
     cancel_asked_ = true;
@@ -174,9 +174,8 @@ Result<JobView> end_of(const Invocation& call, OpenedStore& opened, JobFollower&
     const std::uint64_t now = call.parts.clock.boot_ms();
     if (unavailable_since_ms == 0 || follower.lines_seen() > seen) unavailable_since_ms = now;
     if (now - unavailable_since_ms > kJobUnavailableMs) {
-      return fail(Code::unavailable, followed.error().message + "; " + key +
-                                         " goes on without us: `mycojobs job show " + key.substr(4) +
-                                         "` tells how it ends");
+      return fail(Code::unavailable, followed.error().message + "; " + key + " continues: `mycojobs job show " +
+                                         key.substr(4) + "` shows its end");
     }
     ::poll(nullptr, 0, kCheckAgainMs);
     reopen(call, opened, with_agent);
@@ -278,8 +277,8 @@ Result<std::uint64_t> since_ms(const Invocation& call) {
   const std::uint64_t now = call.parts.clock.unix_ms();
   if (const auto ago = parse_duration_ms(text)) return now - std::min(now, *ago);
   if (auto moment = parse_time_ms(text)) return *moment;
-  return fail(Code::invalid, "--since: " + excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a moment " +
-                                 "(2030-01-31 12:00)");
+  return fail(Code::invalid,
+              "--since: " + excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a time " + "(2030-01-31 12:00)");
 }
 
 Result<service::ListJobs> query_of(const Invocation& call) {
@@ -295,7 +294,7 @@ Result<service::ListJobs> query_of(const Invocation& call) {
   query.wanted.name = call.get("name");
   query.wanted.script_type = call.get("type");
   if (call.has("type") && !is_script_type(query.wanted.script_type))
-    return fail(Code::invalid, "--type: " + excerpt(query.wanted.script_type) + " is no script type, as python is");
+    return fail(Code::invalid, "--type: " + excerpt(query.wanted.script_type) + " is not a script type such as python");
   std::uint64_t caller = 0;
   if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
     return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
@@ -338,8 +337,7 @@ Result<int> list_all_jobs(Invocation& call) {
   print_list(rows);
   if (found.more) print_message("there are more; --limit shows them");
   if (found.truncated)
-    print_message(
-        fmt::format("only the latest {} jobs were looked at; --since looks at fewer", service::kMaxJobChecks));
+    print_message(fmt::format("only the latest {} jobs were scanned; --since scans fewer", service::kMaxJobChecks));
   return 0;
 }
 
@@ -431,7 +429,7 @@ Result<int> cancel(Invocation& call) {
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(job, service::cancel_job(by, *opened.store, key));
   if (job.status == JobStatus::started) {
-    answer(call, key, job, "is asked to end: TERM, and KILL after the runner's grace time");
+    answer(call, key, job, "is requested to end: TERM, and KILL after the runner's grace time");
   } else if (job.status == JobStatus::error && job.detail == "cancelled") {
     answer(call, key, job, "is cancelled");
   } else {
@@ -593,7 +591,7 @@ void list(const Invocation& call, const FoundArtifacts& found) {
     rows.push_back(
         {one_line(each.name), std::to_string(each.bytes), is_on_this_host(each) ? "yes" : "no", each.sha256});
   print_table(rows);
-  if (!found.where.empty()) print_message("what is not here lies at " + found.where);
+  if (!found.where.empty()) print_message("the other artifacts are at " + found.where);
 }
 
 // Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.
@@ -606,7 +604,7 @@ Result<void> print_artifact(const StoredArtifact& artifact) {
     return {};
   }));
   if (text.size() > kMaxOnTerminal || !is_utf8(text) || text.find('\0') != std::string::npos)
-    return fail(Code::invalid, "is nothing for a terminal: give --output FILE");
+    return fail(Code::invalid, "cannot be shown on a terminal: give --output FILE");
   print(printable(text));
   return {};
 }

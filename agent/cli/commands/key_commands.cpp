@@ -67,7 +67,8 @@ Result<int> verify_receipt(Invocation& call) {
   MJ_TRY(key, job_argument(call));
   const std::string pubkey = call.get("key");
   if (call.has("key") && !is_public_key(pubkey))
-    return fail(Code::invalid, "--key: " + excerpt(pubkey, 80) + " is no public key: 64 characters of lower-case hex");
+    return fail(Code::invalid,
+                "--key: " + excerpt(pubkey, 80) + " is not a public key: 64 characters of lower-case hex");
   MJ_TRY(opened, open_to_answer(call));
   MJ_TRY(checks, check_receipt_of(*opened.store, context_of(call), key, pubkey));
   bool all = true;

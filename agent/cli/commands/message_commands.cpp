@@ -46,7 +46,8 @@ Result<MessageName> message_argument(const Invocation& call) {
   const bool read = (colon == std::string::npos || parse_u64(text.substr(0, colon), caller)) &&
                     parse_u64(text.substr(colon == std::string::npos ? 0 : colon + 1), id);
   if (!read || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX)
-    return fail(Code::invalid, "MESSAGE: " + excerpt(call.arguments.at(0)) + " is no message: CALLER:ID, as in 12:101");
+    return fail(Code::invalid,
+                "MESSAGE: " + excerpt(call.arguments.at(0)) + " is not a message: give CALLER:ID, for example 12:101");
   return MessageName{static_cast<Id>(caller), static_cast<Id>(id)};
 }
 
@@ -278,7 +279,7 @@ class MessageFollower {
  private:
   std::uint64_t now() const { return call_.parts.clock.boot_ms(); }
   std::string goes_on() const {
-    return redis_key(message_) + " goes on without us: `mycojobs message follow " + redis_key(message_).substr(8) +
+    return redis_key(message_) + " continues: `mycojobs message follow " + redis_key(message_).substr(8) +
            context_words(call_) + "` waits for it again";
   }
   // Returns true if the message has ended.
@@ -413,7 +414,7 @@ Result<int> cancel_one(Invocation& call) {
   } else if (has_ended(after.status)) {
     print(redis_key(after) + " has ended: " + printable(after.error) + "\n");
   } else {
-    print(redis_key(after) + " is asked to end: mycojobs message follow " + redis_key(after).substr(8) +
+    print(redis_key(after) + " is requested to end: mycojobs message follow " + redis_key(after).substr(8) +
           context_words(call) + " waits for it\n");
   }
   return 0;

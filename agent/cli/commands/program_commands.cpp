@@ -95,7 +95,7 @@ Result<int> list_programs(const Invocation& call) {
     print(dump_json(rows, 2) + "\n");
   } else if (rows.empty()) {
     print_message("context " + std::to_string(context_of(call)) + " has no programs in " + printable(folder) +
-                  ": `mycojobs program add FILE` puts one there");
+                  ": add it with `mycojobs program add FILE`");
   } else {
     print_table(table);
   }

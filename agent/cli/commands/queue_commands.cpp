@@ -111,11 +111,11 @@ Result<int> pause(Invocation& call, bool paused) {
   MJ_TRY(named, open_queue(call));
   MJ_TRY(done, service::pause_queue(by, *named.opened.store, named.queue, paused));
   const bool same = !done.changed;
-  std::string text = named.queue + (paused ? " is paused: nothing is taken from it" : " is open");
+  std::string text = named.queue + (paused ? " is paused: no job is claimed from it" : " is open");
   if (same) text = named.queue + (paused ? " was paused already" : " was not paused");
   answer(call, {{"queue", named.queue}, {"paused", paused}, {"changed", !same}}, text);
   if (!named.known) {
-    print_message(paint(OutputStyle::warn, "warning: ", true) + "nothing is in " + named.queue +
+    print_message(paint(OutputStyle::warn, "warning: ", true) + "no entry is in " + named.queue +
                   " and no live runner serves it; `mycojobs queue list` shows what there is");
   }
   return 0;
@@ -123,7 +123,7 @@ Result<int> pause(Invocation& call, bool paused) {
 
 Result<void> confirm(const Invocation& call, const NamedQueue& named) {
   if (call.has("yes")) return {};
-  const std::string what = fmt::format("cancel, for ever, the jobs of {} entries in {} of context {}", named.entries,
+  const std::string what = fmt::format("permanently cancel the jobs of {} entries in {} of context {}", named.entries,
                                        named.queue, context_of(call));
   if (::isatty(STDIN_FILENO) == 0) return fail(Code::invalid, "this would " + what + ": give --yes to do it");
   std::fputs(fmt::format("This will {}. Go on? [yes/no] ", what).c_str(), stderr);
@@ -150,7 +150,7 @@ Result<int> purge(Invocation& call) {
   }
   answer(call, {{"queue", named.queue}, {"purged", gone}},
          gone == 0 ? named.queue + " is empty"
-                   : fmt::format("{} entries of {} are gone, their jobs cancelled", gone, named.queue));
+                   : fmt::format("{} entries of {} were removed and their jobs cancelled", gone, named.queue));
   return 0;
 }
 
@@ -202,7 +202,7 @@ Result<int> settle(Invocation& call, const service::RequestContext& by, Store& s
                    bool requeue) {
   auto settled = service::settle_dead_letter(by, store, id, requeue);
   if (!settled && settled.error().code == Code::not_found) {
-    return fail(Code::not_found, settled.error().message + "; `mycojobs queue dead` lists those that there are");
+    return fail(Code::not_found, settled.error().message + "; `mycojobs queue dead` lists all dead letters");
   }
   if (!settled) return tl::unexpected(explained(settled.error(), id));
   const std::string done = requeue ? "requeued" : "dropped";
@@ -239,7 +239,7 @@ Result<int> requeue_all(Invocation& call, const service::RequestContext& by, Sto
 
 Result<int> dead(Invocation& call) {
   const int chosen = (call.has("requeue") ? 1 : 0) + (call.has("requeue-all") ? 1 : 0) + (call.has("drop") ? 1 : 0);
-  if (chosen > 1) return fail(Code::invalid, "--requeue, --requeue-all and --drop: give one of them");
+  if (chosen > 1) return fail(Code::invalid, "--requeue, --requeue-all and --drop: use only one of them");
   MJ_TRY(by, request_context(call));
   MJ_TRY(opened, open_to_answer(call));
   if (call.has("requeue")) return settle(call, by, *opened.store, call.get("requeue"), true);

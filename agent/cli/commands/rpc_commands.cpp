@@ -68,7 +68,7 @@ Result<int> add(Invocation& call) {
   caller.operator_token = call.has("operator");
   std::uint64_t actor = 0;
   if (call.has("actor") == caller.operator_token)
-    return fail(Code::invalid, "name whose token it is: either --actor ID, or --operator");
+    return fail(Code::invalid, "name the owner of the token: either --actor ID, or --operator");
   if (call.has("actor") && (!parse_u64(call.get("actor"), actor) || actor == 0 || actor > UINT32_MAX))
     return fail(Code::invalid, "--actor: a whole number from 1 to 4294967295");
   caller.actor = static_cast<Id>(actor);

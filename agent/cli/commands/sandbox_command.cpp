@@ -327,7 +327,7 @@ PolicyRequest learned(const std::vector<std::string>& notes, std::vector<std::st
     } else if (kind == "syscall" && is_never_innocent(what)) {
       remarks.push_back("calls " + what + ", which no script needs that means well: not listed above");
     } else if (kind == "syscall" && is_never_granted(what)) {
-      remarks.push_back("calls " + what + ", which is granted to nobody: not listed above");
+      remarks.push_back("calls " + what + ", which is never granted: not listed above");
     } else if (kind == "syscall") {
       asked.values.syscalls.push_back(what), name(PolicyField::syscalls);
     } else if (kind != "read" && kind != "write") {
@@ -348,7 +348,7 @@ Result<int> learn_file(const Invocation& call) {
                                 milliseconds(usage.user_us + usage.system_us), usage.pids_peak));
   remarks.push_back("the run ended as " + std::string(to_string(outcome.status)) +
                     (tried.run.end.error.empty() ? "" : ": " + one_line(tried.run.end.error)) +
-                    (asked.named.any() ? "; what was refused may hide more: grant this and learn again" : ""));
+                    (asked.named.any() ? "; refused calls may hide further ones: grant this and learn again" : ""));
   if (call.json) {
     print(dump_json({{"policy", json::parse(write_policy(asked))}, {"remarks", remarks}, {"seen", outcome.notes}}, 2) +
           "\n");

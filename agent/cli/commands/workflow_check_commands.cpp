@@ -341,7 +341,7 @@ void print_shadow(const Invocation& call, const ShadowReport& report) {
   effects("effects without a receipt", report.pending);
   if (!report.made_up.empty())
     print(
-        fmt::format("receipts that were made up: {}\n  their payloads are the least that fit; --receipt EFFECT=JSON "
+        fmt::format("generated receipts: {}\n  their payloads are the smallest valid ones; --receipt EFFECT=JSON "
                     "gives one, --pending none\n",
                     one_line(fmt::format("{}", fmt::join(report.made_up, ", ")))));
   print(fmt::format("instances that differ: {}\n",
@@ -394,7 +394,7 @@ Result<int> simulate_manifest(const Invocation& call) {
 // --- diff
 
 void print_differences(const std::vector<ManifestDifference>& all, const std::optional<UpgradeImpact>& live) {
-  if (all.empty()) print("nothing differs\n");
+  if (all.empty()) print("no differences\n");
   for (const auto& each : all) {
     print(paint(OutputStyle::strong, fmt::format("{} {}: {}", each.part, one_line(each.name), to_string(each.change))) +
           "\n");

@@ -114,7 +114,7 @@ Result<service::SentEvent> send_once(const Invocation& call, OpenedDeployments& 
   if (done.error().code != Code::unavailable)
     return tl::unexpected(with_original_arguments(call, std::move(done).error()));
   return fail(Code::unavailable,
-              fmt::format("{}; whether the event was sent is not known: the same command with --idempotency-key {} "
+              fmt::format("{}; it is unknown whether the event was sent: the same command with --idempotency-key {} "
                           "sends it once",
                           done.error().message, *request.idempotency_key));
 }
@@ -189,7 +189,7 @@ Result<int> show_instance(const Invocation& call) {
   std::vector<std::vector<std::string>> table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
   for (const json& intent : found["intents"])
     table.push_back({intent["intent"].get<std::string>().substr(0, 12), cell_text(intent["effect"]),
-                     intent["published"] == true ? cell_text(intent["carrier"]) : "nobody yet",
+                     intent["published"] == true ? cell_text(intent["carrier"]) : "not started",
                      cell_text(intent["params"])});
   if (table.size() > 1) print_table(table);
   for (const json& mail : found["waiting_mail"])

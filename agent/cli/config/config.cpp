@@ -345,7 +345,7 @@ class Layers {
       if (const auto option = option_of(name); !option.empty()) {
         put({std::string(option), entry.second, name});
       } else {
-        config_.warnings.push_back("the variable " + name + " is no option and was passed over");
+        config_.warnings.push_back("the variable " + name + " is not a setting and was ignored");
       }
     }
   }
@@ -370,7 +370,7 @@ class Layers {
     if (is_chosen("retry.min") && config_.settings.retry_min_ms > config_.settings.retry_max_ms)
       config_.warnings.push_back("retry.min is above retry.max: every pause is as long as retry.max says");
     if (config_.settings.state_dir.empty()) {
-      return fail(Code::invalid, "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
+      return fail(Code::invalid, "state_dir: HOME is not set: give --state-dir or MYCOJOBS_STATE_DIR");
     }
     MJ_CHECK(set_ceilings(file_, config_));
     MJ_CHECK(set_executors(file_, config_));
@@ -409,7 +409,7 @@ class Layers {
     if (url.empty()) return {};
     const auto scheme = url.starts_with("http://") ? 7U : url.starts_with("https://") ? 8U : 0U;
     if (scheme == 0 || !parse_host_port(url.substr(scheme), 80))
-      return fail(Code::invalid, "mycelium.url: " + excerpt(url, 80) + " is no http://HOST:PORT or https://HOST:PORT");
+      return fail(Code::invalid, "mycelium.url: " + excerpt(url, 80) + " is not http://HOST:PORT or https://HOST:PORT");
     return {};
   }
   void warn_of_passwords() {

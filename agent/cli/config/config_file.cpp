@@ -136,7 +136,7 @@ class Reader {
         MJ_CHECK(read_table(*node.as_table(), name + '.'));
       } else {
         return refuse(key.source(),
-                      "unknown key " + excerpt(name, 80) + ": `mycojobs config print` lists those there are");
+                      "unknown key " + excerpt(name, 80) + ": `mycojobs config print` lists all settings");
       }
     }
     return {};
@@ -327,7 +327,7 @@ Result<ParsedPolicy> read_policy_file(const std::string& path) {
   const bool toml = path.ends_with(".toml");
   MJ_TRY(text, read_text_file(path));
   if (!toml && !path.ends_with(".json")) {
-    return fail(Code::invalid, path + ": its name does not tell what it is: call it .toml or .json");
+    return fail(Code::invalid, path + ": its name has no known extension: use .toml or .json");
   }
   MJ_TRY(policy, toml ? read_policy_toml(path, text) : read_policy_json(path, text));
   ParsedPolicy read = read_policy(policy.json, "policy");

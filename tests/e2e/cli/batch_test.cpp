@@ -101,7 +101,7 @@ TEST_F(BatchE2e, AllInvalidLinesAreNamedAndNothingIsWritten) {
   for (int i = 0; i < 100000; ++i) many += "{\n";
   const Finished all_wrong = batch(file("jobs.ndjson", many));
   EXPECT_LT(all_wrong.err.size(), 2000U);
-  EXPECT_NE(all_wrong.err.find("lines behind it were not looked at"), std::string::npos);
+  EXPECT_NE(all_wrong.err.find("the following lines were not checked"), std::string::npos);
 }
 
 TEST_F(BatchE2e, HostileLinesAreRejectedByLineAndField) {
@@ -144,7 +144,7 @@ TEST_F(BatchE2e, FlagsOfOneScriptAreRejected) {
     EXPECT_NE(done.err.find(more[0] + ": is of one script"), std::string::npos) << done.err;
   }
   expect_says(batch(folder_ / "none"), 66, "no such file");
-  expect_says(batch(file("empty", "\n\n")), 65, "there is nothing to submit");
+  expect_says(batch(file("empty", "\n\n")), 65, "no line has a job to submit");
   expect_says(batch(path, {"--idempotency-key", std::string(300, 'k')}), 65, "is longer than 230 bytes");
 }
 

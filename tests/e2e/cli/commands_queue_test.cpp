@@ -116,7 +116,7 @@ TEST_F(Queue, DeadLetterWithoutARecordRunsAfterRepair) {
                  "script", "pass", "timeout", "20"});
   expect_says(mycojobs_({"queue", "dead", "--requeue", id}), 0, "is requeued");
   EXPECT_TRUE(mycojobs_.becomes("job:12:404", "status", "finished")) << one.err();
-  expect_says(mycojobs_({"queue", "dead", "--requeue", id}), 66, "lists those that there are");
+  expect_says(mycojobs_({"queue", "dead", "--requeue", id}), 66, "lists all dead letters");
   EXPECT_EQ(mycojobs_.json({"queue", "dead"}).size(), 0U);
 }
 

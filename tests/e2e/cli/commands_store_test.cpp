@@ -51,9 +51,9 @@ TEST_F(Verify, FindsDamageThatRebuildRepairs) {
   expect_says(found, 1, lost);
   expect_says(found, 1, delayed);
   expect_says(found, 1, "doctor --rebuild");
-  expect_says(mycojobs_({"doctor", "--rebuild", "--dry-run"}), 1, "not mended");
+  expect_says(mycojobs_({"doctor", "--rebuild", "--dry-run"}), 1, "not repaired");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "0") << "a dry run changes nothing";
-  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "mended");
+  expect_says(mycojobs_({"doctor", "--rebuild"}), 0, "repaired");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "1");
   expect_says(mycojobs_({"verify"}), 0, "clean");
   EXPECT_EQ(mycojobs_.json({"doctor", "--rebuild"})["differences"], 0);

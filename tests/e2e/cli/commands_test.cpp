@@ -225,7 +225,7 @@ TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
   Process one = agent(1);
   const std::string running = mycojobs_.submit(kSleeps);
   ASSERT_TRUE(mycojobs_.explains(running, "running"));
-  expect_says(mycojobs_({"job", "cancel", running}), 0, "is asked to end");
+  expect_says(mycojobs_({"job", "cancel", running}), 0, "is requested to end");
   EXPECT_TRUE(mycojobs_.becomes(running, "detail", "cancelled")) << one.err();
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
   expect_says(mycojobs_({"job", "retry", running}), 65, "permanent");
@@ -299,7 +299,7 @@ TEST_F(AnyCommand, InvalidFlagValueIsReportedWithValidOnes) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"runner", "create", "--queues", "true"},
                                                 {"runner", "create", "--type", "perl"},
                                                 {"context", "acl", "1", "--role", "agnt"}}) {
-    expect_says(mycojobs_(words), 65, " is none of: ");
+    expect_says(mycojobs_(words), 65, " is not one of: ");
   }
   EXPECT_EQ(mycojobs_({"runner", "list"}).out.find("50"), std::string::npos);
 }

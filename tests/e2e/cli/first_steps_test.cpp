@@ -114,7 +114,7 @@ TEST_F(FirstSteps, DevRejectsTypesItDoesNotServe) {
   expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"");
   const std::string config =
       folder_.write("config.toml", "[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
-  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "does not take jobs of type bash");
+  expect_says(call({"run", script, "--type", "bash", "--config", config}), 69, "does not accept jobs of type bash");
   EXPECT_EQ(call({"run", folder_.write("x.py", "pass")}).code, 0);
 }
 
@@ -136,7 +136,7 @@ TEST_F(FirstSteps, InvalidScriptsAreNamedBeforeAnyWrite) {
   const std::string latin = folder_.write("latin.py", "# gr\xc3\xbc\xc3\x9f\nprint('\xe9')\n");
   expect_says(call({"run", empty}), 65, "empty.py: is empty");
   expect_says(call({"job", "submit", empty}), 65, "empty.py: is empty");
-  expect_says(call({"run", latin}), 65, "latin.py: byte 16 (0xe9, in line 2) is no UTF-8");
+  expect_says(call({"run", latin}), 65, "latin.py: byte 16 (0xe9, in line 2) is not UTF-8");
   expect_says(call({"job", "submit", "-", "--type", "python"}, "ab\xff"), 65,
               "standard input: byte 2 (0xff, in line 1)");
   expect_says(call({"sandbox", "run", latin}), 65, "byte 16");

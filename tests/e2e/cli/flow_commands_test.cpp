@@ -70,7 +70,7 @@ TEST_F(FlowCommands, InvalidDefinitionIsReportedCompletely) {
   expect_says(mycojobs_({"flow", "start", file}), 65, "jobs.a.needs[0]");
   expect_says(mycojobs_({"flow", "check", folder_ / "gone.yaml"}), 66, "no such file");
   expect_says(mycojobs_({"flow", "start", "abc"}), 66, "no such file");
-  expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is no flow");
+  expect_says(mycojobs_({"flow", "show", "abc"}), 65, "is not a flow");
   expect_says(mycojobs_({"flow", "show", "77"}), 66, "flow 77 is unknown in context 1");
   expect_says(mycojobs_({"flow", "cancel", "77"}), 66, "does not exist in context 1");
   expect_says(mycojobs_({"flow", "list", "--status", "odd"}), 65, "--status");
@@ -132,7 +132,7 @@ TEST_F(FlowCommands, ListContinuesAfterItsLastRow) {
     ASSERT_TRUE(rows.is_array()) << done.out << done.err;
     for (const auto& row : rows) met.push_back(row["flow"].dump());
     after = met.back();
-    EXPECT_EQ(done.err.find("there are more: --after " + after + " goes on") != std::string::npos, pages < 2)
+    EXPECT_EQ(done.err.find("there are more: continue with --after " + after) != std::string::npos, pages < 2)
         << done.err;
   }
   EXPECT_EQ(met, (std::vector<std::string>{"5", "4", "3", "2", "1"}));
@@ -164,7 +164,7 @@ TEST_F(FlowCommands, ListAndShowReportTheSameStatus) {
   ASSERT_TRUE(becomes(flow, "waiting"));
   expect_says(mycojobs_({"flow", "list"}), 0, "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
-  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "with the content of its record";
+  EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "as its record says";
   EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
   for (const FlowStateText& row : flow_words())
     EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;
@@ -181,7 +181,7 @@ TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
               "has the approval");
   expect_says(mycojobs_({"flow", "approve", flow, "ok", "--actor", "12", "--comment", "ship it", "--key", "k"}), 0,
-              "had been asked");
+              "the same request was made before");
   expect_says(mycojobs_({"flow", "cancel", flow, "--key", "k", "--actor", "12"}), 65, "key");
   expect_cause(flow, "signal", "waits for signal:go");
   expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{"}), 65, "--payload: ");

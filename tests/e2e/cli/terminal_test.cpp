@@ -50,7 +50,7 @@ TEST_F(Terminal, CtrlCCancelsTheJobWithoutErrors) {
   Pty run(line({"run", folder_.write("long.py", kSleeps)}), 80, plain_);
   ASSERT_TRUE(run.shows("up")) << run.screen();
   run.type(kCtrlC);
-  EXPECT_TRUE(run.shows("cancelling job:1:1; Ctrl-C once more leaves it behind")) << run.screen();
+  EXPECT_TRUE(run.shows("cancelling job:1:1; press Ctrl-C again to exit while it runs")) << run.screen();
   EXPECT_EQ(run.wait(), 130) << run.screen();
   EXPECT_NE(run.screen().find("error cancelled"), std::string::npos) << run.screen();
   expect_no_complaint(run.screen());
@@ -138,8 +138,8 @@ TEST_F(Terminal, FlowStartLeavesItsFlowRunning) {
   Pty start(line({"flow", "start", flow}), 80, plain_);
   ASSERT_TRUE(start.shows("running 1")) << start.screen();
   start.type(kCtrlC);
-  ASSERT_TRUE(start.shows("leaving: flow 1 goes on")) << start.screen();
-  ASSERT_TRUE(start.shows("waiting for a job that runs here; Ctrl-C leaves at once")) << start.screen();
+  ASSERT_TRUE(start.shows("exiting: flow 1 continues")) << start.screen();
+  ASSERT_TRUE(start.shows("waiting for a job that runs on this host; Ctrl-C exits immediately")) << start.screen();
   start.type(kCtrlC);
   EXPECT_EQ(start.wait(), 130) << start.screen();
   expect_no_complaint(start.screen());

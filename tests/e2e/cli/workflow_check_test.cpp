@@ -177,7 +177,7 @@ TEST_F(WorkflowCommands, SimulateShowsTheEffectOfANewManifest) {
   EXPECT_EQ(same["pending"].size(), 4U) << same.dump(2);
   EXPECT_EQ(json({"simulate", next, "--send", placed}, 0)["obstacles"].size(), 0U);
   expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "what other inputs would bring is not known");
-  expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "receipts that were made up: ");
+  expect_says(mycojobs({"simulate", next, "--send", placed}), 0, "generated receipts: ");
   expect_says(mycojobs({"simulate", next, "--send", R"(order/Placed={"id": 0})"}), 1, "refused: ");
   expect_says(mycojobs({"simulate", next, "--send", "order/Plced={}"}), 66, "did you mean");
   expect_says(mycojobs({"simulate", next, "--send", "order/Placed"}), 65, "NAME=JSON");
@@ -186,7 +186,7 @@ TEST_F(WorkflowCommands, SimulateShowsTheEffectOfANewManifest) {
 }
 
 TEST_F(WorkflowCommands, DiffReportsChangesAndBlockingInstances) {
-  expect_says(mycojobs({"diff", manifest_, manifest_}), 0, "nothing differs");
+  expect_says(mycojobs({"diff", manifest_, manifest_}), 0, "no differences");
   const std::string history = folder_ / "h.jsonl";
   expect_says(mycojobs({"test", scenarios_, "--name", "do not meet", "--history", history}), 0, "all as expected");
   fs::copy(folder_ / "order", folder_ / "next");

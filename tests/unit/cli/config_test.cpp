@@ -199,8 +199,7 @@ TEST_F(ConfigTest, StateFolderFollowsTheUser) {
   sources_.host.environment.clear();
   const auto homeless = load_config(sources_);
   ASSERT_FALSE(homeless);
-  EXPECT_EQ(homeless.error().message,
-            "state_dir: there is no HOME to put it in: give --state-dir or MYCOJOBS_STATE_DIR");
+  EXPECT_EQ(homeless.error().message, "state_dir: HOME is not set: give --state-dir or MYCOJOBS_STATE_DIR");
   sources_.host.root = true;
   sources_.flags.config_file = write("");
   EXPECT_EQ(load_config(sources_)->settings.state_dir, "/var/lib/mycojobs");
@@ -342,7 +341,7 @@ TEST_F(ConfigTest, ErrorsNameThePlaceAndTheRemedy) {
 }
 
 TEST_F(ConfigTest, UnknownKeysAreRejectedAtTheirPlace) {
-  const std::string rest = ": `mycojobs config print` lists those there are";
+  const std::string rest = ": `mycojobs config print` lists all settings";
   EXPECT_EQ(file_error("slots = 4\nslotz = 5\n"), "c.toml:2:1: unknown key \"slotz\"" + rest);
   EXPECT_EQ(file_error("[job]\nmax = 1\n"), "c.toml:2:1: unknown key \"job.max\"" + rest);
   EXPECT_EQ(file_error("[jobs]\n"), "c.toml:1:2: unknown key \"jobs\"" + rest);
@@ -393,7 +392,7 @@ TEST_F(ConfigTest, UnknownVariableIsReported) {
   sources_.host.environment["MYCOJOBS_SLOT"] = "4";
   const auto config = load_config(sources_);
   ASSERT_TRUE(config);
-  EXPECT_EQ(config->warnings, std::vector<std::string>{"the variable MYCOJOBS_SLOT is no option and was passed over"});
+  EXPECT_EQ(config->warnings, std::vector<std::string>{"the variable MYCOJOBS_SLOT is not a setting and was ignored"});
 }
 
 TEST_F(ConfigTest, FormerNamesAreReadAndReported) {

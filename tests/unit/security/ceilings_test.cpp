@@ -164,7 +164,7 @@ TEST_F(CeilingsTest, BothKindsOfPolicyFilesNameTheLine) {
       std::string::npos);
   EXPECT_NE(message("b.json", "{\n \"pids\": ]}").find("b.json: not JSON at line 2"), std::string::npos);
   EXPECT_NE(message("b.toml", "pids = ]").find("b.toml:1:8: "), std::string::npos);
-  EXPECT_NE(message("b.yaml", "").find("call it .toml or .json"), std::string::npos);
+  EXPECT_NE(message("b.yaml", "").find("use .toml or .json"), std::string::npos);
   EXPECT_NE(message("b.json", std::string(100000, ' ') + "{}").find("over the limit"), std::string::npos);
   EXPECT_NE(message("b.toml", "a = \"" + std::string(100000, 'x') + "\"\n").find("over the limit"), std::string::npos);
 }
