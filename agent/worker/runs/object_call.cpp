@@ -5,9 +5,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
 #include "model/enums.h"
 #include "store/object_index.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

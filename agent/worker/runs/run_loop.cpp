@@ -181,8 +181,7 @@ void RunLoop::perform(BrokerCall& call) { callbacks_.ask(std::move(call)); }
 
 void RunLoop::perform(JobRuns::RunReaped& over) {
   callbacks_.forget(over.run);
-  pipes_.erase(over.run);
-  reading_lanes_.erase(over.run);
+  if (pipes_.erase(over.run) > 0) reading_lanes_.erase(over.run);
   pace_.on_run_ended(steady_us());
 }
 
@@ -226,7 +225,10 @@ void RunLoop::read_in_background(RunNumber run, JobPipes& pipes, JobPipe pipe, c
 
 void RunLoop::on_background_read(BackgroundRead& read) {
   const auto pipes = pipes_.find(read.run);
-  if (pipes == pipes_.end()) return;
+  if (pipes == pipes_.end()) {  // see abandon_pipes()
+    reading_lanes_.erase(read.run);
+    return;
+  }
   if (!read.bytes.empty()) step(JobRuns::BytesReceived{read.run, read.pipe, read.bytes});
   step(JobRuns::PipesDrained{read.run, read.pipe});
   pipes->second.end_background_read(read.pipe);  // after the step, which can pause the pipe
@@ -258,12 +260,28 @@ void RunLoop::read_rest(RunNumber run, JobPipes& pipes) {
   }
 }
 
+// Reading and closing can block until a process of the lost run ends, so both are left to the lane of the run. The lane
+// stays reserved until then.
+void RunLoop::abandon_pipes(RunNumber run) {
+  auto pipes = std::make_shared<JobPipes>(std::move(pipes_.extract(run).mapped()));
+  for (const JobPipe pipe : {JobPipe::channel, JobPipe::out, JobPipe::err, JobPipe::requests})
+    pipes->begin_background_read(pipe);
+  strands_.post(reading_lanes_.at(run), [this, run, pipes]() mutable {
+    pipes.reset();
+    background_reads_.post({run, JobPipe::channel, {}});
+  });
+}
+
 // No process of the run is left, so its pipes receive no more bytes. A background read that was blocked by such a
-// process now ends.
+// process now ends. The exception is `lost`, which does not prove the end of the processes (sandbox/sandbox.h): one of
+// them may wait for a disk and block the read.
 void RunLoop::on_end(RunEnded& ended) {
   const RunNumber run = JobRuns::number_of(ended.run);
   const auto pipes = pipes_.find(run);
-  if (pipes != pipes_.end() && ended.outcome.status != RunStatus::unkillable) {
+  const bool lost = ended.outcome.status == RunStatus::lost;
+  if (lost && pipes != pipes_.end() && reading_lanes_.contains(run)) {
+    abandon_pipes(run);
+  } else if (pipes != pipes_.end() && ended.outcome.status != RunStatus::unkillable) {
     if (pipes->second.has_background_reads()) {
       ends_behind_reads_.insert_or_assign(run, std::move(ended));
       return;

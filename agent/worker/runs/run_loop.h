@@ -53,7 +53,7 @@ class RunLoop {
     std::function<void(StartRejected)> cannot_begin = [](const StartRejected&) {};
     std::function<void()> ending = [] {};  // endings() has grown, so slots have become free
     std::function<void()> paused = [] {};  // the result of why_not_ready() has changed
-    WarmSecrets::IsCurrent has_secrets = [](Id, const std::vector<SecretValue>&) { return true; };
+    WarmSecrets::IsCurrent has_secrets = [](Id, const std::vector<Secret>&) { return true; };
   };
   // pace: receives the times at which runs end; must outlive the loop.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& pace, Callbacks);
@@ -108,6 +108,7 @@ class RunLoop {
   void read_pipe(RunNumber, JobPipes&, JobPipe);
   void read_rest(RunNumber, JobPipes&);
   void on_end(RunEnded&);
+  void abandon_pipes(RunNumber);
   void count(const RunEnded&);
   void trace(const RunEnded&, const JobStart&, std::uint64_t setup_us);
   void set_run_span(RunNumber, const std::optional<std::string>& detail);

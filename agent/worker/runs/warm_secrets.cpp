@@ -9,8 +9,7 @@ constexpr std::uint64_t kToEndMs = 60000;  // for the start of a run, and for th
 
 }  // namespace
 
-void WarmSecrets::on_run_started(const RunSpec& spec, const std::vector<SecretValue>& secrets,
-                                 std::uint64_t now_boot_ms) {
+void WarmSecrets::on_run_started(const RunSpec& spec, const std::vector<Secret>& secrets, std::uint64_t now_boot_ms) {
   if (keys_.empty()) checked_boot_ms_ = now_boot_ms;
   Key& key = keys_[spec.warm.key];
   key = {spec.context, secrets,

@@ -18,14 +18,14 @@ namespace mycojobs {
 // Not thread-safe.
 class WarmSecrets {
  public:
-  using IsCurrent = std::function<bool(Id context, const std::vector<SecretValue>&)>;  // SecretsWatch::has()
+  using IsCurrent = std::function<bool(Id context, const std::vector<Secret>&)>;  // SecretsWatch::has()
 
   static constexpr std::uint64_t kCheckMs = SecretsWatch::kCheckMs;
   // Maximum number of keys. The key of the process that ends first is evicted.
   static constexpr std::size_t kMaxKeys = 1000;
 
   // Reports that a run starts with these secrets.
-  void on_run_started(const RunSpec&, const std::vector<SecretValue>&, std::uint64_t now_boot_ms);
+  void on_run_started(const RunSpec&, const std::vector<Secret>&, std::uint64_t now_boot_ms);
   // Returns the keys with changed secrets, at most every kCheckMs. Keys that were returned before are returned again,
   // since a run that was prepared earlier may start later.
   std::vector<std::string> outdated(const IsCurrent&, std::uint64_t now_boot_ms);
@@ -34,7 +34,7 @@ class WarmSecrets {
  private:
   struct Key {
     Id context = 0;
-    std::vector<SecretValue> secrets;
+    std::vector<Secret> secrets;
     std::uint64_t until_boot_ms = 0;  // time after which no process has the key
   };
   std::map<std::string, Key> keys_;

@@ -112,7 +112,7 @@ class RunLoopPipes : public ::testing::Test {
     for (RunReport& each : posted_.take_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
         for (const Log& line : logs->lines) text_[each.run] += line.text;
-      } else if (std::holds_alternative<EndReport>(each.report)) {
+      } else {  // EndReport or Release
         ended_[each.run] = true;
       }
     }
@@ -183,6 +183,19 @@ TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
   release();
   ASSERT_TRUE(wait_for_end(kHolder));
   EXPECT_EQ(text_[kHolder].find(std::string(kPage - 1, 'x') + "\n"), 0U) << "nothing of its output is lost";
+}
+
+// The launcher and its guardian were killed, so `lost` does not prove that the blocked writer has ended.
+TEST_F(RunLoopPipes, LostRunDoesNotWaitForTheBlockedRead) {
+  start(kHolder, grants_of(&Grants::fs_write, "/srv/data"));
+  expect_others_continue(2);
+  control_.end(kHolder, RunStatus::lost);
+  ASSERT_TRUE(wait_for_end(kHolder));
+  expect_others_continue(4);
+  start(6, grants_of(&Grants::fs_write, "/srv/data"));
+  control_.write(6, LogStream::out, "not read by the blocked lane\n");
+  EXPECT_TRUE(wait_for_text(6, "not read by the blocked lane\n"));
+  EXPECT_EQ(text_[kHolder], "");
 }
 
 TEST_F(RunLoopPipes, HangingVirtualEnvironmentDelaysNoOther) {
