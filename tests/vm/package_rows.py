@@ -397,7 +397,7 @@ def a_program_that_is_too_old_refuses_the_store():
         check(sh("systemctl", "restart", AGENT, ok=False).returncode != 0, "it started")
         until(lambda: state(AGENT) == "failed", lambda: state(AGENT))
         log = sh("journalctl", "--no-pager", "-u", AGENT, "-n", "20").stdout
-        check("knows formats up to 1" in log, log)
+        check("supports formats up to 1" in log, log)
     finally:
         sh("redis-cli", "-n", "1", "HSET", "mj:format", "version", "1")
         sh("systemctl", "start", AGENT)
