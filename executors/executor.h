@@ -17,26 +17,14 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/dropped_artifact.h"
+#include "model/artifact.h"
 #include "model/job_end.h"
 #include "model/records.h"
 #include "sandbox/outcome.h"
 #include "sandbox/sandbox_policy.h"
+#include "security/secret.h"
 
 namespace mycojobs {
-
-struct SecretValue {
-  std::string name, value;
-};
-
-// An artifact file on this host.
-struct StoredArtifact {
-  std::string name;  // a relative path without "..", as the job named it
-  std::string sha256;
-  std::uint64_t bytes = 0;
-  std::string path;  // on this host
-  bool executable = false;
-};
 
 // Result of a job that this job depends on.
 struct JobInput {
@@ -54,23 +42,10 @@ struct JobFacts {
   // The granted policy as text for the receipt (grant_members()); null: omitted.
   std::shared_ptr<const std::string> grant;
   std::map<std::string, JobInput> inputs;  // each dependency once, by the job's name or else by its id
-  std::vector<SecretValue> secrets;
+  std::vector<Secret> secrets;
   // Job name and artifact: the requested artifacts of its inputs.
   std::vector<std::pair<std::string, StoredArtifact>> files;
   std::uint64_t max_artifact_bytes = 64ULL << 20;  // maximum of all artifacts together
-};
-
-// Receives the artifacts of a job during the run. The component that started the run owns the sink.
-class ArtifactSink {
- public:
-  virtual ~ArtifactSink() = default;
-  // Returns false if the artifact is rejected (name, count, size); the rest of its data is then ignored. An accepted
-  // artifact may still be rejected later. The sink logs each rejection to the job's log.
-  virtual bool open(const std::string& name, bool executable) = 0;
-  virtual void write(std::string_view bytes) = 0;
-  virtual void close() = 0;  // the artifact is complete
-  // Reports a file that the script host does not send.
-  virtual void report_dropped(const DroppedArtifact&) {}
 };
 
 // The state of one job's run. Not thread-safe: calls must not overlap.

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/artifact.h"
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -14,6 +14,7 @@
 #include "model/codec.h"
 #include "model/flow_data.h"
 #include "model/result_values.h"
+#include "text/json.h"
 #include "text/json_writer.h"
 #include "text/utf8.h"
 
@@ -139,8 +140,7 @@ std::string inputs_json(const ScriptInputs& seen, bool by_id) {
 Result<void> append_files(std::string& request, const JobFacts& facts, const ScriptExtras& extras,
                           const ScriptInputs& seen, bool any_by_name) {
   constexpr unsigned kForItsOwner = 0400, kForAll = 0444, kProgramForAll = 0555;
-  for (const SecretValue& secret : facts.secrets)
-    append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
+  for (const Secret& secret : facts.secrets) append_file(request, "secrets/" + secret.name, kForItsOwner, secret.value);
   if (!extras.command.empty() && any_by_name)
     append_file(request, kInputsByIdName, kForItsOwner, inputs_json(seen, true));
   for (const ScriptFile& file : extras.programs) append_file(request, file.path, file.mode, file.bytes);

@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "base/shortage.h"
 #include "base/spawn.h"
-#include "sandbox/launcher/guardian.h"
 #include "sandbox/messages.h"
 #include "sandbox/pidfd.h"
 

@@ -25,7 +25,7 @@ struct SandboxConfig {
   // Range of host user ids for jobs, if the agent is root. Moved to higher ids if /etc/subuid assigns part of the
   // range.
   std::uint32_t uid_base = 1878982656, uid_count = 65536;
-  std::vector<std::pair<std::string, Id>> warm;               // hosts and contexts whose zygotes start immediately
+  std::vector<std::pair<std::string, ContextId>> warm;        // hosts and contexts whose zygotes start immediately
   std::uint32_t zygote_runs = 5000, zygote_age_ms = 3600000;  // limits after which a zygote is replaced; 0: no limit
   // Maximum number of prewarmed sandboxes per zygote, which are set up and confined before their run is known; 0: none.
   // The actual number follows the load. The setting sandbox.prewarmed.

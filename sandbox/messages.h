@@ -21,6 +21,7 @@
 // which also stays open while it is attached to an unread message.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -61,6 +62,24 @@ void fields(A& a, StepTime& m) {
 
 namespace mycojobs::sandbox {
 
+// Descriptors of the launcher and its guardian.
+inline constexpr int kAgentSocket = 3;    // socket of the launcher; everything ends when it is closed
+inline constexpr int kGuardianAlive = 4;  // copy of alive_fd, if the agent has one
+inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (id_map.h), if any
+
+// Signal from the agent to the guardian: kill the launcher, which does not exit in time. The guardian ignores other
+// signals; those of a service manager are handled by the agent.
+inline constexpr int kKillLauncher = SIGUSR2;
+
+// Descriptor numbers of a run after its step `descriptors`. No other descriptor is open.
+inline constexpr int kStartFd = 3;      // init, and a job before it starts: the socket that receives Start
+inline constexpr int kStatusFd = 4;     // this and higher numbers: init only; a job closes them before it waits
+inline constexpr int kFenceFd = 5;      // clock of the fence, set by the launcher
+inline constexpr int kAliveFd = 6;      // optional
+inline constexpr int kChannelFd = 3;    // a started job: JobChannel::up
+inline constexpr int kRequestsFd = 4;   // a started job: JobChannel::down
+inline constexpr int kWarmStartFd = 5;  // a warm process: receives the next Start
+
 enum class Kind : std::uint8_t {
   configure = 1,
   launch,
@@ -100,7 +119,7 @@ struct Configure {
   std::vector<ScriptHost> hosts;
   std::vector<std::string> allow_missing;
   std::uint32_t uid_base = 0, uid_count = 0;
-  std::vector<std::pair<std::string, Id>> warm;
+  std::vector<std::pair<std::string, ContextId>> warm;
   std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, warm_processes = 0,
                 unkillable_ms = 0;
   std::string fail_step;

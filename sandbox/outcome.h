@@ -59,6 +59,14 @@ struct Usage {
   std::uint64_t stdout_bytes = 0, stderr_bytes = 0;
 };
 
+// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The namespaces, in which a zygote
+// is started, come first.
+inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
+
+inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns",       "netns",      "ipcns",
+                                               "utsns",    "cgroupns", "seccomp",       "caps",       "nnp",
+                                               "landlock", "uid",      "cgroup:memory", "cgroup:pids"};
+
 struct Outcome {
   RunStatus status = RunStatus::lost;
   // lost: nothing was started, and nothing can be started until the problem in `reason` is fixed.

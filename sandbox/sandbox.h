@@ -20,11 +20,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/records.h"
 #include "sandbox/outcome.h"
 #include "sandbox/sandbox_policy.h"
 
 namespace mycojobs {
+
+using ContextId = std::uint32_t;
 
 // Resource limits of a job in bytes, counts and milliseconds. The defaults are those of python in the manual's table.
 struct Limits {
@@ -62,7 +63,7 @@ struct Warm {
 struct RunSpec {
   std::uint64_t run = 0;        // chosen by the caller, never reused
   std::string host = "python";  // name of the script host, which selects the zygote
-  Id context = 0;               // runs of different contexts never share a zygote
+  ContextId context = 0;        // runs of different contexts never share a zygote
   Limits limits;
   Grants grants;
   Warm warm;
@@ -80,9 +81,9 @@ struct ScriptHost {
     std::string path;   // absolute
     std::string place;  // mount point for runs: a new name in their root, such as "/venv"
   };
-  std::string name;     // RunSpec::host
-  std::string program;  // path of the program
-  Id context = 0;       // the only context that it serves; 0: every context without an entry of its own
+  std::string name;       // RunSpec::host
+  std::string program;    // path of the program
+  ContextId context = 0;  // the only context that it serves; 0: every context without an entry of its own
   std::vector<std::string> arguments = {};
   std::vector<Folder> folders = {};
 };

@@ -6,7 +6,7 @@
 #include "api/http/http_server.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace api {

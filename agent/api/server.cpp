@@ -23,9 +23,9 @@
 #include "messaging/inbound_filter.h"
 #include "messaging/message_receiver.h"
 #include "messaging/transport/http_transport.h"
-#include "model/codec.h"
 #include "model/enums.h"
 #include "model/trace_context.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace api {
@@ -158,10 +158,24 @@ class ApiServerImpl final : public ApiServer {
     return caller;
   }
 
+  // Logs an error of the tokens file once, not for each request while the file is invalid.
+  void refresh_tokens() {
+    auto read = tokens_.refresh();
+    std::string error = read ? std::string() : std::move(read).error().message;
+    const std::lock_guard lock(tokens_error_mutex_);
+    if (error == tokens_error_) return;
+    tokens_error_ = std::move(error);
+    if (tokens_error_.empty()) {
+      log(LogLevel::info, "api", "read {} again: its lines are valid", services_.settings.tokens_file);
+    } else {
+      log(LogLevel::error, "api", "tokens: {}", tokens_error_);
+    }
+  }
+
   // Returns whether the header still identifies the same caller. Its line may have been removed from the tokens file,
   // or changed to another actor, since the stream began.
   bool is_still(const RpcCaller& who, const std::string& authorization) {
-    if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
+    refresh_tokens();
     HttpRequest asked;
     asked.headers["authorization"] = authorization;
     const auto now = caller_of(asked);
@@ -238,7 +252,7 @@ class ApiServerImpl final : public ApiServer {
               }};
     if (from.path == kSupervisorPath) return admit_peer(from);
     const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
-    if (auto read = tokens_.refresh(); !read) log(LogLevel::error, "api", "tokens: {}", read.error().message);
+    refresh_tokens();
     const bool named = !from.header("authorization").empty();
     if (!named && services_.settings.anonymous && !is_loopback_name(from)) {
       count_refusal("host");
@@ -372,6 +386,8 @@ class ApiServerImpl final : public ApiServer {
   std::chrono::steady_clock::time_point status_at_;
   Services services_;
   Tokens tokens_;
+  std::mutex tokens_error_mutex_;
+  std::string tokens_error_;  // the last error of tokens_.refresh(); empty: the file is valid
   PeerRateLimiter strangers_;
   InboundMessageFilter gate_;
   Rpc rpc_, logins_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errno_text.h"
+#include "base/parse.h"
 #include "base/random.h"
 
 namespace mycojobs {

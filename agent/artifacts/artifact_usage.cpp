@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "store/keys.h"
 #include "telemetry/traces.h"
 

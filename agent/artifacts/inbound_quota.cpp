@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "artifacts/artifact_folder.h"
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs {
 namespace {

@@ -15,9 +15,10 @@
 #include "artifacts/artifact_file.h"
 #include "artifacts/artifact_folder.h"
 #include "base/errno_text.h"
+#include "base/parse.h"
 #include "base/random.h"
-#include "model/codec.h"
 #include "store/keys.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -22,7 +22,6 @@
 #include "artifacts/artifact_file.h"
 #include "artifacts/artifact_usage.h"
 #include "base/result.h"
-#include "executors/executor.h"
 #include "model/artifact.h"
 #include "model/records.h"
 #include "security/redactor.h"

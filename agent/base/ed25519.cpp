@@ -14,7 +14,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs {
 namespace {

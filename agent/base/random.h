@@ -1,21 +1,12 @@
-// Random identifiers from the kernel's generator, and conversions of hex and decimal texts.
+// Random bytes and identifiers from the kernel's generator. Thread-safe.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace mycojobs {
 
 std::string random_hex(std::size_t bytes);  // 2 characters for each byte
 std::string random_bytes(std::size_t);
-std::string from_hex(std::string_view hex);              // empty: not hex
-bool is_hex(std::string_view text, std::size_t digits);  // exactly `digits` characters of 0-9, a-f
-std::string to_hex(std::string_view bytes);
-// Decodes "%20" and similar sequences; invalid sequences are kept.
-std::string percent_decoded(std::string_view text);
-// Parses a decimal number that consists of digits only. Returns false for signs, blanks or an overflow.
-bool parse_u64(std::string_view text, std::uint64_t& out);
 
 }  // namespace mycojobs

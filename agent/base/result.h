@@ -22,6 +22,8 @@ enum class Code {
   internal,     // unexpected reply
 };
 
+std::string_view to_string(Code);  // "not_found"
+
 struct Error {
   Code code = Code::internal;
   std::string message;  // one line that names the field, file or step, and the remedy if there is one

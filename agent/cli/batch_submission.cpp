@@ -23,6 +23,7 @@
 #include "cli/terminal.h"
 #include "model/codec.h"
 #include "service/job_service.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 

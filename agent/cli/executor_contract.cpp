@@ -12,7 +12,7 @@
 #include "cli/commands/sandbox_command.h"
 #include "cli/config/config_file.h"
 #include "executors/run_specs.h"
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errno_text.h"
+#include "base/parse.h"
 #include "base/random.h"
 #include "cli/commands/executor_commands.h"
 #include "cli/config/config_file.h"
@@ -24,6 +25,7 @@
 #include "model/trace_context.h"
 #include "security/profiles.h"
 #include "service/job_service.h"
+#include "text/json.h"
 #include "text/timestamp.h"
 #include "text/units.h"
 #include "text/utf8.h"

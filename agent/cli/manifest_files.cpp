@@ -12,6 +12,7 @@
 #include "cli/job_submission.h"
 #include "model/codec.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"
 #include "workflows/engine/code_check.h"
@@ -187,7 +188,7 @@ Result<JsonFile> read_json_file(const std::string& file) {
   read.document = std::make_shared<const json>(std::move(*document));
   // Nearly all JSON is valid YAML, and the YAML reader determines the positions of values. Otherwise problems have only
   // paths.
-  if (!yaml_to_json(text, read.places)) read.places = {};
+  if (!yaml_to_json(text, kMaxFileBytes, read.places)) read.places = {};
   return read;
 }
 

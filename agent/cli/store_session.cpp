@@ -11,7 +11,7 @@
 #include "api/http/http_server.h"
 #include "artifacts/local_artifact_store.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/thread.h"
 #include "cli/terminal.h"
 #include "inspect/doctor.h"
@@ -19,9 +19,11 @@
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "model/prerequisite.h"
+#include "net/web_address.h"
 #include "net/webhook.h"
 #include "service/record_service.h"
 #include "store/redis/redis_connection.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -19,10 +19,10 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/artifact.h"
-#include "model/codec.h"
 #include "model/enums.h"
+#include "text/json.h"
 #include "text/timestamp.h"
 
 namespace mycojobs {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "flows/plan_limits.h"
 #include "flows/schedules.h"
 #include "store/acl_context.h"
 

@@ -15,6 +15,7 @@
 #include "base/liveness_counter.h"
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "base/parse.h"
 #include "base/random.h"
 #include "base/thread.h"
 #include "coordinator/context_loop.h"

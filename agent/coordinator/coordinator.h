@@ -23,6 +23,7 @@
 #include "messaging/message_artifacts.h"
 #include "model/notify_targets.h"
 #include "net/networks.h"
+#include "net/web_address.h"
 #include "security/profiles.h"
 #include "store/flow_store.h"
 #include "store/store.h"

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/thread.h"
+#include "coordinator/notice_body.h"
 #include "model/codec.h"
 #include "model/notify_targets.h"
 #include "net/webhook.h"

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "jobs/job_limits.h"
 #include "model/notify_targets.h"
+#include "net/web_address.h"
 #include "store/store.h"
 
 namespace mycojobs {

@@ -8,10 +8,12 @@
 #include "base/sha256.h"
 #include "flows/flow_plan.h"
 #include "flows/node_job.h"
+#include "flows/plan_limits.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
 #include "model/notify_targets.h"
 #include "store/redis/redis_flows.h"
+#include "text/json.h"
 
 namespace mycojobs {
 

@@ -12,8 +12,8 @@
 #include "base/sha256.h"
 #include "flows/flow_fold.h"
 #include "jobs/state_machines.h"
-#include "model/codec.h"
 #include "model/prerequisite.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

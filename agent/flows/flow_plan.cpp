@@ -13,10 +13,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "flows/flow_plan_reader.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 

@@ -5,10 +5,11 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_plan.h"
 #include "model/codec.h"
 #include "model/notify_targets.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/units.h"
 #include "text/utf8.h"

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_creation.h"
 #include "flows/node_job.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
 #include "model/result_values.h"
 #include "model/trace_context.h"
+#include "text/json.h"
 #include "text/plural.h"
 
 namespace mycojobs {

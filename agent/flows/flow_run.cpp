@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_progress.h"
 #include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 

@@ -4,12 +4,12 @@
 #include <array>
 #include <sstream>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "flows/flow_fold.h"
 #include "flows/flow_plan_reader.h"
 #include "jobs/state_machines.h"
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

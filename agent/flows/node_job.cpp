@@ -3,8 +3,8 @@
 
 #include "flows/flow_plan.h"
 #include "flows/node_job.h"
-#include "model/codec.h"
 #include "model/flow_data.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

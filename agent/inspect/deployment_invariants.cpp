@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/plural.h"
 #include "workflows/workflow_decider.h"
 

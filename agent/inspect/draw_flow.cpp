@@ -7,6 +7,7 @@
 
 #include "inspect/runner_view.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"

@@ -11,13 +11,14 @@
 #include <string>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "inspect/invariants.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/kept_usage.h"
 #include "store/keys.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/shell_word.h"
 #include "text/terminal_text.h"

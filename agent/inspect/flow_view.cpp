@@ -7,12 +7,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "inspect/draw_flow.h"
 #include "inspect/job_view.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "model/flow_data.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

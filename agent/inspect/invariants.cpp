@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_decider.h"
 #include "jobs/dispatch_journal.h"
 #include "jobs/state_machines.h"

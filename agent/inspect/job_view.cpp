@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "model/result_values.h"
-#include "sandbox/launcher/layers.h"
+#include "sandbox/outcome.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -48,7 +49,7 @@ std::string layers_of(const Job& job) {
   if (job.layers.empty()) return "no layers";
   const std::string in_force = " " + job.layers + " ";
   std::string missing;
-  for (std::string_view layer : sandbox::kLayers) {
+  for (std::string_view layer : kLayers) {
     const std::string name = " " + std::string(layer);
     if (in_force.find(name + " ") == std::string::npos && in_force.find(name + ":") == std::string::npos)
       missing += name;

@@ -6,6 +6,7 @@
 #include "inspect/job_view.h"
 #include "model/codec.h"
 #include "security/signatures.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "text/utf8.h"
 

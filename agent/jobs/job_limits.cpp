@@ -26,23 +26,4 @@ Result<void> check_policy(const Job& job, const JobLimits& limits) {
   return limits.agents ? check_policy(job, *limits.agents) : check_policy(job, limits.current_ceiling());
 }
 
-Result<void> check_policy(const PlanNode& node, const JobLimits& limits) {
-  return node.supervisor_url.empty() ? check_policy(node.job, limits) : Result<void>();
-}
-
-Result<void> check_jobs(const FlowPlan& plan, const JobLimits& limits) {
-  for (const PlanNode& node : plan.nodes) {
-    auto own = check_script(node.job.script, limits.max_script_bytes);
-    if (own) own = check_policy(node, limits);
-    if (!own) return fail(own.error(), "jobs." + node.name);
-    // No text in the child can exceed the limit, and no job in it has a policy.
-    if (node.child.size() <= limits.max_script_bytes && node.child.find("\"policy\"") == std::string::npos) continue;
-    MJ_TRY(child, parse_json(node.child));
-    const ParsedPlan read = read_plan(child);
-    if (!read.plan) continue;  // the code that starts the child reports the problem
-    if (auto fits = check_jobs(*read.plan, limits); !fits) return fail(fits.error(), "jobs." + node.name + ".flow");
-  }
-  return {};
-}
-
 }  // namespace mycojobs

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "flows/flow_plan.h"
 #include "model/policy_json.h"
 #include "model/records.h"
 #include "security/agent_ceilings.h"
@@ -37,10 +36,5 @@ Result<void> check_script(const std::string& script, std::uint64_t max_bytes);
 // the ceiling and the remedy.
 Result<void> check_policy(const Job&, const Ceiling&);
 Result<void> check_policy(const Job&, const JobLimits&);
-// Checks all nodes of a plan and of its child flows. The policy of a node that runs on another supervisor is not
-// checked, because the ceiling there applies. Errors as above, with the path in front: "jobs.a: ...", "jobs.c.flow:
-// jobs.a: ...".
-Result<void> check_jobs(const FlowPlan&, const JobLimits&);
-Result<void> check_policy(const PlanNode&, const JobLimits&);  // for one node
 
 }  // namespace mycojobs

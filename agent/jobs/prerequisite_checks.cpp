@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "net/curl.h"
 #include "security/rights.h"

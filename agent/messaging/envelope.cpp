@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/base64.h"
 #include "text/split.h"
 

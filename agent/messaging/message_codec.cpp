@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/split.h"
 
 namespace mycojobs {

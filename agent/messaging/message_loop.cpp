@@ -6,10 +6,11 @@
 #include <optional>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_creation.h"
 #include "flows/flow_plan.h"
 #include "flows/flow_progress.h"
+#include "flows/plan_limits.h"
 #include "messaging/transport/transport.h"
 #include "model/codec.h"
 #include "model/trace_context.h"
@@ -18,6 +19,7 @@
 #include "security/sender_check.h"
 #include "store/acl_context.h"
 #include "store/job_fields.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/split.h"
 #include "text/utf8.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "messaging/message_codec.h"
 #include "messaging/transport/transport.h"
 #include "model/codec.h"
@@ -14,6 +14,7 @@
 #include "security/rights.h"
 #include "security/sender_check.h"
 #include "store/acl_context.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/split.h"
 #include "text/utf8.h"

@@ -39,6 +39,7 @@
 #include "store/job_fields.h"
 #include "store/store_health.h"
 #include "store/waiter_loop.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

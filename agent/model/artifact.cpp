@@ -4,8 +4,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -31,6 +31,15 @@ struct ListedArtifact {
 // Parses the field `artifacts`. Returns an empty list for unreadable or empty text, and skips invalid entries.
 std::vector<ListedArtifact> read_artifact_list(const std::string& json);
 
+// An artifact file on this host.
+struct StoredArtifact {
+  std::string name;  // a relative path without "..", as the job named it
+  std::string sha256;
+  std::uint64_t bytes = 0;
+  std::string path;  // on this host
+  bool executable = false;
+};
+
 // Texts for one DropReason. The rows are in the order of DropReason.
 struct DropReasonRow {
   std::string_view word;     // value of the member `reason`
@@ -67,6 +76,19 @@ class DroppedArtifacts {
  private:
   std::vector<DroppedArtifact> all_;
   std::size_t losing_data_ = 0;
+};
+
+// Receives the artifacts of a job during the run. The component that started the run owns the sink.
+class ArtifactSink {
+ public:
+  virtual ~ArtifactSink() = default;
+  // Returns false if the artifact is rejected (name, count, size); the rest of its data is then ignored. An accepted
+  // artifact may still be rejected later. The sink logs each rejection to the job's log.
+  virtual bool open(const std::string& name, bool executable) = 0;
+  virtual void write(std::string_view bytes) = 0;
+  virtual void close() = 0;  // the artifact is complete
+  // Reports a file that the script host does not send.
+  virtual void report_dropped(const DroppedArtifact&) {}
 };
 
 // Returns the field `artifacts_dropped`: [{"name": "big.bin", "reason": "bytes", "limit": 67108864, "setting":

@@ -13,13 +13,13 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/enums.h"
 #include "model/notify_targets.h"
 #include "model/policy_json.h"
 #include "model/record_fields.h"
 #include "model/trace_context.h"
-#include "text/json_reader.h"
+#include "text/json.h"
 #include "text/json_writer.h"
 #include "text/utf8.h"
 
@@ -350,14 +350,12 @@ bool read_record(const json& object, R& record, const FieldPath& site) {
   return true;
 }
 
-std::size_t too_deep_at(std::string_view text, std::size_t max);  // defined below
-
 // Returns text that is an object (or a list, where the style allows it) as a structure. Any other text stays text, so
 // that no content is lost. Text that nests deeply stays text too: as part of another record it would exceed the depth
 // limit of readers.
 json structure_or_text(const std::string& text, Style style) {
   constexpr std::size_t kMaxLevels = 32;
-  if (too_deep_at(text, kMaxLevels) != std::string::npos) return Value<std::string>::to_json(text);
+  if (nests_deeper_than(text, kMaxLevels)) return Value<std::string>::to_json(text);
   if (auto parsed = parse_json(text);
       parsed && (parsed->is_object() || (style == Style::json_any && parsed->is_array())))
     return std::move(*parsed);
@@ -483,217 +481,6 @@ std::string_view field_of(const Fields& fields, std::string_view name) {
 std::uint64_t number_of(const Fields& fields, std::string_view name) {
   std::uint64_t number = 0;
   return parse_u64(field_of(fields, name), number) ? number : 0;
-}
-
-// JSON text. Only this file handles the exceptions of nlohmann::json.
-
-namespace {
-
-constexpr std::size_t kMaxDepth = 64;
-constexpr std::size_t kNowhere = std::string_view::npos;
-
-std::string place(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, std::min(offset, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const std::size_t line_start = before.rfind('\n') == kNowhere ? 0 : before.rfind('\n') + 1;
-  return "line " + std::to_string(line) + " column " + std::to_string(before.size() - line_start + 1);
-}
-
-// Returns the offset after the string that begins at `quote`.
-std::size_t skip_string(std::string_view text, std::size_t quote) {
-  std::size_t i = quote + 1;
-  while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
-  return std::min(i + 1, text.size());
-}
-
-// Returns the offset at which brackets nest deeper than `max` levels, or kNowhere.
-std::size_t too_deep_at(std::string_view text, std::size_t max) {
-  std::size_t depth = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '"') {
-      i = skip_string(text, i);
-      continue;
-    }
-    if ((text[i] == '[' || text[i] == '{') && ++depth > max) return i;
-    if ((text[i] == ']' || text[i] == '}') && depth > 0) --depth;
-    ++i;
-  }
-  return kNowhere;
-}
-
-// Returns an upper bound of the number of values: each value is at the beginning of the text, or follows a bracket or
-// comma.
-std::size_t most_values(std::string_view text) {
-  std::size_t count = 1;
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] == '"') {
-      i = skip_string(text, i);
-      continue;
-    }
-    if (text[i] == '[' || text[i] == '{' || text[i] == ',') ++count;
-    ++i;
-  }
-  return count;
-}
-
-// Returns the offset of the n-th key (from 1) of a valid JSON text. A key is a string that a colon follows.
-std::size_t key_at(std::string_view text, std::size_t n) {
-  for (std::size_t i = 0; i < text.size();) {
-    if (text[i] != '"') {
-      ++i;
-      continue;
-    }
-    const std::size_t start = i;
-    i = skip_string(text, i);
-    const std::size_t next = text.find_first_not_of(" \t\r\n", i);
-    if (next != kNowhere && text[next] == ':' && --n == 0) return start;
-  }
-  return text.size();
-}
-
-// Counts keys and remembers the first duplicate key within one object. Duplicates need a separate pass: with a
-// callback, the library's parser searches the members of the parent at the end of each object, which takes hours for a
-// hostile text.
-class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  std::size_t first() const { return first_; }  // 0: no duplicate
-
-  bool start_object(std::size_t) override {
-    open_.emplace_back();
-    return true;
-  }
-  bool key(string_t& name) override {
-    ++count_;
-    if (!open_.back().insert(name).second) first_ = count_;
-    return first_ == 0;
-  }
-  bool end_object() override {
-    open_.pop_back();
-    return true;
-  }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
-
- private:
-  std::vector<std::set<std::string>> open_;
-  std::size_t count_ = 0, first_ = 0;
-};
-
-// Removes the text that the parser has read from its message, because that text may be long: "... syntax error while
-// parsing value - invalid literal; last read: '...'".
-std::string reason_of(std::string_view what) {
-  if (const auto read = what.find("; last read"); read != kNowhere) {
-    const auto expected = what.rfind("; expected ");
-    const std::string tail(expected != kNowhere && expected > read ? what.substr(expected) : "");
-    what = what.substr(0, read);
-    const auto dash = what.find(" - ");
-    return std::string(dash == kNowhere ? what : what.substr(dash + 3)) + tail;
-  }
-  const auto dash = what.find(" - ");
-  return std::string(dash == kNowhere ? std::string_view("cannot be read") : what.substr(dash + 3));
-}
-
-}  // namespace
-
-Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, std::size_t max_values) {
-  if (text.size() > max_bytes) {
-    return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
-                                     std::to_string(max_bytes) + " bytes");
-  }
-  const bool few = max_values == SIZE_MAX || most_values(text) <= max_values;
-  try {
-    nlohmann::json parsed;
-    if (few && read_json_text(text, kMaxDepth, parsed)) return parsed;
-  } catch (const std::bad_alloc&) {
-    return fail(Code::too_large, "JSON needs more memory than there is");
-  }
-  // The fast reader rejected the text. The code below finds the reason, or parses input that only the library supports.
-  if (const std::size_t deep = too_deep_at(text, kMaxDepth); deep != kNowhere) {
-    return fail(Code::invalid,
-                "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
-  }
-  if (!few) {
-    return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
-  }
-  if (text.empty()) return fail(Code::invalid, "not JSON at line 1 column 1: it is empty");
-  try {
-    auto parsed = nlohmann::json::parse(text);
-    DuplicateKeys keys;
-    (void)nlohmann::json::sax_parse(text, &keys);  // returns false for a duplicate key
-    if (keys.first() != 0) {
-      return fail(Code::invalid,
-                  "JSON has the same key twice in one object at " + place(text, key_at(text, keys.first())));
-    }
-    return parsed;
-  } catch (const nlohmann::json::parse_error& error) {
-    return fail(Code::invalid,
-                "not JSON at " + place(text, error.byte == 0 ? 0 : error.byte - 1) + ": " + reason_of(error.what()));
-  } catch (const nlohmann::json::exception&) {
-    return fail(Code::invalid, "JSON has a number out of range");
-  } catch (const std::bad_alloc&) {
-    return fail(Code::too_large, "JSON needs more memory than there is");
-  }
-}
-
-namespace {
-
-// Returns the position after the string whose opening quote is at `from`.
-std::size_t end_of_string(std::string_view text, std::size_t from) {
-  for (++from; from < text.size() && text[from] != '"'; ++from) {
-    if (text[from] == '\\') ++from;
-  }
-  return std::min(from + 1, text.size());
-}
-
-template <class Number>
-bool fits(std::string_view digits) {
-  Number number{};
-  return std::from_chars(digits.data(), digits.data() + digits.size(), number).ec == std::errc();
-}
-
-}  // namespace
-
-std::string_view integer_beyond_64_bits(std::string_view json_text) {
-  constexpr std::size_t kSafeDigits = 18;  // every integer of this many digits fits 64 bits
-  for (std::size_t at = 0; at < json_text.size();) {
-    if (json_text[at] == '"') {
-      at = end_of_string(json_text, at);
-      continue;
-    }
-    const std::size_t end = std::min(json_text.find_first_not_of("0123456789+-.eE", at), json_text.size());
-    const std::string_view number = json_text.substr(at, end - at);
-    const bool is_integer = number.find_first_of(".eE") == kNowhere;
-    if (number.size() > kSafeDigits && is_integer && !fits<std::int64_t>(number) && !fits<std::uint64_t>(number)) {
-      return number;
-    }
-    at = std::max(end, at + 1);
-  }
-  return {};
-}
-
-Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes, std::size_t max_values) {
-  MJ_TRY(parsed, parse_json(text, max_bytes, max_values));
-  const std::string_view digits = integer_beyond_64_bits(text);
-  if (!digits.empty()) {
-    return fail(Code::invalid, "the integer " + excerpt(digits) + " does not fit 64 bits: quote it as text");
-  }
-  return std::move(parsed);
-}
-
-bool is_json(std::string_view text) {
-  return too_deep_at(text, kMaxDepth) == kNowhere && nlohmann::json::accept(text.begin(), text.end());
-}
-
-std::string dump_json(const nlohmann::json& value, int indent) {
-  return value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 namespace {

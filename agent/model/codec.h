@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "model/records.h"
+#include "text/json.h"
 
 namespace mycojobs {
 
@@ -37,21 +38,6 @@ template <class R>
 DecodeResult<R> decode_json(const nlohmann::json&);  // accepts typed values, and text where a hash has text
 template <class R>
 nlohmann::json to_json(const R&);  // the same fields with types; bytes that are not UTF-8 become U+FFFD
-
-// Parses JSON. Checks the limits on depth (64), size and number of values before parsing, because a short value needs
-// many times its size in memory. Rejects duplicate keys. The error names line and column, or the limit.
-Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes = 16U << 20,
-                                  std::size_t max_values = SIZE_MAX);
-// Returns the first integer of a JSON text that fits neither int64 nor uint64, or an empty text. parse_json() can only
-// round such an integer to a double.
-std::string_view integer_beyond_64_bits(std::string_view json_text);
-// As parse_json(), except that such an integer is an error, which names its digits.
-Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_bytes = 16U << 20,
-                                        std::size_t max_values = SIZE_MAX);
-// Returns whether parse_json() would accept the text, except that duplicate keys are not detected.
-bool is_json(std::string_view text);
-// Never throws: replaces bytes that are not UTF-8.
-std::string dump_json(const nlohmann::json&, int indent = -1);
 
 // Checks the rules beyond types that a job must meet before it may run, such as: ids above 0, script and script_type
 // present, timeout not 0, names in env_vars without '=' or NUL. Returns an empty list for a valid job.

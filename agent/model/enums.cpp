@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "model/records.h"
-#include "sandbox/outcome.h"
 
 namespace mycojobs {
 
@@ -49,21 +48,6 @@ struct EnumNames<LogStream> {
   static constexpr auto kTable = std::to_array<std::string_view>({"stdout", "stderr", "system"});
 };
 
-template <>
-struct EnumNames<Code> {
-  static constexpr auto kTable =
-      std::to_array<std::string_view>({"invalid", "not_found", "conflict", "stale_claim", "denied", "unavailable",
-                                       "unsupported", "too_large", "io", "internal"});
-};
-template <>
-struct EnumNames<RunStatus> {
-  static constexpr auto kTable = std::to_array<std::string_view>(
-      {"ok", "exit", "signal", "timeout_wall", "timeout_cpu", "oom", "output_limit", "file_limit", "pids_limit",
-       "violation", "cancelled", "lost", "unkillable", "setup_error"});
-};
-static_assert(EnumNames<Code>::kTable.size() == static_cast<std::size_t>(Code::internal) + 1);
-static_assert(EnumNames<RunStatus>::kTable.size() == static_cast<std::size_t>(RunStatus::setup_error) + 1);
-
 template <class Enum>
 std::string_view word_of(Enum value) {
   const auto index = static_cast<std::size_t>(value);
@@ -99,8 +83,6 @@ MJ_ENUM(MessageFormatType);
 MJ_ENUM(RunnerType);
 MJ_ENUM(NodeStatus);
 MJ_ENUM(LogStream);
-MJ_ENUM(Code);
-MJ_ENUM(RunStatus);
 #undef MJ_ENUM
 
 bool is_script_type(std::string_view name) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

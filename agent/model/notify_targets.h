@@ -17,38 +17,9 @@
 
 #include "base/result.h"
 #include "model/codec.h"
-#include "net/host.h"
-#include "store/store.h"
+#include "model/records.h"
 
 namespace mycojobs {
-
-// Addresses that `notify` may call. The operator lists their beginnings, and submitters of jobs choose among these.
-//
-//   https://hooks.example.com           every path of that host, at the default port
-//   https://hooks.example.com/jobs/     every path that begins with /jobs/
-//   http://127.0.0.1:*                  every port
-//
-// net/host.h parses the host of an address, so that all readers agree on the host.
-struct WebAddress {
-  bool encrypted = false;  // true: https
-  HostPort place;          // port 0: any port, only in an entry
-  std::string path;        // from its '/', with the query; may be empty
-};
-// Error invalid: no http:// or https://, a user before the host, a non-canonical host, a path with a part '.' or '..'
-// or with an escaped '/', '\\' or NUL, blanks, control characters, backslashes, a fragment, or more than 2048 bytes.
-Result<WebAddress> parse_web_address(std::string_view url);
-
-class Webhooks {
- public:
-  // Error invalid: names the entry.
-  static Result<Webhooks> parse(const std::vector<std::string>& entries);
-  // Error denied: no entry allows the URL. Error invalid: as parse_web_address().
-  Result<void> check(std::string_view url) const;
-
- private:
-  std::vector<WebAddress> allowed_;
-  std::string text_ = "none";
-};
 
 struct NotifyTarget {
   enum class Kind { webhook, job, topic };
@@ -71,11 +42,5 @@ ParsedNotify read_notify(const std::string& text,
                          std::string_view field);  // from a record; an empty text has no targets
 // Adds a target as typed on a command line (a URL or JSON) to the list `notify`. Error invalid.
 Result<void> add_notify(std::string_view typed, std::string& notify);
-
-// Returns the body of a notice as JSON: type (job.ended, flow.ended), timestamp, data. The data is taken from the
-// record. If the job or flow has ended again or has been resumed since, only the facts of the notice are included.
-std::string notice_body(Id context, const Notice&, const Fields& record);
-// Returns an id that is the same at each attempt: "7/job:12:2001@1732312312123456".
-std::string notice_id(Id context, const Notice&);
 
 }  // namespace mycojobs

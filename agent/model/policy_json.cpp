@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "net/allow_list.h"
 #include "sandbox/withheld_calls.h"
 #include "text/units.h"

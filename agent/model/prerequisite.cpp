@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/units.h"
 #include "text/utf8.h"
 

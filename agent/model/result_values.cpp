@@ -4,7 +4,7 @@
 #include <set>
 #include <string_view>
 
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/json_writer.h"
 #include "text/utf8.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "text/utf8.h"
 

@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "model/codec.h"
-#include "model/enums.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "model/job_end.h"
+#include "security/secret.h"
 
 namespace mycojobs {
 
@@ -245,12 +246,6 @@ template <class Sink, class Matched>
 void Decoder::finish(const Sink& sink, const Matched& matched) {
   while (escape_size_ > 0) emit_unmatched(sink, matched);
 }
-
-struct Secret {
-  std::string name;
-  std::string value;  // any bytes
-  bool operator==(const Secret&) const = default;
-};
 
 class Redactor {
  public:

@@ -119,7 +119,7 @@ Result<void> SecretsWatch::started() const {
 
 std::shared_ptr<const SecretSet> SecretsWatch::of(Id context) const { return watchers_.at(context)->found(); }
 
-bool SecretsWatch::has(Id context, const std::vector<SecretValue>& given) const {
+bool SecretsWatch::has(Id context, const std::vector<Secret>& given) const {
   const auto found = of(context);
   return !found || found->has(given);  // null: no secret was read, so none was given to a process
 }

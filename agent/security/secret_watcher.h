@@ -32,7 +32,7 @@ class SecretsWatch {
   std::shared_ptr<const SecretSet> of(Id context) const;
   void rescan_now();  // Starts a read now, without waiting for the interval. Thread-safe.
   // Returns whether all secrets still have these values. Thread-safe.
-  bool has(Id context, const std::vector<SecretValue>&) const;
+  bool has(Id context, const std::vector<Secret>&) const;
 
  private:
   class ContextWatcher;

@@ -13,7 +13,7 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/result.h"
 #include "text/plural.h"
 #include "text/utf8.h"
@@ -218,12 +218,12 @@ bool is_always_redacted(const SecretSources& places, Id context, const std::stri
 SecretSet::SecretSet(SecretSources places, Id context, std::vector<Secret> all)
     : sources_(std::move(places)), context_(context), all_(std::move(all)) {}
 
-std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<SecretValue>& granted) const {
+std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<Secret>& granted) const {
   std::vector<std::string> names;
   std::vector<Secret> redacted;
   for (const Secret& secret : all_) {
     const bool is_granted =
-        std::any_of(granted.begin(), granted.end(), [&](const SecretValue& one) { return one.name == secret.name; });
+        std::any_of(granted.begin(), granted.end(), [&](const Secret& one) { return one.name == secret.name; });
     if (!is_granted && !is_always_redacted(sources_, context_, secret.name)) continue;
     names.push_back(secret.name);
     redacted.push_back(secret);
@@ -241,8 +241,8 @@ std::shared_ptr<const Redactor> SecretSet::redactor(const std::vector<SecretValu
   return redactors_.front().second;
 }
 
-Result<std::vector<SecretValue>> SecretSet::values(const std::vector<std::string>& names) const {
-  std::vector<SecretValue> out;
+Result<std::vector<Secret>> SecretSet::values(const std::vector<std::string>& names) const {
+  std::vector<Secret> out;
   if (!names.empty() && sources_.empty()) {
     return fail(Code::denied, "policy.secrets: this agent has no folder of secrets: let the operator set secrets_dir");
   }
@@ -261,8 +261,8 @@ Result<std::vector<SecretValue>> SecretSet::values(const std::vector<std::string
   return out;
 }
 
-bool SecretSet::has(const std::vector<SecretValue>& given) const {
-  return std::all_of(given.begin(), given.end(), [this](const SecretValue& one) {
+bool SecretSet::has(const std::vector<Secret>& given) const {
+  return std::all_of(given.begin(), given.end(), [this](const Secret& one) {
     return std::any_of(all_.begin(), all_.end(),
                        [&one](const Secret& each) { return each.name == one.name && each.value == one.value; });
   });

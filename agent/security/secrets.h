@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "executors/executor.h"
 #include "model/records.h"
 #include "security/redactor.h"
+#include "security/secret.h"
 
 namespace mycojobs {
 
@@ -53,11 +53,11 @@ class SecretSet {
   const std::vector<Secret>& all() const { return all_; }
   // The redactor of a job that was granted these secrets: it redacts them and the always redacted ones of the context.
   // Null: nothing is redacted. Jobs with the same secrets share a redactor.
-  std::shared_ptr<const Redactor> redactor(const std::vector<SecretValue>& granted) const;
+  std::shared_ptr<const Redactor> redactor(const std::vector<Secret>& granted) const;
   // Returns the secrets with these names. Error denied: names the first missing secret, and where to put it.
-  Result<std::vector<SecretValue>> values(const std::vector<std::string>& names) const;
+  Result<std::vector<Secret>> values(const std::vector<std::string>& names) const;
   // Returns whether all of these secrets are present with these values.
-  bool has(const std::vector<SecretValue>& given) const;
+  bool has(const std::vector<Secret>& given) const;
 
  private:
   SecretSources sources_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/ed25519.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "net/mycelium_address.h"
 #include "service/record_service.h"

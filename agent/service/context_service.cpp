@@ -10,6 +10,7 @@
 #include "model/codec.h"
 #include "service/workflow_service.h"
 #include "store/keys.h"
+#include "text/json.h"
 
 namespace mycojobs::service {
 namespace {

@@ -9,14 +9,16 @@
 #include "flows/flow_plan.h"
 #include "flows/flow_progress.h"
 #include "flows/flow_warnings.h"
+#include "flows/flow_yaml.h"
+#include "flows/plan_limits.h"
 #include "inspect/flow_view.h"
 #include "inspect/job_view.h"
 #include "model/codec.h"
 #include "model/prerequisite.h"
 #include "model/trace_context.h"
 #include "security/rights.h"
+#include "text/json.h"
 #include "text/utf8.h"
-#include "text/yaml.h"
 
 namespace mycojobs {
 namespace {

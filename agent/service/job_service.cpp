@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "model/prerequisite.h"
 #include "security/sender_check.h"

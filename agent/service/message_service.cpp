@@ -11,6 +11,7 @@
 #include "service/job_service.h"
 #include "service/record_service.h"
 #include "store/record_changes.h"
+#include "text/json.h"
 
 namespace mycojobs::service {
 namespace {

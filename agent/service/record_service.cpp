@@ -10,6 +10,7 @@
 #include "service/actor_service.h"
 #include "service/job_service.h"
 #include "store/record_changes.h"
+#include "text/json.h"
 
 namespace mycojobs::service {
 namespace {

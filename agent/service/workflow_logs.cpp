@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "service/job_service.h"
 #include "text/plural.h"

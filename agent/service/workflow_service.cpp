@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/parse.h"
 #include "base/random.h"
 #include "base/sha256.h"
 #include "model/codec.h"
 #include "model/trace_context.h"
 #include "store/acl_context.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/shell_word.h"
 #include "text/utf8.h"

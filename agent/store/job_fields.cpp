@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
 #include "net/host.h"

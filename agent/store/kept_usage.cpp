@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 
 namespace mycojobs {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs {
 namespace {

@@ -8,7 +8,6 @@
 // text (DEL, % and characters below a blank as %XX); l and the beginning of a long text: see has_value().
 #pragma once
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,15 +15,6 @@
 #include "store/object_store.h"
 
 namespace mycojobs {
-
-// Words of a text, as the full-text index has them: runs of letters, digits and marks in any script, normalized with
-// NFKC and case folding (Unicode 15). Each Chinese or Japanese character is a word, because these scripts have no
-// blanks.
-
-inline constexpr std::size_t kMaxWordBytes = 64;  // a longer word is indexed by its beginning
-
-// Adds the words of the text. Bytes that are not UTF-8 separate words.
-void add_words(std::string_view text, std::set<std::string>& words);
 
 struct DeclaredFields {
   std::vector<std::string> index, text;

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/version.h"
-#include "model/codec.h"
 #include "telemetry/traces.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

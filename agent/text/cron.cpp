@@ -9,7 +9,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/split.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"

@@ -1,4 +1,4 @@
-// Fast path of parse_json() (model/codec.h) for valid JSON: one pass that builds the same tree as the library.
+// Fast path of parse_json() (text/json.h) for valid JSON: one pass that builds the same tree as the library.
 // Thread-safe.
 #pragma once
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {
@@ -37,7 +37,7 @@ void append_json(std::string& out, std::string_view text) {
   out += '"';
 }
 
-void append_json(std::string& out, const TextMap& map) {
+void append_json(std::string& out, const std::map<std::string, std::string>& map) {
   JsonObject object(out);
   for (const auto& [name, text] : map) object.add(name, text);
   object.end();

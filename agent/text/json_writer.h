@@ -4,18 +4,17 @@
 
 #include <charconv>
 #include <concepts>
+#include <map>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
-#include "model/records.h"
-
 namespace mycojobs {
 
 // Appends the text in quotes. Bytes that are not UTF-8 become U+FFFD.
 void append_json(std::string& out, std::string_view text);
-void append_json(std::string& out, const TextMap&);
+void append_json(std::string& out, const std::map<std::string, std::string>&);
 template <std::integral T>
 void append_json(std::string& out, T value) {
   if constexpr (std::is_same_v<T, bool>) {

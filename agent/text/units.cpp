@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -4,6 +4,7 @@
 // (yaml_scanner.h), 4096 bytes of a path.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -20,13 +21,7 @@ struct YamlText {
   // Numbers and booleans that JSON writes differently (3.10, 1e3, True): path -> the text in the file.
   std::map<std::string, std::string> spellings = {};
 };
-struct PlanProblem;
-// Sets line and column of the value at the problem's path, or of the closest enclosing value with a known position.
-void locate(const YamlText&, PlanProblem&);
-// Error invalid: "line 3, column 5: ...".
-Result<nlohmann::json> yaml_to_json(std::string_view text, YamlText& places);
-// Reads the definition of a flow. As yaml_to_json(), except that values that jobs receive as text keep their spelling:
-// values of an `env` with an entry in `spellings` become texts, and so do numbers of an `each`.
-Result<nlohmann::json> flow_yaml_to_json(std::string_view text, YamlText& places);
+// Errors: invalid ("line 3, column 5: ..."), too_large.
+Result<nlohmann::json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText& places);
 
 }  // namespace mycojobs

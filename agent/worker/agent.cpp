@@ -139,7 +139,7 @@ void Agent::make_run_loop(Dependencies& parts) {
                 }
               },
           .has_secrets = [this](Id context,
-                                const std::vector<SecretValue>& given) { return secrets_->has(context, given); }});
+                                const std::vector<Secret>& given) { return secrets_->has(context, given); }});
 }
 
 Result<void> Agent::open(ServerShard& shard, StoreFactory& stores) {

@@ -61,7 +61,7 @@ struct JobStart {
   bool output_kill = false;                            // a job that exceeds output_bytes is killed
   bool artifacts_optional = false;                     // policy artifacts.optional
   std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that were granted to the job; null: no secrets
-  std::vector<SecretValue> warm_secrets = {};          // secrets of the job if its process may be reused
+  std::vector<Secret> warm_secrets = {};               // secrets of the job if its process may be reused
 
   // Moves the deadline by the time that the job has waited before its first run.
   void extend_deadline(std::uint64_t ms) { deadline_boot_ms += deadline_boot_ms > 0 ? ms : 0; }

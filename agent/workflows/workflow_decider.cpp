@@ -9,6 +9,7 @@
 #include "model/codec.h"
 #include "text/cbor.h"
 #include "text/cbor_map_reader.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 #include "workflows/manifest/system_schemas.h"

@@ -4,10 +4,11 @@
 #include <array>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/utf8.h"
 #include "workflows/workflow_fact_fields.h"
 

@@ -26,8 +26,8 @@
 #include "executors/channel.h"
 #include "executors/exec/result_file.h"
 #include "executors/host_channel.h"
-#include "model/codec.h"
 #include "sandbox/zygote/zygote.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

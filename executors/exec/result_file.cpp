@@ -4,7 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"
 

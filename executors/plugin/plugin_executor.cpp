@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/plugin/plugin_json.h"
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs::plugin {

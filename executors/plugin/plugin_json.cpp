@@ -10,9 +10,9 @@
 #include "executors/job_end_builder.h"
 #include "executors/plugin/plugin_protocol.h"
 #include "executors/script_conversation.h"
-#include "model/codec.h"
 #include "model/flow_data.h"
 #include "text/base64.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs::plugin {

@@ -15,8 +15,8 @@
 #include "executors/v/binary_cache.h"
 #include "executors/v/compiler.h"
 #include "executors/v/trusted_build.h"
-#include "model/codec.h"
 #include "security/profiles.h"
+#include "text/json.h"
 #include "text/utf8_cut.h"
 
 namespace mycojobs {

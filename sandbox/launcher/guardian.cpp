@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sandbox/launcher/id_map.h"
+#include "sandbox/messages.h"
 #include "sandbox/processes.h"
 
 namespace mycojobs::sandbox {

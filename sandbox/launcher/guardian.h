@@ -10,17 +10,7 @@
 // descriptors of a killed init before it kills the other processes.
 #pragma once
 
-#include <csignal>
-
 namespace mycojobs::sandbox {
-
-inline constexpr int kAgentSocket = 3;    // socket of the launcher; everything ends when it is closed
-inline constexpr int kGuardianAlive = 4;  // copy of alive_fd, if the agent has one
-inline constexpr int kGuardianIds = 5;    // registry entry of the jobs' ids (id_map.h), if any
-
-// Signal from the agent to the guardian: kill the launcher, which does not exit in time. The guardian ignores other
-// signals; those of a service manager are handled by the agent.
-inline constexpr int kKillLauncher = SIGUSR2;
 
 // Forks. Returns in the child, which becomes the launcher and dies with the guardian.
 void fork_launcher();

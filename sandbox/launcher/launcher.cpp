@@ -96,7 +96,7 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
       egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
           loop_, runs_, children_, [this](const std::string& text) { warn(text); },
-          [this](const std::string& host, Id context, const std::optional<SetupError>& problem) {
+          [this](const std::string& host, ContextId context, const std::optional<SetupError>& problem) {
             tried(host, context, problem);
           }),
       registry_(std::move(ids)),
@@ -257,7 +257,7 @@ void Launcher::remove_leftovers_in(std::uint64_t ms) {
   });
 }
 
-void Launcher::tried(const std::string& host, Id context, const std::optional<SetupError>& problem) {
+void Launcher::tried(const std::string& host, ContextId context, const std::optional<SetupError>& problem) {
   if (host != kCanaryHost || answered_) {
     std::string text;
     if (problem)

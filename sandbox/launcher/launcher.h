@@ -32,7 +32,7 @@ class Launcher {
   void configure(const Configure&);
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
-  void tried(const std::string& host, Id context, const std::optional<SetupError>& problem);
+  void tried(const std::string& host, ContextId context, const std::optional<SetupError>& problem);
   void ended(SandboxRun&);
   void stuck(const SandboxRun&, Outcome);
   void warn(const std::string&);
@@ -58,7 +58,7 @@ class Launcher {
   int rank_;
   bool configured_ = false, probe_ = false, answered_ = false;
   std::vector<std::string> allow_missing_;
-  std::map<std::pair<std::string, Id>, std::string> complained_;  // last reported problem of each zygote
+  std::map<std::pair<std::string, ContextId>, std::string> complained_;  // last reported problem of each zygote
 };
 
 }  // namespace mycojobs::sandbox

@@ -14,14 +14,6 @@ class Cgroups;
 struct IdRange;
 struct Layer;
 
-// Layer names as in Outcome::layers (which adds the ABI to landlock after a colon). The namespaces, in which a zygote
-// is started, come first.
-inline constexpr const char* kNamespaceLayers[] = {"userns", "pidns", "mountns", "netns", "ipcns", "utsns"};
-
-inline constexpr std::string_view kLayers[] = {"userns",   "pidns",    "mountns",       "netns",      "ipcns",
-                                               "utsns",    "cgroupns", "seccomp",       "caps",       "nnp",
-                                               "landlock", "uid",      "cgroup:memory", "cgroup:pids"};
-
 // Returns the operator's remedy for a failed step of the set-up, or for a missing layer.
 std::string remedy_for_step(std::string_view step, int error);
 std::string remedy_for_layer(std::string_view layer);  // empty: unknown layer

@@ -13,6 +13,7 @@
 #include "base/uncaught_exception.h"
 #include "sandbox/launcher/guardian.h"
 #include "sandbox/launcher/launcher.h"
+#include "sandbox/messages.h"
 #include "sandbox/zygote/zygote.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "sandbox/seccomp/reported_calls.h"
+#include "sandbox/launcher/reported_calls.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

@@ -21,9 +21,9 @@
 #include "base/errno_text.h"
 #include "base/shortage.h"
 #include "sandbox/launcher/layers.h"
+#include "sandbox/launcher/reported_calls.h"
 #include "sandbox/pidfd.h"
 #include "sandbox/processes.h"
-#include "sandbox/seccomp/reported_calls.h"
 
 namespace mycojobs::sandbox {
 
@@ -171,7 +171,7 @@ SandboxRun& RunTable::add_prewarmed(const RunSpec& like) {
   return run;
 }
 
-SandboxRun& RunTable::add_canary(const std::string& host, Id context) {
+SandboxRun& RunTable::add_canary(const std::string& host, ContextId context) {
   RunSpec spec;
   spec.host = host;
   spec.context = context;

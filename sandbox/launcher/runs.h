@@ -15,9 +15,9 @@
 #include "sandbox/host_limits.h"
 #include "sandbox/launcher/event_loop.h"
 #include "sandbox/launcher/id_map.h"
+#include "sandbox/launcher/reported_calls.h"
 #include "sandbox/messages.h"
 #include "sandbox/seccomp/filter.h"
-#include "sandbox/seccomp/reported_calls.h"
 
 namespace mycojobs::sandbox {
 
@@ -124,7 +124,7 @@ class RunTable {
   void configure(const RunsSettings& settings) { settings_ = settings; }
 
   SandboxRun& add(const RunSpec&, JobPipeEnds);
-  SandboxRun& add_canary(const std::string& host, Id context);
+  SandboxRun& add_canary(const std::string& host, ContextId context);
   SandboxRun& add_prewarmed(const RunSpec& like);  // copies host, context and limits
   SandboxRun* find(std::uint64_t id);
   SandboxRun* find_named(std::uint64_t run);  // by RunSpec::run

@@ -22,7 +22,7 @@ std::uint64_t WarmTable::give_up(std::list<std::uint64_t>::iterator place) {
   return id;
 }
 
-std::size_t WarmTable::processes_over_share(Id context) const {
+std::size_t WarmTable::processes_over_share(ContextId context) const {
   const std::size_t part = most_ / held_.size(), has = held_.at(context);
   return has - std::min(has, part);
 }
@@ -40,7 +40,7 @@ std::list<std::uint64_t>::iterator WarmTable::eviction_candidate() {
   return found;
 }
 
-WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm, Id context) {
+WarmTable::Ids WarmTable::made(std::uint64_t id, const Warm& warm, ContextId context) {
   all_[id] = {warm, context};
   ++held_[context];
   newest_[warm.family] = warm.key;

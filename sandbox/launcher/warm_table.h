@@ -31,7 +31,7 @@ class WarmTable {
   std::optional<std::uint64_t> take(const Warm&);
   // Adds a new process in use. If the table is over its limit, discards the longest resting processes of the context
   // that exceeds its share most.
-  Ids made(std::uint64_t id, const Warm&, Id context);
+  Ids made(std::uint64_t id, const Warm&, ContextId context);
   // A run of this family has arrived: discards resting processes with another key, since their secrets are outdated.
   Ids renewed(const Warm&);
   // Processes of this key serve no further run: those in use end after their run.
@@ -49,18 +49,18 @@ class WarmTable {
  private:
   struct Process {
     Warm warm;
-    Id context = 0;
+    ContextId context = 0;
     bool rests = false, leaves = false;  // leaves: ends after its run
     std::uint64_t until_boot_ms = 0;
     std::list<std::uint64_t>::iterator place = {};  // only while resting
   };
   std::uint64_t give_up(std::list<std::uint64_t>::iterator);
-  std::size_t processes_over_share(Id context) const;  // number of processes beyond the context's share
+  std::size_t processes_over_share(ContextId context) const;  // number of processes beyond the context's share
   std::list<std::uint64_t>::iterator eviction_candidate();
 
   std::size_t most_;
   std::unordered_map<std::uint64_t, Process> all_;
-  std::map<Id, std::size_t> held_;                       // resting and in use, by context
+  std::map<ContextId, std::size_t> held_;                // resting and in use, by context
   std::list<std::uint64_t> resting_;                     // longest resting first
   std::unordered_map<std::string, std::string> newest_;  // by family: the key of its newest process
 };

@@ -210,7 +210,7 @@ Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupErro
   return zygote;
 }
 
-void Zygotes::warm(const std::string& host, Id context) {
+void Zygotes::warm(const std::string& host, ContextId context) {
   std::optional<SetupError> problem;
   if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
 }

@@ -34,7 +34,7 @@ inline constexpr const char* kCanaryHost = "canary";
 inline constexpr const char* kCanaryArgument = "--canary-host";
 
 struct ZygotesSettings {
-  std::map<std::pair<std::string, Id>, ScriptHost> hosts;  // by name and context
+  std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
   std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0, warm_processes = 0;
@@ -49,7 +49,7 @@ class Zygotes {
   enum class State { checking, starting, trying, serving, retired };
   // Reports the result of each zygote's canary job; an empty problem: success.
   using CanaryFinished =
-      std::function<void(const std::string& host, Id context, const std::optional<SetupError>& problem)>;
+      std::function<void(const std::string& host, ContextId context, const std::optional<SetupError>& problem)>;
 
   Zygotes(EventLoop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
   // Called every few seconds if the counts have changed.
@@ -58,9 +58,9 @@ class Zygotes {
   void on_network(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
-  bool knows(const std::string& host, Id context) const { return row_of({host, context}) != nullptr; }
+  bool knows(const std::string& host, ContextId context) const { return row_of({host, context}) != nullptr; }
 
-  void warm(const std::string& host, Id context);
+  void warm(const std::string& host, ContextId context);
   void submit(SandboxRun&);        // forks the run now, or when its zygote is ready
   void run_ended_in(SandboxRun&);  // for RunTable::on_ended()
   void confined(SandboxRun&);
@@ -71,7 +71,7 @@ class Zygotes {
   void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
 
  private:
-  using Key = std::pair<std::string, Id>;
+  using Key = std::pair<std::string, ContextId>;
   struct Zygote {
     std::uint64_t id = 0;
     Key key;

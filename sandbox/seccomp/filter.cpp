@@ -20,7 +20,6 @@
 #include "base/errno_text.h"
 #include "base/fd.h"
 #include "base/shortage.h"
-#include "sandbox/seccomp/reported_calls.h"
 #include "sandbox/withheld_calls.h"
 
 namespace mycojobs::sandbox {

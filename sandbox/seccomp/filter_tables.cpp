@@ -19,8 +19,8 @@
 #include <asm/prctl.h>  // x86 alone
 #endif
 
+#include "sandbox/messages.h"
 #include "sandbox/seccomp/filter.h"
-#include "sandbox/zygote/child.h"
 
 namespace mycojobs::sandbox {
 namespace {

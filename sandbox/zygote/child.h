@@ -18,15 +18,6 @@
 
 namespace mycojobs::sandbox {
 
-// Descriptor numbers of a run after its step `descriptors`. No other descriptor is open.
-inline constexpr int kStartFd = 3;      // init, and a job before it starts: the socket that receives Start
-inline constexpr int kStatusFd = 4;     // this and higher numbers: init only; a job closes them before it waits
-inline constexpr int kFenceFd = 5;      // clock of the fence, set by the launcher
-inline constexpr int kAliveFd = 6;      // optional
-inline constexpr int kChannelFd = 3;    // a started job: JobChannel::up
-inline constexpr int kRequestsFd = 4;   // a started job: JobChannel::down
-inline constexpr int kWarmStartFd = 5;  // a warm process: receives the next Start
-
 // A warm process reports to its init in a shared page how many runs have ended, and the exit code of the last one.
 // Valid only after the process has stopped itself.
 struct WarmStatusPage {

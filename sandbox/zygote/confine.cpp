@@ -119,7 +119,7 @@ int raise_loopback() {
 
 // The kernel charges no group for the socket and the received data of a connection that is not accepted yet, nor for a
 // closed connection that waits for its last packets. Therefore the number and the size of such connections are limited.
-// The limits of pending connections and of listeners are in sandbox/seccomp/reported_calls.h.
+// The limits of pending connections and of listeners are in sandbox/launcher/reported_calls.h.
 int bound_connections() {
   constexpr std::pair<const char*, std::string_view> kSettings[] = {
       {"/proc/sys/net/ipv4/tcp_rmem", "4096 32768 65536"},

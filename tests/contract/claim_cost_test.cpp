@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "bench.h"
 #include "store/redis/redis_store.h"
 

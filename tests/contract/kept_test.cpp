@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "bench.h"
 #include "inspect/doctor.h"

@@ -32,6 +32,7 @@
 #include "net/json_rpc_client.h"
 #include "support/mycelium_mesh.h"
 #include "text/base64.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -1,7 +1,7 @@
 // Deployments of workflows in the store: journal, inbox, blobs, and notifications about the ends of effects.
 #include <gmock/gmock.h>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "bench.h"
 #include "model/codec.h"
 #include "store/workflow_store.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "messaging/envelope.h"
 #include "model/codec.h"
 #include "security/signatures.h"

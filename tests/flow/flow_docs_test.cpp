@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "flows/flow_plan.h"
+#include "flows/flow_yaml.h"
 #include "inspect/flow_view.h"
 #include "support/build_paths.h"
-#include "text/yaml.h"
 
 namespace mycojobs {
 namespace {

@@ -7,6 +7,7 @@
 #include "flows/flow_plan.h"
 #include "model/codec.h"
 #include "model/flow_data.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "flows/flow_plan.h"
 #include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "flows/flow_yaml.h"
 #include "jobs/state_machines.h"
-#include "text/yaml.h"
 
 namespace mycojobs {
 

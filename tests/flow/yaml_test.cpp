@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "model/codec.h"
+#include "flows/flow_yaml.h"
+#include "text/json.h"
 #include "text/yaml.h"
 
 namespace mycojobs {
@@ -13,15 +14,19 @@ namespace {
 
 using nlohmann::json;
 
+Result<json> parse_yaml(std::string_view text, YamlText& places) {
+  return yaml_to_json(text, kMaxDefinitionBytes, places);
+}
+
 std::string yaml_refusal(const std::string& text) {
   YamlText places;
-  const auto read = yaml_to_json(text, places);
+  const auto read = parse_yaml(text, places);
   return read ? "read: " + dump_json(*read) : read.error().message;
 }
 
 TEST(FlowYaml, CoversJson) {
   YamlText places;
-  const auto read = yaml_to_json(
+  const auto read = parse_yaml(
       "# a comment\n"
       "name: pipeline\n"
       "n: [1, -2, 3.5, 1e3, true, False, null, ~, 'true', \"7\", yes, 0x1f, 007, .5, 1_000, 99999999999999999999]\n"
@@ -55,10 +60,10 @@ TEST(FlowYaml, CoversJson) {
 
 TEST(FlowYaml, NumbersAndTextsAreParsedLikeJson) {
   YamlText places;
-  EXPECT_EQ(dump_json(*yaml_to_json("a: 12\nb: 1.0\nc: -0\n", places)),
+  EXPECT_EQ(dump_json(*parse_yaml("a: 12\nb: 1.0\nc: -0\n", places)),
             dump_json(json::parse(R"({"a":12,"b":1.0,"c":0})")));
   EXPECT_EQ(
-      dump_json(*yaml_to_json("a: 18446744073709551615\nb: 18446744073709551616\nc: -9223372036854775809\n", places)),
+      dump_json(*parse_yaml("a: 18446744073709551615\nb: 18446744073709551616\nc: -9223372036854775809\n", places)),
       R"({"a":18446744073709551615,"b":"18446744073709551616","c":"-9223372036854775809"})");
 }
 
@@ -186,12 +191,12 @@ TEST(FlowYaml, MemoryOfHostileTextsIsBounded) {
 TEST(FlowYaml, LongScriptsOfManyBracketsAreRead) {
   const std::string script = repeated("  x[y[z{'a', \"b\"}]] # [ [ [ {{\n", 4U << 20);
   YamlText places;
-  const auto block = yaml_to_json("jobs:\n  a:\n    script: |\n" + repeated("      [[[[ x\n", 4U << 20), places);
+  const auto block = parse_yaml("jobs:\n  a:\n    script: |\n" + repeated("      [[[[ x\n", 4U << 20), places);
   ASSERT_TRUE(block) << block.error().message;
   EXPECT_GT((*block)["jobs"]["a"]["script"].get_ref<const std::string&>().size(), 2U << 20);
-  const auto quoted = yaml_to_json("a: '" + repeated("[{,", 1U << 20) + "'\nb: " + repeated("x [ ", 1U << 20), places);
+  const auto quoted = parse_yaml("a: '" + repeated("[{,", 1U << 20) + "'\nb: " + repeated("x [ ", 1U << 20), places);
   ASSERT_TRUE(quoted) << quoted.error().message;
-  EXPECT_TRUE(yaml_to_json("a: |\n" + script + "b: [1, 2]\n", places));
+  EXPECT_TRUE(parse_yaml("a: |\n" + script + "b: [1, 2]\n", places));
 }
 
 // Where the scanner stops, yaml-cpp must reject the text; otherwise a text would be read only in part.
@@ -219,8 +224,8 @@ TEST(FlowYaml, SurvivesDamagedText) {
       std::string changed = sound;
       changed[at] = c;
       YamlText places;
-      (void)yaml_to_json(changed, places);
-      (void)yaml_to_json(sound.substr(0, at) + c, places);
+      (void)parse_yaml(changed, places);
+      (void)parse_yaml(sound.substr(0, at) + c, places);
     }
   }
 }

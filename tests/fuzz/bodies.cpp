@@ -6,6 +6,7 @@
 #include "fuzz/targets.h"
 #include "messaging/message_codec.h"
 #include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs::fuzz {
 namespace {
@@ -52,8 +53,7 @@ int fuzz_answer_body(std::string_view text) {
     room += accounted_bytes(each.files);
   }
   must(room <= kMaxRoom, "jobs leave more than one sender may bring");
-  must(jobs_of_answer({{"jobs", *jobs}}, kMaxFiles, kMaxRoom).value() == *jobs,
-       "jobs that leave no more are changed");
+  must(jobs_of_answer({{"jobs", *jobs}}, kMaxFiles, kMaxRoom).value() == *jobs, "jobs that leave no more are changed");
   const auto answer = read_answer(*body, *jobs);
   if (!answer) return 0;
   must(answer->jobs.size() == jobs->size(), "a job is passed over");

@@ -2,9 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "flows/flow_plan.h"
+#include "flows/flow_yaml.h"
 #include "fuzz/targets.h"
 #include "model/codec.h"
-#include "text/yaml.h"
+#include "text/json.h"
 
 namespace mycojobs::fuzz {
 namespace {

@@ -12,6 +12,7 @@
 #include "security/sender_check.h"
 #include "security/signatures.h"
 #include "text/cbor.h"
+#include "text/json.h"
 
 namespace mycojobs::fuzz {
 namespace {

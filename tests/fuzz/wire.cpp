@@ -14,6 +14,7 @@
 #include "net/json_rpc_client.h"
 #include "security/sender_check.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs::fuzz {

@@ -8,6 +8,7 @@
 #include "model/codec.h"
 #include "text/cbor.h"
 #include "text/cbor_map_reader.h"
+#include "text/json.h"
 #include "workflows/manifest/workflow_manifest.h"
 #include "workflows/tools/scenario.h"
 #include "workflows/tools/workflow_history.h"

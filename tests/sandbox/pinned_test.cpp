@@ -9,7 +9,7 @@
 #include <string>
 
 #include "fixture.h"
-#include "sandbox/seccomp/reported_calls.h"
+#include "sandbox/launcher/reported_calls.h"
 #include "sandbox/zygote/child.h"
 
 namespace mycojobs::test {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs::sim {
 

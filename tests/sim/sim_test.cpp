@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "shortest.h"
 
 namespace mycojobs::sim {

@@ -57,27 +57,6 @@ const std::vector<Module> kModules = {
 const std::map<std::string, Names> kUsers = {
     {"worker", {"cli", "main"}}, {"coordinator", {"cli", "main"}}, {"api", {"cli", "main"}}, {"cli", {"main"}}};
 
-// Violations that remain until their definitions have moved. The keys name the planned change.
-const std::map<std::string, std::set<std::pair<std::string, std::string>>> kExceptions = {
-    {"cut 1: JSON functions move from model/codec to text/json",
-     {{"agent/net/json_rpc_client.cpp", "model/codec.h"},
-      {"agent/net/json_rpc_client.cpp", "model/enums.h"},
-      {"agent/text/json_writer.cpp", "model/codec.h"},
-      {"agent/text/json_writer.h", "model/records.h"},
-      {"agent/text/yaml.cpp", "flows/flow_plan.h"},
-      {"agent/text/yaml.cpp", "model/codec.h"}}},
-    {"cut 3: sandbox without records, layers beside the outcome",
-     {{"agent/inspect/job_view.cpp", "sandbox/launcher/layers.h"}, {"sandbox/sandbox.h", "model/records.h"}}},
-    {"cut 5: web addresses move to net", {{"agent/model/notify_targets.h", "store/store.h"}}},
-    {"cut 6: SecretValue moves to security", {{"agent/security/secrets.h", "executors/executor.h"}}},
-    {"cut 8: limits of plans move to flows", {{"agent/jobs/job_limits.h", "flows/flow_plan.h"}}},
-    {"cut 11: search words move to text", {{"agent/store/object_index.cpp", "utf8proc.h"}}},
-};
-// Circles of sub-folders that remain for the same reason.
-const std::set<Names> kCircles = {
-    {"sandbox/launcher/", "sandbox/seccomp/", "sandbox/zygote/"},  // cut 3
-};
-
 constexpr std::size_t kMaxFolderFiles = 40;
 
 // Headers of libraries and of the kernel that only one module may include, by the prefix of their names.
@@ -157,19 +136,13 @@ bool is_public_sandbox(const std::string& path) {
   return folder_of(path) == "sandbox/" || path == "sandbox/zygote/zygote.h";
 }
 
-bool is_excepted(const std::string& path, const std::string& target) {
-  return std::any_of(kExceptions.begin(), kExceptions.end(), [&](const auto& each) {
-    return each.second.contains({path, target});
-  });
-}
-
 std::optional<std::string> wrong_module(const Source& source, const Include& include) {
   const auto from = module_of(source.path);
   if (!from) return "the file is in no module";
   if (include.target.find("..") != std::string::npos) return "goes up by ..";
   const std::string path = path_of(include.target);
   const auto to = module_of(path);
-  if (!to || to == from || is_excepted(source.path, include.target)) return std::nullopt;
+  if (!to || to == from) return std::nullopt;
   const std::string &user = kModules[*from].name, &used = kModules[*to].name;
   if (*to > *from) return user + " may not include " + used + ", which is below it";
   const auto users = kUsers.find(used);
@@ -187,7 +160,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
     const bool named = include.target == reserved.header ||
                        (!reserved.header.ends_with(".h") && include.target.starts_with(reserved.header));
     const bool by_luahost = reserved.header == "curl/" && source.path.starts_with("executors/lua/luahost/");
-    if (named && !by_luahost && !source.path.starts_with(reserved.place) && !is_excepted(source.path, include.target)) {
+    if (named && !by_luahost && !source.path.starts_with(reserved.place)) {
       return "only " + reserved.place + " may include it";
     }
   }
@@ -274,20 +247,9 @@ TEST(Includes, FollowTheOrderOfTheModules) {
   for (const auto& violation : violations(mj::test::source_folder())) ADD_FAILURE() << violation;
 }
 
-TEST(Includes, EveryExceptionIsNeeded) {
-  std::set<std::pair<std::string, std::string>> there;
-  for (const Source& source : read_sources(mj::test::source_folder())) {
-    for (const Include& include : source.includes) there.insert({source.path, include.target});
-  }
-  for (const auto& [cut, pairs] : kExceptions) {
-    for (const auto& pair : pairs)
-      EXPECT_TRUE(there.contains(pair)) << cut << ": " << pair.first << ": " << pair.second;
-  }
-}
-
 TEST(Includes, SubFoldersHaveNoCircle) {
   for (const auto& circle : circles_of(uses_of_folders(mj::test::source_folder()))) {
-    EXPECT_TRUE(kCircles.contains(circle)) << ::testing::PrintToString(circle);
+    ADD_FAILURE() << ::testing::PrintToString(circle);
   }
 }
 

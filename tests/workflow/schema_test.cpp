@@ -1,3 +1,4 @@
+#include "base/parse.h"
 #include "workflows/manifest/workflow_schema.h"
 
 #include <gmock/gmock.h>
@@ -5,7 +6,6 @@
 
 #include <limits>
 
-#include "base/random.h"
 #include "flows/flow_plan_reader.h"
 #include "workflow/stage.h"
 #include "workflows/manifest/system_schemas.h"

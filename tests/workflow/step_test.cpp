@@ -1,10 +1,10 @@
+#include "base/parse.h"
 #include "executors/lua/workflowhost/step_codec.h"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
 #include "text/cbor.h"
 
 namespace mycojobs {

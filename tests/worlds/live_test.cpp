@@ -8,9 +8,9 @@
 #include <set>
 #include <thread>
 
-#include "model/codec.h"
 #include "security/signatures.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "workflows/workflow_snapshot.h"
 #include "worlds/world_stage.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/parse.h"
 #include "base/random.h"
 #include "base/sha256.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/errno_text.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/random.h"
 #include "base/sha256.h"
 

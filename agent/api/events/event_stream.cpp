@@ -2,10 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_progress.h"
 #include "model/codec.h"
 #include "service/job_service.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 namespace {

@@ -8,10 +8,11 @@
 #include "api/events/event_stream.h"
 #include "api/events/job_stream.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/thread.h"
 #include "model/codec.h"
 #include "store/redis/redis_flows.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 namespace {

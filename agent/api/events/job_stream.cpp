@@ -4,6 +4,7 @@
 
 #include "api/methods/job_methods.h"
 #include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 namespace {

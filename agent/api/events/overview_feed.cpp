@@ -4,6 +4,7 @@
 
 #include "model/codec.h"
 #include "service/context_service.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 namespace {

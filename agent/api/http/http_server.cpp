@@ -31,6 +31,7 @@
 #include "base/thread.h"
 #include "model/codec.h"
 #include "net/http_wire.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api/http/origin.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/utf8.h"
 
 namespace mycojobs::api {

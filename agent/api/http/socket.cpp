@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs::api {
 namespace {

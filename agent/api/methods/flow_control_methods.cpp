@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/methods/flow_methods.h"
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 namespace flow_control_methods {

@@ -4,13 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "api/methods/flow_methods.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "flows/flow_run.h"
 #include "inspect/flow_view.h"
 #include "model/codec.h"
 #include "model/flow_data.h"
 #include "model/notify_targets.h"
 #include "model/result_values.h"
+#include "text/json.h"
 
 namespace mycojobs::api {
 

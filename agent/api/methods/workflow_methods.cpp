@@ -6,6 +6,7 @@
 #include "model/codec.h"
 #include "service/workflow_logs.h"
 #include "service/workflow_service.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs::api {

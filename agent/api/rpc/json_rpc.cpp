@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "model/codec.h"
 #include "model/enums.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs::api {

@@ -10,6 +10,7 @@
 #include "model/codec.h"
 #include "service/actor_service.h"
 #include "service/record_service.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

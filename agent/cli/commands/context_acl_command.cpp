@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "model/codec.h"
 #include "store/redis/redis_acl.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -13,6 +13,7 @@
 #include "model/notify_targets.h"
 #include "service/actor_service.h"
 #include "service/record_service.h"
+#include "text/json.h"
 #include "text/timestamp.h"
 
 namespace mycojobs {

@@ -21,6 +21,7 @@
 #include "inspect/verify/rebuild.h"
 #include "model/codec.h"
 #include "store/redis/default_user.h"
+#include "text/json.h"
 #include "text/plural.h"
 
 // mycojobs doctor: checks everything that jobs need, and prints the remedy for missing parts.

@@ -12,6 +12,7 @@
 #include "cli/executor_trial.h"
 #include "cli/terminal.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 

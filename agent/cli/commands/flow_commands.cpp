@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/commands/command_table.h"
 #include "cli/commands/flow_start_commands.h"
 #include "cli/run_service.h"
@@ -22,6 +22,7 @@
 #include "model/flow_data.h"
 #include "model/result_values.h"
 #include "store/redis/redis_flows.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"
 #include "text/terminal_text.h"

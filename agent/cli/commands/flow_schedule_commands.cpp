@@ -7,9 +7,11 @@
 #include "cli/commands/flow_commands.h"
 #include "cli/commands/flow_start_commands.h"
 #include "cli/terminal.h"
+#include "flows/plan_limits.h"
 #include "flows/schedules.h"
 #include "model/codec.h"
 #include "text/cron.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 

@@ -20,11 +20,12 @@
 #include "cli/terminal.h"
 #include "flows/flow_plan.h"
 #include "flows/flow_warnings.h"
+#include "flows/flow_yaml.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
-#include "text/yaml.h"
 
 namespace mycojobs {
 namespace {
@@ -122,8 +123,8 @@ Result<json> inputs_of(const Invocation& call, const json& definition) {
       const std::string file = text.substr(1);
       MJ_TRY(content, read_script(file, kMaxInputsFileBytes));
       YamlText places;
-      auto parsed =
-          is_json(file, content) ? parse_exact_json(content, kMaxInputsFileBytes) : yaml_to_json(content, places);
+      auto parsed = is_json(file, content) ? parse_exact_json(content, kMaxInputsFileBytes)
+                                           : yaml_to_json(content, kMaxInputsFileBytes, places);
       if (!parsed) return fail(Code::invalid, "--input: " + file + ": " + parsed.error().message);
       if (!parsed->is_object()) return fail(Code::invalid, "--input: " + file + ": is not a map from names to values");
       values.update(*parsed);
@@ -165,7 +166,7 @@ void add_warnings(const std::string& text, const json& definition, YamlText& pla
   if (!read.plan) return;
   read.warnings = warnings_of(*read.plan, definition);
   if (read.warnings.empty()) return;
-  if (places.places.empty()) (void)yaml_to_json(text, places);
+  if (places.places.empty()) (void)yaml_to_json(text, kMaxDefinitionBytes, places);
   for (PlanProblem& warning : read.warnings) locate(places, warning);
 }
 
@@ -198,7 +199,7 @@ Result<ParsedFlowFile> read_flow_file(const Invocation& call, const std::string&
     read.plan.reset();
   }
   // JSON is valid YAML, so the same reader determines the positions.
-  if (!read.problems.empty() && places.places.empty()) (void)yaml_to_json(text, places);
+  if (!read.problems.empty() && places.places.empty()) (void)yaml_to_json(text, kMaxDefinitionBytes, places);
   for (PlanProblem& problem : read.problems) locate(places, problem);
   std::stable_sort(read.problems.begin(), read.problems.end(),
                    [](const PlanProblem& a, const PlanProblem& b) { return a.line < b.line; });

@@ -5,8 +5,8 @@
 #include "api/http/http_server.h"
 #include "cli/commands/command_table.h"
 #include "cli/terminal.h"
-#include "model/codec.h"
 #include "net/http_client.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

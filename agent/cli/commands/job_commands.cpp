@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "artifacts/job_artifacts.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/artifact_output.h"
 #include "cli/batch_submission.h"
 #include "cli/commands/command_table.h"
@@ -26,6 +26,7 @@
 #include "jobs/state_machines.h"
 #include "model/codec.h"
 #include "service/job_service.h"
+#include "text/json.h"
 #include "text/timestamp.h"
 #include "text/units.h"
 #include "text/utf8.h"

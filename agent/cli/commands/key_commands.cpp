@@ -8,7 +8,7 @@
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/receipt_check.h"
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/ed25519.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/commands/command_table.h"
 #include "cli/commands/flow_commands.h"
 #include "cli/commands/flow_start_commands.h"
@@ -20,6 +20,7 @@
 #include "service/actor_service.h"
 #include "service/message_service.h"
 #include "store/record_changes.h"
+#include "text/json.h"
 #include "text/terminal_text.h"
 #include "text/units.h"
 #include "text/utf8.h"

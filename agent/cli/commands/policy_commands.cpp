@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "executors/run_specs.h"
 #include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

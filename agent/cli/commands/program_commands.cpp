@@ -13,7 +13,7 @@
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "executors/executor_settings.h"
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -6,13 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/commands/command_table.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
 #include "service/queue_service.h"
+#include "text/json.h"
 
 namespace mycojobs {
 

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "api/auth/tokens.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/commands/command_table.h"
 #include "cli/config/config_file.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
-#include "model/codec.h"
 #include "net/json_rpc_client.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

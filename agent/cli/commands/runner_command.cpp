@@ -13,6 +13,7 @@
 #include "net/networks.h"
 #include "service/message_service.h"
 #include "service/record_service.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -25,6 +25,7 @@
 #include "model/policy_json.h"
 #include "model/result_values.h"
 #include "sandbox/withheld_calls.h"
+#include "text/json.h"
 #include "text/utf8.h"
 #include "worker/runs/job_output.h"
 

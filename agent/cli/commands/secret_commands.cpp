@@ -5,8 +5,8 @@
 #include "cli/commands/command_table.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
-#include "model/codec.h"
 #include "security/secrets.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "cli/commands/command_table.h"
 #include "cli/commands/workflow_check_commands.h"
 #include "cli/job_submission.h"
@@ -19,6 +19,7 @@
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/line_diff.h"
 #include "text/plural.h"
 #include "text/utf8.h"

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/parse.h"
 #include "base/random.h"
 #include "cli/commands/command_table.h"
 #include "cli/job_submission.h"
@@ -20,6 +21,7 @@
 #include "model/codec.h"
 #include "service/workflow_logs.h"
 #include "service/workflow_service.h"
+#include "text/json.h"
 #include "text/timestamp.h"
 #include "text/utf8.h"
 #include "workflows/engine/engine_pool.h"

@@ -11,6 +11,7 @@
 #include "cli/config/config_file.h"
 #include "model/codec.h"
 #include "net/host.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -11,8 +11,9 @@
 #include <sstream>
 
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

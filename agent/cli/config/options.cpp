@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "text/units.h"
 #include "text/utf8.h"
 

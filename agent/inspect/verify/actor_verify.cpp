@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs {
 namespace {

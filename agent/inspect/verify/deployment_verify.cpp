@@ -8,9 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "workflows/manifest/workflow_manifest.h"
 #include "workflows/workflow_decider.h"
 #include "workflows/workflow_snapshot.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/result.h"
 #include "inspect/invariants.h"
 #include "inspect/verify/flow_indexes.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "inspect/explain.h"
 #include "inspect/verify/job_keys.h"
 #include "inspect/verify/kept_bytes.h"

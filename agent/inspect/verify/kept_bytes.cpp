@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "store/keys.h"
 #include "store/record_changes.h"

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
 #include "text/base64.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

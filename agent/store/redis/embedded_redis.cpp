@@ -17,7 +17,7 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/thread.h"
 #include "store/redis/redis_connection.h"
 

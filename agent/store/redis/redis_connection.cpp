@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
-#include "base/random.h"
+#include "base/parse.h"
 
 namespace mycojobs {
 namespace {

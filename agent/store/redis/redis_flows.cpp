@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "store/flow_store.h"
 #include "store/job_fields.h"

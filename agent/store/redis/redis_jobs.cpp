@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "model/prerequisite.h"
 #include "store/job_fields.h"

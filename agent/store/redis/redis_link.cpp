@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/enums.h"
 #include "text/utf8.h"
 

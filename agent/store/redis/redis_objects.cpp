@@ -5,8 +5,9 @@
 #include <set>
 #include <unordered_set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "store/object_index.h"
+#include "text/search_words.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

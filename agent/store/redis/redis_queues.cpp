@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"

@@ -1,5 +1,5 @@
 // RedisStore: changes and deletion of records, public keys of actors, and denied requests.
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "store/keys.h"
 #include "store/record_changes.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/log.h"
-#include "base/random.h"
+#include "base/parse.h"
 #include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/keys.h"

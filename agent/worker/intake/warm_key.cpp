@@ -3,10 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
 #include "model/policy_json.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -38,7 +39,7 @@ void assign_warm_key(Warm& warm, const JobFacts& facts, const std::string& secre
   for (const auto& [name, value] : job.env_vars) parts.add(name).add(value);
   warm.family = to_hex(hmac_sha256(secret, parts.bytes()));
   parts.add(facts.secrets.size());
-  for (const SecretValue& each : facts.secrets) parts.add(each.name).add(each.value);
+  for (const Secret& each : facts.secrets) parts.add(each.name).add(each.value);
   warm.key = to_hex(hmac_sha256(secret, parts.bytes()));
 }
 

@@ -5,8 +5,8 @@
 #include <variant>
 
 #include "base/log.h"
-#include "model/codec.h"
 #include "model/trace_context.h"
+#include "text/json.h"
 
 namespace mycojobs {
 

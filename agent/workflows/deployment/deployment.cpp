@@ -7,6 +7,7 @@
 #include "model/codec.h"
 #include "store/redis/redis_workflows.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "workflows/workflow_snapshot.h"
 
 namespace mycojobs {

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/random.h"
 #include "flows/flow_creation.h"
 #include "flows/flow_progress.h"
+#include "flows/plan_limits.h"
 #include "model/codec.h"
 #include "model/result_values.h"
 #include "model/trace_context.h"
@@ -16,6 +18,7 @@
 #include "store/acl_context.h"
 #include "store/keys.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/json_writer.h"
 #include "workflows/manifest/system_schemas.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "base/sha256.h"
 #include "flows/flow_plan_reader.h"
 #include "model/policy_json.h"

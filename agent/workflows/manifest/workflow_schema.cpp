@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "flows/flow_plan_reader.h"
-#include "model/codec.h"
 #include "text/base64.h"
 #include "text/cbor.h"
 #include "text/cbor_map_reader.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/line_diff.h"
 #include "text/plural.h"
 #include "workflows/tools/workflow_names.h"

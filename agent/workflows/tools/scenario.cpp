@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "model/codec.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/plural.h"
 #include "text/utf8.h"
 #include "workflows/manifest/system_schemas.h"

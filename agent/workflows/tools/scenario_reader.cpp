@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/sha256.h"
-#include "model/codec.h"
+#include "text/json.h"
 #include "text/units.h"
 #include "text/utf8.h"
 #include "workflows/manifest/manifest_fields.h"

@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "model/codec.h"
 #include "text/base64.h"
+#include "text/json.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/codec.h"
 #include "text/cbor.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 

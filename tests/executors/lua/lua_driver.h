@@ -18,7 +18,7 @@ struct LuaJob {
   std::string name = "";  // name of the job
   TextMap environment = {};
   std::map<std::string, JobInput> inputs = {};
-  std::vector<SecretValue> secrets = {};
+  std::vector<Secret> secrets = {};
   std::string term_at = "";  // SIGTERM is sent once when stdout contains this text; only without the sandbox
   std::function<std::string(const std::string&)> agent = {};  // maps a call to its reply, both JSON
   std::uint64_t wall_ms = 30000;

@@ -33,7 +33,7 @@ struct VJobSpec {
   std::string policy = {};  // JSON
   Id context = 7;
   TextMap environment = {};
-  std::vector<SecretValue> secrets = {};
+  std::vector<Secret> secrets = {};
   std::uint64_t timeout_ms = 60000;
 };
 

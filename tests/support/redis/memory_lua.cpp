@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "support/redis/memory_command.h"
 
 namespace mycojobs::memory {

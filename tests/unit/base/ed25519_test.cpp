@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "base/random.h"
+#include "base/parse.h"
 #include "support/process.h"
 
 namespace mycojobs {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "model/codec.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/json.h"
 #include "text/utf8.h"
 #include "unit/random_records.h"
 

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "model/codec.h"
+#include "text/json.h"
 #include "text/utf8.h"
 #include "text/utf8_cut.h"
 

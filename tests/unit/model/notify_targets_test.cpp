@@ -5,7 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "coordinator/notice_body.h"
 #include "model/notify_targets.h"
+#include "net/web_address.h"
 #include "net/webhook.h"
 #include "support/process.h"
 

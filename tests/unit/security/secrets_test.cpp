@@ -32,7 +32,7 @@ class SecretsTest : public ::testing::Test {
   // Returns the redactor of a job that was granted all secrets of its context.
   static std::shared_ptr<const Redactor> redactor_of_all(Secrets& secrets) {
     const auto found = secrets.rescan();
-    std::vector<SecretValue> granted;
+    std::vector<Secret> granted;
     for (const Secret& each : found->all()) granted.push_back({each.name, each.value});
     return found->redactor(granted);
   }

@@ -1,5 +1,6 @@
 // Uses the test vectors of RFC 8949, appendix A, that are deterministic encodings of JSON values.
 #include "text/cbor.h"
+#include "base/parse.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +10,6 @@
 #include <random>
 #include <tuple>
 #include <utility>
-
-#include "base/random.h"
 
 namespace mycojobs {
 namespace {

@@ -1,5 +1,6 @@
 // JSON that is written and parsed without the library must equal the library's result: byte for byte and value for
 // value.
+#include "text/json.h"
 #include "text/json_writer.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "model/codec.h"
 #include "text/json_reader.h"
 #include "text/utf8.h"
 

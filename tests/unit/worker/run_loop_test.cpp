@@ -70,7 +70,7 @@ class RunLoopTest : public ::testing::Test {
     if (!loop_) {
       RunLoop::Callbacks callbacks{[this](RunReport report) { posted_.post(std::move(report)); }};
       callbacks.ask = [this](const BrokerCall&) { ++asked_; };
-      callbacks.has_secrets = [this](Id of, const std::vector<SecretValue>& given) {
+      callbacks.has_secrets = [this](Id of, const std::vector<Secret>& given) {
         return Secrets(settings_.secrets, of).rescan()->has(given);
       };
       loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
@@ -85,7 +85,7 @@ class RunLoopTest : public ::testing::Test {
     one.retries = retries;
     one.deadline_boot_ms = deadline_boot_ms_;
     const auto secrets = Secrets(settings_.secrets, context).rescan();
-    std::vector<SecretValue> granted;
+    std::vector<Secret> granted;
     for (const Secret& each : secrets->all()) granted.push_back({each.name, each.value});
     one.redactor = secrets->redactor(granted);
     one.specs.back().warm = warm_;
@@ -131,7 +131,7 @@ class RunLoopTest : public ::testing::Test {
   std::uint64_t deadline_boot_ms_ = 0;
   std::string traceparent_;
   Warm warm_;
-  std::vector<SecretValue> warm_secrets_;
+  std::vector<Secret> warm_secrets_;
   TempDir folder_;
   SystemClock clock_;
   SandboxControl control_;

@@ -27,7 +27,7 @@ class WarmSecretsTest : public ::testing::Test {
     warm_.on_run_started(spec, secrets_.rescan()->values(names).value(), clock_.boot_ms());
   }
   Keys look() {
-    return warm_.outdated([this](Id, const std::vector<SecretValue>& each) { return secrets_.rescan()->has(each); },
+    return warm_.outdated([this](Id, const std::vector<Secret>& each) { return secrets_.rescan()->has(each); },
                           clock_.boot_ms());
   }
   Keys outdated() {

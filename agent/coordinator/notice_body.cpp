@@ -1,0 +1,72 @@
+#include "coordinator/notice_body.h"
+
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "model/codec.h"
+#include "model/result_values.h"
+#include "text/json.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is also an environment variable of a job
+
+std::string utc_text(std::uint64_t ms) {
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  ::gmtime_r(&seconds, &parts);
+  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {text.data(), size};
+}
+
+json data_of(Id context, const Notice& notice) {
+  return {{"key", notice.of},
+          {"context_id", context},
+          {"status", notice.finished ? "finished" : "error"},
+          {"ended_ms", notice.ended_us / 1000}};
+}
+
+template <class Record>
+void add_record(const Notice& notice, const Record& record, json& data) {
+  if (record.ended_ms != notice.ended_us / 1000) return;
+  data["id"] = record.id;
+  data["caller_id"] = record.caller_id;
+  data["name"] = to_utf8(record.name.substr(0, 255));
+  data["detail"] = to_utf8(record.detail.substr(0, 255));
+  data["error"] = to_utf8(record.error.substr(0, 1000));
+  data["started_ms"] = record.started_ms;
+  json result = typed_values(record.result, record.result_json);
+  const bool small = dump_json(result).size() <= kMaxResultBytes;
+  if (small) data["result"] = std::move(result);
+  data["result_omitted"] = !small;
+}
+
+}  // namespace
+
+std::string notice_body(Id context, const Notice& notice, const Fields& record) {
+  json data = data_of(context, notice);
+  const bool flow = notice.of.starts_with("flow:");
+  if (flow) {
+    add_record(notice, decode<Flow>(record).record, data);
+  } else {
+    const Job job = decode<Job>(record).record;
+    add_record(notice, job, data);
+    if (data.contains("id")) data["attempt"] = job.attempt;
+    if (data.contains("id") && job.flow_id != 0) data["flow_id"] = job.flow_id;
+  }
+  return dump_json({{"type", flow ? "flow.ended" : "job.ended"},
+                    {"timestamp", utc_text(notice.ended_us / 1000)},
+                    {"data", std::move(data)}});
+}
+
+std::string notice_id(Id context, const Notice& notice) {
+  return std::to_string(context) + "/" + notice.of + "@" + std::to_string(notice.ended_us);
+}
+
+}  // namespace mycojobs

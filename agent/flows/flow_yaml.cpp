@@ -1,0 +1,83 @@
+#include "flows/flow_yaml.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+
+namespace mycojobs {
+
+using nlohmann::json;
+
+namespace {
+
+// Restores the spellings of a file in its definition of a flow. Paths are those of YamlText.
+class SpellingKeeper {
+ public:
+  explicit SpellingKeeper(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}
+
+  void restore_flow(json& flow, const std::string& prefix) const {
+    if (!flow.is_object()) return;
+    restore_env(flow, prefix);
+    if (const auto defaults = flow.find("defaults"); defaults != flow.end())
+      restore_node(*defaults, prefix + "defaults.");
+    const auto jobs = flow.find("jobs");
+    if (jobs == flow.end()) return;
+    for_each_child(*jobs, prefix + "jobs",
+                   [this](json& node, const std::string& path) { restore_node(node, path + '.'); });
+  }
+
+ private:
+  template <class Function>
+  static void for_each_child(json& parent, const std::string& path, Function&& function) {
+    if (parent.is_object()) {
+      for (auto& item : parent.items()) function(item.value(), path + '.' + item.key());
+    } else if (parent.is_array()) {
+      for (std::size_t i = 0; i < parent.size(); ++i) function(parent[i], path + '[' + std::to_string(i) + ']');
+    }
+  }
+
+  void restore_node(json& node, const std::string& prefix) const {
+    if (!node.is_object()) return;
+    restore_env(node, prefix);
+    if (const auto each = node.find("each"); each != node.end()) restore_numbers(*each, prefix + "each");
+    if (const auto child = node.find("flow"); child != node.end()) restore_flow(*child, prefix + "flow.");
+  }
+
+  void restore_env(json& owner, const std::string& prefix) const {
+    const auto env = owner.find("env");
+    if (env == owner.end() || !env->is_object()) return;
+    for_each_child(*env, prefix + "env", [this](json& value, const std::string& path) { restore(value, path); });
+  }
+
+  void restore_numbers(json& value, const std::string& path) const {
+    if (value.is_number()) restore(value, path);
+    for_each_child(value, path, [this](json& below, const std::string& at) { restore_numbers(below, at); });
+  }
+
+  void restore(json& value, const std::string& path) const {
+    const auto found = value.is_primitive() ? spellings_.find(path) : spellings_.end();
+    if (found != spellings_.end()) value = found->second;
+  }
+
+  const std::map<std::string, std::string>& spellings_;
+};
+
+}  // namespace
+
+Result<json> flow_yaml_to_json(std::string_view text, YamlText& places) {
+  MJ_TRY(definition, yaml_to_json(text, kMaxDefinitionBytes, places));
+  if (!places.spellings.empty()) SpellingKeeper(places.spellings).restore_flow(definition, "");
+  return std::move(definition);
+}
+
+void locate(const YamlText& text, PlanProblem& problem) {
+  for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
+    if (const auto found = text.places.find(path); found != text.places.end())
+      std::tie(problem.line, problem.column) = found->second;
+    const auto end = path.find_last_of(".[");
+    path.resize(end == std::string::npos ? 0 : end);
+  }
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,87 @@
+#include "text/search_words.h"
+
+#include <utf8proc.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+
+namespace mycojobs {
+namespace {
+
+bool belongs_to_word(utf8proc_int32_t point) {
+  switch (utf8proc_category(point)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns whether the character is a word by itself: kana, and Han characters with their extensions.
+bool is_standalone(utf8proc_int32_t point) {
+  return (point >= 0x3040 && point <= 0x30ff) || (point >= 0x3400 && point <= 0x4dbf) ||
+         (point >= 0x4e00 && point <= 0x9fff) || (point >= 0xf900 && point <= 0xfaff) ||
+         (point >= 0x20000 && point <= 0x3ffff);
+}
+
+class Splitter {
+ public:
+  explicit Splitter(std::set<std::string>& words) : words_(words) {}
+
+  void take(utf8proc_int32_t point) {
+    if (!belongs_to_word(point)) return end_word();
+    if (is_standalone(point)) end_word();
+    std::array<utf8proc_uint8_t, 4> bytes{};
+    const auto size = static_cast<std::size_t>(utf8proc_encode_char(point, bytes.data()));
+    if (word_.size() + size <= kMaxWordBytes) word_.append(reinterpret_cast<const char*>(bytes.data()), size);
+    if (is_standalone(point)) end_word();
+  }
+  void end_word() {
+    if (!word_.empty()) words_.insert(std::move(word_));
+    word_.clear();
+  }
+
+ private:
+  std::set<std::string>& words_;
+  std::string word_;
+};
+
+void split(std::string_view text, std::set<std::string>& words) {
+  Splitter splitter(words);
+  const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto left = static_cast<utf8proc_ssize_t>(text.size());
+  while (left > 0) {
+    utf8proc_int32_t point = 0;
+    const utf8proc_ssize_t size = utf8proc_iterate(at, left, &point);
+    splitter.take(size > 0 ? point : ' ');
+    at += size > 0 ? size : 1;
+    left -= size > 0 ? size : 1;
+  }
+  splitter.end_word();
+}
+
+}  // namespace
+
+void add_words(std::string_view text, std::set<std::string>& words) {
+  utf8proc_uint8_t* folded = nullptr;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT |
+                                                      UTF8PROC_CASEFOLD | UTF8PROC_IGNORE);
+  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                             static_cast<utf8proc_ssize_t>(text.size()), &folded, options);
+  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(folded, std::free);
+  // The text is not UTF-8; it is split without normalization.
+  if (size < 0) return split(text, words);
+  split({reinterpret_cast<const char*>(folded), static_cast<std::size_t>(size)}, words);
+}
+
+}  // namespace mycojobs
