@@ -183,18 +183,18 @@ class ArtifactWalk {
       const std::string below = path.empty() ? each : path + '/' + each;
       if (sent_ >= kMaxArtifacts)
         return std::exchange(full_, true) ||
-               drop(below, DropReason::files, "and what follows: over 1000 files", kMaxArtifacts);
+               drop(below, DropReason::files, "and the files after it: over 1000 files", kMaxArtifacts);
       if (!entry(fd, each.c_str(), below, depth)) return false;
     }
     return !more || full_ ||
-           drop(path, DropReason::files, "has over 1000 names; the others were not looked at", kMaxArtifacts);
+           drop(path, DropReason::files, "has over 1000 names; the others were not stored", kMaxArtifacts);
   }
 
  private:
   bool entry(int parent, const char* name, const std::string& path, int depth) {
     struct stat info {};
     if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-      return errno == ENOENT || drop(path, DropReason::unreadable, "cannot be looked at");
+      return errno == ENOENT || drop(path, DropReason::unreadable, "cannot be read");
     if (!S_ISDIR(info.st_mode)) return file(parent, name, path, info);
     if (depth >= kMaxArtifactFolders)
       return drop(path, DropReason::folders, "is more than 32 folders deep", kMaxArtifactFolders);
@@ -203,8 +203,8 @@ class ArtifactWalk {
 
   bool not_opened(const std::string& path, int error) {
     // The artifacts folder itself existed when the script started.
-    if (path.empty() && error == ENOENT) return remark(path, "it was removed, with all that was in it");
-    if (error == ENOTDIR || error == ELOOP) return drop(path, DropReason::link, "is no folder any more");
+    if (path.empty() && error == ENOENT) return remark(path, "it was removed with its content");
+    if (error == ENOTDIR || error == ELOOP) return drop(path, DropReason::link, "is no longer a folder");
     return drop(path, DropReason::unreadable, "cannot be opened");
   }
 
@@ -223,14 +223,14 @@ class ArtifactWalk {
     std::string text = path.empty() ? "the folder of artifacts: " : "artifact " + plain(path) + ": ";
     text += what;
     if (++notes_ > kMaxNotes + 1) return true;
-    if (notes_ > kMaxNotes) text = "further artifacts were not kept; the reasons are left out";
+    if (notes_ > kMaxNotes) text = "further artifacts were not kept; their reasons are omitted";
     return send_frame(channel_, FrameKind::note, "{\"text\":\"" + text + "\"}");
   }
 
   bool file(int parent, const char* name, const std::string& path, const struct stat& info) {
     if (!S_ISREG(info.st_mode))
       return drop(path, S_ISLNK(info.st_mode) ? DropReason::link : DropReason::special, "not a regular file");
-    if (info.st_nlink != 1) return drop(path, DropReason::link, "has another name too");
+    if (info.st_nlink != 1) return drop(path, DropReason::link, "has another hard link");
     if (path.size() > kMaxArtifactPath) return drop(path, DropReason::name, "its name is too long", kMaxArtifactPath);
     if (static_cast<std::uint64_t>(info.st_size) > left_)
       return drop(path, DropReason::bytes, "over the limit for all artifacts together", max_bytes_);
@@ -247,11 +247,10 @@ class ArtifactWalk {
     do {
       const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0)
-        return drop(path, DropReason::unreadable, "cannot be read to its end; what stands before it may be kept");
+      if (got < 0) return drop(path, DropReason::unreadable, "cannot be read to its end; the part before may be kept");
       if (got == 0 && rest > 0)
         return (any || send_frame(channel_, FrameKind::artifact, head)) &&
-               remark(path, "kept as far as it could be read: it has become shorter meanwhile");
+               remark(path, "kept in part: the file was truncated while it was read");
       left_ -= static_cast<std::uint64_t>(got);
       rest -= static_cast<std::uint64_t>(got);
       any = true;
@@ -286,7 +285,7 @@ Result<HostRequest> read_request(int down, const std::string& folder) {
     while ((got = receive(down, buffer.data(), buffer.size(), request.attached)) < 0) {
       if (!try_again(down, POLLIN)) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
     }
-    if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job came");
+    if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job was received");
     if (got == 0) return fail(Code::invalid, "channel: the request ends in the middle");
     reader.feed({buffer.data(), static_cast<std::size_t>(got)}, [&](Frame&& frame) { taker.take(std::move(frame)); });
     if (!taker.problem.empty()) return fail(Code::invalid, "channel: " + taker.problem);
@@ -315,7 +314,7 @@ int exit_before_start(int channel, const Error& error) {
 }
 
 Result<std::string> ask(const JobChannel& channel, std::string_view call) {
-  if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has gone");
+  if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has exited");
   // Only one call is pending at a time, so the next frame is its reply.
   std::string reply;
   bool whole = false;
@@ -326,7 +325,7 @@ Result<std::string> ask(const JobChannel& channel, std::string_view call) {
   while (!whole) {
     const ssize_t got = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
     if (got < 0 && try_again(channel.down, POLLIN)) continue;
-    if (got <= 0) return fail(Code::unavailable, "channel: the agent has gone");
+    if (got <= 0) return fail(Code::unavailable, "channel: the agent has exited");
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
     wanted -= static_cast<std::uint32_t>(got);
     if (header.size() < 5) {

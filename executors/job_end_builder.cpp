@@ -65,8 +65,8 @@ EndTexts words_of_exit(const EndContext& context, const Outcome& outcome, const 
   if (answer.error && answer.error->exit) return {"exit", exit_line(*answer.error->exit, answer.error->message)};
   if (answer.error) return {"exception", exception_line(*answer.error)};
   if (outcome.status == RunStatus::exit) return {"exit", exit_line(outcome.exit_code, "")};
-  if (!answer.problem.empty()) return {"exit", "the script's host was not understood: it sent " + answer.problem};
-  if (!answer.done) return {"exit", "the script ended without handing back its result"};
+  if (!answer.problem.empty()) return {"exit", "the script's host sent an invalid message: " + answer.problem};
+  if (!answer.done) return {"exit", "the script ended without returning its result"};
   if (!answer.too_large.empty()) {
     return {"result_too_large", fmt::format("{}: over the limit of {} bytes for keys and values together",
                                             answer.too_large, context.max_result_bytes)};
@@ -97,11 +97,11 @@ EndTexts words_of(const EndContext& context, const Outcome& outcome, const Scrip
       return {"pids_limit", reason_or("over its limit of processes and threads: killed")};
     case RunStatus::violation:
       return {"violation", outcome.violation ? violation_line(*outcome.violation, context.profile)
-                                             : reason_or("denied: a system call that is never innocent: job killed")};
+                                             : reason_or("denied: a system call that is never allowed: job killed")};
     case RunStatus::cancelled:
       return {"cancelled", reason_or("cancelled")};
     case RunStatus::lost:
-      return {"lost", reason_or("the sandbox went away before the job ended")};
+      return {"lost", reason_or("the sandbox ended before the job")};
     case RunStatus::unkillable:
       return {"unkillable", reason_or("the job does not end on SIGKILL")};
     case RunStatus::setup_error:
@@ -206,7 +206,7 @@ std::string violation_line(const Violation& violation, std::string_view profile)
                                  violation.args[0], violation.pid, line_of(violation.comm), profile);
   // Calls outside these lists were refused for their arguments, so granting the name in a policy would not help.
   if (is_never_granted(violation.syscall))
-    line += "; granted to nobody: it leads out of any sandbox";
+    line += "; never granted: it allows an escape from any sandbox";
   else if (is_never_innocent(violation.syscall))
     line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
   return line;

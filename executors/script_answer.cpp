@@ -73,7 +73,7 @@ void AnswerReader::feed(std::string_view bytes) {
 void AnswerReader::parse_frame(Frame&& frame) {
   const auto kind = static_cast<FrameKind>(frame.kind);
   if (!answer_.problem.empty()) return;
-  if (answer_.done) return broken("a frame of kind " + std::to_string(frame.kind) + " behind the last one");
+  if (answer_.done) return broken("a frame of kind " + std::to_string(frame.kind) + " after the last one");
   if (frame.fate == Frame::FrameStatus::unknown_kind)
     return broken("a frame of unknown kind " + std::to_string(frame.kind));
   if (kind == FrameKind::result && std::exchange(has_result_, true)) return broken("a second result");
@@ -130,7 +130,7 @@ void AnswerReader::parse_result(const std::string& payload) {
     const bool typed = value.is_array() && value.size() == 1 && value[0].is_string();
     if (!typed && !value.is_string()) return broken("a result with a value that is neither text nor JSON");
     const auto& text = (typed ? value[0] : value).get_ref<const std::string&>();
-    if (typed && !is_json(text)) return broken("a result with a value that says it is JSON and is none");
+    if (typed && !is_json(text)) return broken("a result with a value that is marked as JSON and is not JSON");
     bytes += key.size() + text.size();
     result.emplace(key, text);
     if (typed) json_keys.push_back(key);
@@ -206,7 +206,7 @@ void AnswerReader::reply(std::string& output, std::string_view reply) {
 std::vector<std::string> AnswerReader::take_calls() { return std::exchange(calls_, {}); }
 
 std::vector<std::string> AnswerReader::take_notes() {
-  if (notes_left_out_ > 0) notes_.push_back(std::to_string(std::exchange(notes_left_out_, 0)) + " notes left out");
+  if (notes_left_out_ > 0) notes_.push_back(std::to_string(std::exchange(notes_left_out_, 0)) + " notes omitted");
   return std::exchange(notes_, {});
 }
 

@@ -655,21 +655,21 @@ Result<RunUsage> Cgroups::reset_for_warm_run(std::uint64_t run, const Limits& li
   };
   const std::uint64_t tasks = count(&CgroupHierarchy::pids, "pids.current", "pids.current");
   if (tasks != kInitAndItself)
-    return fail(Code::conflict, fmt::format("{} threads and processes are left of it, one is expected",
+    return fail(Code::conflict, fmt::format("{} threads and processes are left, 1 is expected",
                                             tasks - std::min<std::uint64_t>(tasks, 1)));
   RunUsage used = peaks(run);
   add_limits_met(run, used);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
-    return fail(Code::conflict, "it has met a limit of memory or of processes");
+    return fail(Code::conflict, "it has reached a limit of memory or of processes");
   const std::uint64_t held = count(&CgroupHierarchy::memory, "memory.usage_in_bytes", "memory.current");
   if (held > limits.memory_bytes / 2)
     return fail(Code::conflict,
-                fmt::format("it holds {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));
+                fmt::format("it uses {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));
   auto kept = peak_files_.find(run);
   if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
   if (used.pids_peak > 1) static_cast<void>(renew_pids(run));
   if (kept->second.memory_peak_restarts && ::pwrite(kept->second.memory.get(), "0", 1, 0) != 1)
-    return fail(Code::io, "its peak of memory does not begin anew");
+    return fail(Code::io, "its peak of memory cannot be reset");
   sampled_.erase(run);
   return used;
 }

@@ -282,7 +282,7 @@ class LauncherClient final : public Sandbox {
     if (error != 0) {
       if (error == ETOOMANYREFS || error == ENOMEM)  // EAGAIN means that the launcher does not read
         return fail(Code::io, describe_errno(error) + " (to send a run)");
-      died("does not take a run: " + errno_text(error));
+      died("does not accept a run: " + errno_text(error));
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));
     }
     under_way_.insert(spec.run);
@@ -336,7 +336,8 @@ class LauncherClient final : public Sandbox {
 
   template <class Message>
   void send(const Message& message) {
-    if (int error = send_message(link_->socket(), message); error != 0) died("takes no orders: " + errno_text(error));
+    if (int error = send_message(link_->socket(), message); error != 0)
+      died("accepts no requests: " + errno_text(error));
   }
   void watch(int fd) {
     epoll_event event{};

@@ -25,7 +25,7 @@ namespace {
 constexpr unsigned kNobody = 65534;
 
 tl::unexpected<Error> failed(const std::string& what, int error) {
-  return fail(Code::io, "cannot give up rights: " + what + ": " + errno_text(error));
+  return fail(Code::io, "cannot drop rights: " + what + ": " + errno_text(error));
 }
 
 }  // namespace

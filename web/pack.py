@@ -64,7 +64,7 @@ class Pack:
         if name.startswith(("./", "../")):
             return (module.parent / name).resolve()
         if name not in PACKAGES:
-            raise SystemExit(f"{module}: imports {name}, which is none of {', '.join(PACKAGES)}")
+            raise SystemExit(f"{module}: imports {name}, which is not one of {', '.join(PACKAGES)}")
         return (self.modules / PACKAGES[name]).resolve()
 
     def page(self):
@@ -98,7 +98,7 @@ def examples():
             elif flag == "--timeout":
                 job["timeout"] = int(value.removesuffix("s"))
             else:
-                raise SystemExit(f"jobs.txt: {flag} is nothing that the page can give a job")
+                raise SystemExit(f"jobs.txt: {flag} is not an option of the page")
         jobs.append(job)
     return jobs
 
@@ -136,7 +136,7 @@ def main():
     missing = [each for each in [*PACKAGES.values(), *LICENCES, *STYLES] if not (options.modules / each).is_file()]
     files, note = {}, ""
     if missing:
-        note = "this program was built without its page: the modules of npm were missing (./dev build brings them)"
+        note = "this program was built without its page: the modules of npm were missing (./dev build installs them)"
         print(f"{note}: {options.modules / missing[0]}", flush=True)
     else:
         files = Pack(options.modules.resolve()).page()

@@ -371,7 +371,7 @@ bool may_answer(const NodeState& node, const FlowControl& control) {
 
 tl::unexpected<Error> refuse_actor(const FlowControl& control, const std::string& what) {
   return fail(Code::denied, "actor: " + std::to_string(control.actor) + " is not an approver of " + what +
-                                ": one of its approvers, or an admin, has to say it");
+                                ": one of its approvers or an admin must decide");
 }
 
 std::string rejection(const FlowControl& control) {

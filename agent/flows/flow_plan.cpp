@@ -799,7 +799,7 @@ const std::array<FlowField, 10>& flow_fields() {
       {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "values that are given at the start, by name"},
       {"given", [](const JsonPath&, FlowPlan&) {}, "map", "default values of inputs"},
       {"defaults", [](const JsonPath&, FlowPlan&) {}, "map", "fields of every job that does not have them"},
-      {"jobs", [](const JsonPath&, FlowPlan&) {}, "map, or list of maps that say their name", "the nodes; required"},
+      {"jobs", [](const JsonPath&, FlowPlan&) {}, "map, or list of maps that give their name", "the nodes; required"},
   }};
   return kFields;
 }

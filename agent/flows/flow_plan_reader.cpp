@@ -644,7 +644,7 @@ void settle_values(const JsonPath& flow, FlowPlan& plan) {
   }
   if (bytes > kMaxInputBytes) {
     flow.problems.add("inputs", "their values have " + std::to_string(bytes) + " bytes together, more than " +
-                                    std::to_string(kMaxInputBytes) + ": hand over where large ones lie");
+                                    std::to_string(kMaxInputBytes) + ": pass the location of large values");
   }
 }
 

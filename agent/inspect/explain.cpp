@@ -743,7 +743,7 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"violation",
      "remove the call that its error names from the script, or request it as described in its error (`syscalls.add` in "
      "its policy)"},
-    {"result_too_large", "hand back less, or raise `job.max_result_bytes` of the runner"},
+    {"result_too_large", "return less, or raise `job.max_result_bytes` of the runner"},
     {"result_quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"quota", "delete ended jobs of its caller, or raise `quota.caller_bytes` or `quota.context_bytes`"},
     {"setup_error", "run `mycojobs doctor` on the runner's host and apply its remedies"},

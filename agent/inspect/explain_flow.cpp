@@ -360,7 +360,7 @@ std::optional<FlowReason> held_as_a_whole(const FlowEvidence& known) {
                               : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
   }
   if (view.detail == "paused") {
-    return about(known, "paused", "paused" + by_actor(known), command(known, "resume") + " lets it go on");
+    return about(known, "paused", "paused" + by_actor(known), command(known, "resume") + " resumes it");
   }
   return std::nullopt;
 }

@@ -1043,8 +1043,8 @@ void FlowChecker::check_settled(const std::string& where, const NodeState& node,
     return add("flow-job", "has a job astray: " + where);
   }
   if (absent) return;
-  if (!over) return add("flow-job-again", "goes its way: " + where);
-  if (well != (job.status == "finished")) add("flow-job-again", "goes its way: " + where + " as " + job.status);
+  if (!over) return add("flow-job-again", "has another state: " + where);
+  if (well != (job.status == "finished")) add("flow-job-again", "has another state: " + where + " as " + job.status);
 }
 
 void FlowChecker::check_due() {

@@ -55,7 +55,7 @@ inline constexpr std::array kDropReasons = std::to_array<DropReasonRow>({
     {"link", "", false, "a link, or a file with a second name"},
     {"special", "", false, "neither a file nor a folder"},
     {"unreadable", "", true, "it cannot be read to its end"},
-    {"incomplete", "", true, "the run ended while it was handed over"},
+    {"incomplete", "", true, "the run ended during its transfer"},
     {"disk", "state_dir", true, "the host cannot store it"},
     {"caller_quota", "quota.caller_artifact_bytes", true,
      "the caller has {} bytes of artifacts on the host, or almost"},

@@ -512,7 +512,7 @@ void check_env(const TextMap& env, FieldProblemList& findings) {
     } else if (name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
       findings.add("env_vars", "the name " + excerpt(name) + " has '=' or NUL in it: rename the variable");
     } else if (value.find('\0') != std::string::npos) {
-      findings.add("env_vars", "the value of " + excerpt(name) + " has NUL in it: the system cannot pass it on");
+      findings.add("env_vars", "the value of " + excerpt(name) + " contains NUL: the system cannot pass it on");
     }
   }
 }
@@ -535,7 +535,7 @@ void check_script(const Job& job, FieldProblemList& findings) {
                  excerpt(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
   }
   if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
-  if (job.name.find('\0') != std::string::npos) findings.add("name", "has NUL in it: rename the job");
+  if (job.name.find('\0') != std::string::npos) findings.add("name", "contains NUL: rename the job");
   check_env(job.env_vars, findings);
 }
 

@@ -33,10 +33,10 @@ const char* wrong_character(char c) {
     case '%':
       return "neither percent-encoding nor a zone id is taken in a host";
     case '@':
-      return "user information before a host is not taken";
+      return "user information before a host is not accepted";
     case '[':
     case ']':
-      return "brackets stand around an IPv6 address alone";
+      return "brackets are only for an IPv6 address";
     case '*':
       return "a wildcard is not a host";
     default:
@@ -97,7 +97,7 @@ Result<Host> parse_host(std::string_view text) {
     if (::inet_pton(AF_INET6, std::string(text).c_str(), &loose) != 1) return refused(text, "no IPv6 address");
     IpAddress meant{true, {}};
     std::memcpy(meant.bytes.data(), &loose, sizeof loose);
-    return refused(text, "no canonical address: write " + to_text(meant));
+    return refused(text, "not a canonical address: write " + to_text(meant));
   }
   if (text.find('%') != text.npos) return refused(text, wrong_character('%'));
   for (char c : text) {
@@ -111,7 +111,7 @@ Result<Host> parse_host(std::string_view text) {
     left.remove_prefix(dot + 1);
   }
   if (ends_in_number(name)) {
-    return refused(text, "no canonical address: write four decimal numbers without leading zeros, as in 192.0.2.7");
+    return refused(text, "not a canonical address: write four decimal numbers without leading zeros, as in 192.0.2.7");
   }
   return Host{name, {}};
 }
@@ -151,7 +151,7 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
   }
   MJ_TRY(parsed, parse_host(host));
   if (bracketed != (parsed.address && parsed.address->v6))
-    return refused(text, "brackets stand around an IPv6 address");
+    return refused(text, "brackets are only for an IPv6 address");
   out.host = std::move(parsed);
   return out;
 }

@@ -94,7 +94,7 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     put(mark, nullptr, "");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    refuse(mark, "aliases (*name) are not taken: write the value out");
+    refuse(mark, "aliases (*name) are not supported: repeat the value");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -130,10 +130,10 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     throw RejectedYaml{place_of(mark) + why};
   }
   static void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (anchor != 0) refuse(mark, "anchors (&name) are not taken: write the value out where it is used");
+    if (anchor != 0) refuse(mark, "anchors (&name) are not supported: repeat the value where it is used");
   }
   static void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
-    refuse(mark, "tags (" + excerpt(tag) + ") are not taken: write text in quotes, and all else as it is");
+    refuse(mark, "tags (" + excerpt(tag) + ") are not supported: quote text, and write other values plainly");
   }
 
   bool wants_key() const { return !open_.empty() && open_.back().value->is_object() && !open_.back().has_key; }

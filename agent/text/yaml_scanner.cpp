@@ -180,8 +180,8 @@ class YamlScanner {
     if (c == '-' && is_separator(1)) return scan_block_entry();
     if (c == '?' && is_blank_or_break(1)) return scan_explicit_key();
     if (is_value_mark()) return scan_value_mark();
-    if (c == '&') return refuse("anchors (&name) are not taken: write the value out where it is used");
-    if (c == '*') return refuse("aliases (*name) are not taken: write the value out");
+    if (c == '&') return refuse("anchors (&name) are not supported: repeat the value where it is used");
+    if (c == '*') return refuse("aliases (*name) are not supported: repeat the value");
     if (c == '!') return scan_tag();
     if (!in_flow() && (c == '|' || c == '>')) return scan_block_scalar();
     if (c == '\'' || c == '"') return scan_quoted_scalar();
@@ -283,7 +283,7 @@ class YamlScanner {
     while (length < 100 && !is_separator(length)) ++length;
     if (length > 1)
       return refuse("tags (" + excerpt(text_.substr(at_, length)) +
-                    ") are not taken: write text in quotes, and all else as it is");
+                    ") are not supported: quote text, and write other values plainly");
     begin_key();
     key_allowed_ = after_json_value_ = false;
     count_node();

@@ -370,7 +370,7 @@ class WorkflowDecider {
     return draft.done();
   }
   static tl::unexpected<Error> unknown(const std::string& intent) {
-    return fail(Code::not_found, "unknown intent " + excerpt(intent, 64) + ": nobody asked for it");
+    return fail(Code::not_found, "unknown intent " + excerpt(intent, 64));
   }
   Outcome on(const ReceiptArrived& receipt) {
     const auto pending = deployment_.intents.find(receipt.intent), settled = deployment_.settled.find(receipt.intent);
@@ -415,7 +415,7 @@ class WorkflowDecider {
   // --- the world
   Outcome on(const ApplyManifest& apply) {
     const auto* manifest = catalog_.find(apply.hash);
-    if (manifest == nullptr) return fail(Code::not_found, "there is no manifest " + excerpt(apply.hash, 64));
+    if (manifest == nullptr) return fail(Code::not_found, "unknown manifest " + excerpt(apply.hash, 64));
     if (apply.hash == deployment_.manifest) return nothing();
     if (const auto found = obstacles(deployment_); !found.empty())
       return fail(Code::conflict, "a manifest cannot be applied now: " + join(found));
@@ -425,11 +425,10 @@ class WorkflowDecider {
   }
   Outcome on(const TakeSnapshot&) {
     if (!deployment_.ready.empty())
-      return fail(Code::conflict, "a snapshot needs rest: " + count_with_noun(deployment_.ready.size(), "instance") +
-                                      " can take a step");
-    if (const auto queued = next_effects_to_publish(deployment_); !queued.empty())
       return fail(Code::conflict,
-                  "a snapshot needs rest: " + count_with_noun(queued.size(), "effect") + " not published");
+                  "snapshot rejected: " + count_with_noun(deployment_.ready.size(), "instance") + " can take a step");
+    if (const auto queued = next_effects_to_publish(deployment_); !queued.empty())
+      return fail(Code::conflict, "snapshot rejected: " + count_with_noun(queued.size(), "effect") + " not published");
     MJ_TRY(taken, snapshot_of(deployment_));
     if (taken.bytes() > rules_.max_snapshot_bytes)
       return fail(Code::too_large, "a snapshot of " + count_with_noun(taken.bytes(), "byte") + "; at most " +
@@ -442,7 +441,7 @@ class WorkflowDecider {
   }
   Outcome on(const OutputMismatchFound& differs) {
     const InstanceState* cell = deployment_.cell(differs.cell);
-    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(differs.cell));
+    if (cell == nullptr) return fail(Code::not_found, "unknown instance " + shown(differs.cell));
     if (cell->failed) return nothing();
     DeploymentDraft draft = this->draft();
     draft.failed(cell->id, "nondeterministic",
@@ -451,7 +450,7 @@ class WorkflowDecider {
   }
   Outcome on(const RemoveInstance& remove) {
     const InstanceState* cell = deployment_.cell(remove.cell);
-    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(remove.cell));
+    if (cell == nullptr) return fail(Code::not_found, "unknown instance " + shown(remove.cell));
     if (!cell->failed || remove.by.empty())
       return fail(Code::conflict, shown(remove.cell) + " has not failed: only its own code ends it");
     DeploymentDraft draft = this->draft();
@@ -461,7 +460,7 @@ class WorkflowDecider {
 
   Outcome on(const CancelInstance& cancel) {
     const InstanceState* cell = deployment_.cell(cancel.cell);
-    if (cell == nullptr) return fail(Code::not_found, "there is no instance " + shown(cancel.cell));
+    if (cell == nullptr) return fail(Code::not_found, "unknown instance " + shown(cancel.cell));
     if (cell->failed || cell->status() == InstanceStatus::completed)
       return fail(Code::conflict, shown(cancel.cell) + " has ended: it is " + std::string(to_string(cell->status())));
     DeploymentDraft draft = this->draft();

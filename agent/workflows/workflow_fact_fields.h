@@ -87,7 +87,7 @@ class FactDecoder {
     if (parsed)
       value = *parsed;
     else
-      in_.wrong(name, "is no word of it");
+      in_.wrong(name, "is not a known word");
   }
   void maybe_bytes(const char* name, std::optional<std::string>& value) { value = in_.optional_bytes(name); }
   void maybe_text(const char* name, std::optional<std::string>& value) {

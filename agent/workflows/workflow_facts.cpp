@@ -188,13 +188,13 @@ Result<WorkflowFact> decode_workflow_fact(std::string_view bytes) {
   std::string kind;
   take.number("height", fact.height), take.number("at_ms", fact.at_ms), take.text("kind", kind);
   const auto found = std::find(kFactWords.begin(), kFactWords.end(), kind);
-  if (found == kFactWords.end()) return fail(Code::invalid, "kind " + excerpt(kind) + " is no fact of a workflow");
+  if (found == kFactWords.end()) return fail(Code::invalid, "kind " + excerpt(kind) + " is not a fact of a workflow");
   fact.what = alternative(static_cast<std::size_t>(found - kFactWords.begin()));
   std::visit([&](auto& what) { workflows::visit(take, what); }, fact.what);
   MJ_CHECK(take.end());
   // Rejects a field that is present with its default value, because it would be a second encoding.
   MJ_TRY(again, encode(fact));
-  if (again != bytes) return fail(Code::invalid, "it is not the one encoding of its fact");
+  if (again != bytes) return fail(Code::invalid, "it is not the canonical encoding of its fact");
   return fact;
 }
 

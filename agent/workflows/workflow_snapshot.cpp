@@ -30,7 +30,8 @@ WorkflowBlob named(std::string bytes) {
 
 Result<std::string> read_named(const std::string& hash, const BlobReader& read) {
   MJ_TRY(bytes, read(hash));
-  if (sha256_hex(bytes) != hash) return fail(Code::invalid, "the blob " + hash + " does not hold what its name says");
+  if (sha256_hex(bytes) != hash)
+    return fail(Code::invalid, "the blob " + hash + " does not match the hash in its name");
   return std::move(bytes);
 }
 
@@ -40,13 +41,13 @@ struct SnapshotRoot {
 };
 Result<SnapshotRoot> read_root(std::string_view bytes) {
   MJ_TRY(map, decode_cbor(bytes));
-  if (!map.is_object()) return fail(Code::invalid, "it is no root of a snapshot");
+  if (!map.is_object()) return fail(Code::invalid, "it is not a root of a snapshot");
   workflows::MapReader take(map, "");
   const std::uint64_t version = take.number("version");
   const std::string head = take.bytes("head");
   SnapshotRoot root;
   for (const json& each : take.list("pages")) {
-    if (!each.is_string()) take.wrong("pages", "one is no hash");
+    if (!each.is_string()) take.wrong("pages", "an entry is not a hash");
     root.pages.push_back(each.is_string() ? each.get<std::string>() : "");
   }
   MJ_CHECK(take.end());
@@ -62,7 +63,7 @@ Result<void> add_page(DeploymentState& deployment, const std::string& hash, std:
   MJ_TRY(page, decode_deployment(bytes));
   const bool bare = page.id == deployment.id && page.manifest.empty() && page.height == 0 && page.next_ticket == 0 &&
                     page.refused == 0 && page.ready.empty() && !page.cells.empty();
-  if (!bare) return fail(Code::invalid, "the blob " + hash + " is no page of it");
+  if (!bare) return fail(Code::invalid, "the blob " + hash + " is not a page of it");
   if (!deployment.cells.empty() && !(deployment.cells.rbegin()->first < page.cells.begin()->first))
     return fail(Code::invalid, "the page " + hash + " does not follow the one before it");
   deployment.cells.merge(page.cells);
@@ -82,7 +83,7 @@ std::size_t DeploymentSnapshot::bytes() const {
 }
 
 Result<DeploymentSnapshot> snapshot_of(const DeploymentState& deployment, std::size_t page_bytes) {
-  if (!deployment.ready.empty()) return fail(Code::conflict, "a snapshot needs rest");
+  if (!deployment.ready.empty()) return fail(Code::conflict, "snapshot rejected: instances can take a step");
   DeploymentSnapshot out;
   json pages = json::array();
   for (auto cell = deployment.cells.begin(); cell != deployment.cells.end();) {

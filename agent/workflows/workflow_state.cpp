@@ -100,7 +100,7 @@ class InstanceFold {
  private:
   Verdict wrong(std::string_view rule, const std::string& text) const { return problem(rule, fact_, text); }
   Verdict live(const InstanceState* cell) const {
-    if (cell == nullptr) return wrong(kWfCell, "there is no instance " + shown(id_));
+    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
     if (cell->failed) return wrong(kWfFailed, shown(id_) + " has failed");
     return {};
   }
@@ -156,9 +156,9 @@ class InstanceFold {
     return readable(mail_value(*cell, fact));
   }
   Verdict fits(const InstanceState* cell, const ReceiptRefused& fact) const {
-    if (cell == nullptr) return wrong(kWfCell, "there is no instance " + shown(id_));
+    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
     if (!cell->pending.contains(fact.intent) && !cell->is_settled(fact.intent))
-      return wrong(kWfIntent, "nobody asked for " + excerpt(fact.intent, 64));
+      return wrong(kWfIntent, "not requested: " + excerpt(fact.intent, 64));
     return {};
   }
   Verdict fits(const InstanceState* cell, const ReceiptMismatched& fact) const {
@@ -177,7 +177,7 @@ class InstanceFold {
     return {};
   }
   Verdict fits(const InstanceState* cell, const InstanceDeleted& fact) const {
-    if (cell == nullptr) return wrong(kWfCell, "there is no instance " + shown(id_));
+    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
     const bool may = cell->failed ? !fact.by.empty() : fact.by.empty() && cell->ends_now() && !id_.key.empty();
     return may ? Verdict() : wrong(kWfState, shown(id_) + " is not at its end");
   }
@@ -284,7 +284,7 @@ Result<void> lined_up(const DeploymentState& deployment) {
                                        [](const auto& row) { return !row.second.mail.empty(); });
   if (deployment.ready.size() != static_cast<std::size_t>(with_mail) ||
       deployment.tickets.size() != deployment.ready.size())
-    return fail(Code::invalid, "others have a ticket than those that have mail");
+    return fail(Code::invalid, "the instances with a ticket are not those with mail");
   for (const auto& [number, id] : deployment.ready)
     if (const InstanceState* cell = deployment.cell(id);
         cell == nullptr || cell->mail.empty() || number >= deployment.next_ticket)
@@ -384,13 +384,12 @@ Verdict fold(DeploymentState& deployment, const WorkflowFact& fact) {
 }
 
 Result<std::string> bytes_of(const StateRef& state) {
-  if (state.spilled())
-    return fail(Code::unavailable, "the state " + state.hash + " lies in a blob that was not brought");
+  if (state.spilled()) return fail(Code::unavailable, "the state " + state.hash + " is in a blob that was not loaded");
   return state.bytes;
 }
 Result<void> attach(StateRef& state, std::string blob) {
   if (sha256_hex(blob) != state.hash || blob.size() != state.size)
-    return fail(Code::invalid, "the blob " + state.hash + " does not hold what its name says");
+    return fail(Code::invalid, "the blob " + state.hash + " does not match the hash in its name");
   state.bytes = std::move(blob);
   return {};
 }
@@ -427,13 +426,13 @@ Result<DeploymentState> decode_deployment(std::string_view bytes) {
     bool own = true;
     for (const auto& [hash, pending] : cell.pending) own = deployment.intents.emplace(hash, cell.id).second && own;
     for (const auto& hash : cell.settled) own = deployment.settled.emplace(hash, cell.id).second && own;
-    if (!own) return fail(Code::invalid, shown(cell.id) + " has an intent that stands elsewhere, too");
+    if (!own) return fail(Code::invalid, shown(cell.id) + " has an intent of another instance");
     const InstanceId id = cell.id;
     deployment.cells.emplace(id, std::move(cell));
   }
   MJ_CHECK(lined_up(deployment));
   MJ_TRY(again, encode(deployment));
-  if (again != bytes) return fail(Code::invalid, "it is not the one encoding of its world");
+  if (again != bytes) return fail(Code::invalid, "it is not the canonical encoding of its world");
   return deployment;
 }
 

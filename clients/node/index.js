@@ -71,7 +71,7 @@ const text = (value) => (typeof value === "string" ? value : "");
 
 // The response is not from a mycojobs server, or from one with another version.
 const noAnswer = (what, answer) =>
-  new MycojobsError(`${what} answers what is not in the contract: ${String(answer).slice(0, 100)}`, { word: "http", remedy: "see what runs there" });
+  new MycojobsError(`${what}: the response is not in the contract: ${String(answer).slice(0, 100)}`, { word: "http", remedy: "check which program runs there" });
 
 // Returns a member of a response after a type check.
 function member(method, answer, name, kind) {
@@ -115,7 +115,7 @@ async function textOf(answer) {
   let size = 0;
   for await (const piece of answer.body ?? []) {
     if ((size += piece.length) > ANSWER_BYTES) {
-      throw new TooLarge(`an answer is over the limit of ${ANSWER_BYTES} bytes`, { code: -32005, word: "too_large", remedy: "ask for less at one time" });
+      throw new TooLarge(`the response is over the limit of ${ANSWER_BYTES} bytes`, { code: -32005, word: "too_large", remedy: "request less at a time" });
     }
     pieces.push(piece);
   }
@@ -162,12 +162,12 @@ function bodyOf(id, method, params) {
   try {
     body = stringifyJson({ jsonrpc: "2.0", id, method, params });
   } catch (why) {
-    throw invalid(`${method}: a parameter is no JSON: ${why.message}`);
+    throw invalid(`${method}: a parameter is not JSON: ${why.message}`);
   }
   // the server would close the connection at once, and its response could be lost
   const size = Buffer.byteLength(body);
   if (size <= MOST_BYTES) return body;
-  throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at one time" });
+  throw new TooLarge(`${method}: ${size} bytes are over the limit of ${MOST_BYTES}`, { code: -32005, word: "too_large", remedy: "send less at a time" });
 }
 
 // Calls `late` after `ms`, which may exceed the limit of a timer or be Infinity. Returns a function that cancels it.
@@ -185,7 +185,7 @@ function after(ms, late) {
 function patience(ms, signal) {
   const own = new AbortController();
   const stop = () => own.abort(signal.reason);
-  const silence = setTimeout(() => own.abort(new Error(`it has been silent for ${ms} ms`)), Math.min(ms, MOST_TIMER_MS));
+  const silence = setTimeout(() => own.abort(new Error(`no data was received for ${ms} ms`)), Math.min(ms, MOST_TIMER_MS));
   if (signal?.aborted) stop();
   signal?.addEventListener("abort", stop);
   const end = () => {
@@ -214,8 +214,8 @@ export class Client {
     retryFor = milliseconds("retryFor", retryFor) ?? RETRY_MS;
     this.#url = String(url || process.env.COORDINATOR_URL || "http://127.0.0.1:9652").replace(/\/+$/, "");
     token ||= process.env.MYCOJOBS_TOKEN;
-    if (!/^https?:$/.test(protocolOf(this.#url))) throw invalid(`"${this.#url}" is no address of a server`, "give http://HOST:PORT");
-    if (/[^\x20-\x7e]/.test(token ?? "")) throw invalid("the token has characters that no token has");
+    if (!/^https?:$/.test(protocolOf(this.#url))) throw invalid(`"${this.#url}" is not an address of a server`, "give http://HOST:PORT");
+    if (/[^\x20-\x7e]/.test(token ?? "")) throw invalid("the token has invalid characters");
     this.#headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
     this.context = context;
     this.#retryMs = retryFor;
@@ -349,7 +349,7 @@ export class Client {
             fields[name] = value;
           } else {
             const data = parseJson(fields.data ?? "{}");
-            if (!is(data, "object")) throw new Error("an event that is no object");
+            if (!is(data, "object")) throw new Error("an event that is not an object");
             yield { kind: fields.data ? fields.event ?? "message" : "", id: fields.id ?? "", data };
             fields = {};
           }
@@ -505,7 +505,7 @@ class Waits {
       return await new Promise((resolve, reject) => {
         waiter = { resolve, reject };
         this.#waiting.get(place).waiters.add(waiter);
-        const late = () => reject(new WaitTimeout(`${what} has not ended after ${timeoutMs / 1000} s`, { word: "wait_timeout", remedy: "it goes on: wait again, or cancel it" }));
+        const late = () => reject(new WaitTimeout(`${what} has not ended after ${timeoutMs / 1000} s`, { word: "wait_timeout", remedy: "it continues: wait again, or cancel it" }));
         if (timeoutMs !== undefined) end = after(timeoutMs, late);
         stop = () => reject(signal.reason);
         signal?.addEventListener("abort", stop);

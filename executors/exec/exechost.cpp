@@ -209,7 +209,7 @@ Result<ResultValues> read_result() {
   if (!file && errno == ENOENT) return ResultValues{};
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
-    return fail(Code::invalid, "result file: it is not a regular file any more");
+    return fail(Code::invalid, "result file: it is not a regular file");
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
   std::size_t size = 0;
   for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
@@ -268,7 +268,7 @@ int run_program(JobChannel channel) {
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
-    return exit_before_start(channel.up, {Code::io, "/job: " + errno_text(errno) + ": ask for more, policy.disk"});
+    return exit_before_start(channel.up, {Code::io, "/job: " + errno_text(errno) + ": increase policy.disk"});
   ProgressReader progress(channel.up);
   const sigset_t mine = set_of({SIGTERM, SIGCHLD});
   ::sigprocmask(SIG_BLOCK, &mine, nullptr);

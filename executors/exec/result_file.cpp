@@ -32,7 +32,7 @@ tl::unexpected<Error> wrong(std::size_t line, const std::string& what) {
 
 Result<ResultValues> of_json(std::string_view text) {
   const auto object = parse_json(text, text.size());
-  if (!object) return fail(Code::invalid, "result file: begins like a JSON object and is none");
+  if (!object) return fail(Code::invalid, "result file: begins like a JSON object and is not one");
   return parse_result_values(*object);
 }
 
@@ -59,7 +59,7 @@ Result<ResultValues> parse_result_file(std::string_view text) {
       const std::string mark(line.substr(here + 2));
       const std::size_t began = number;
       bool ended = false;
-      if (mark.empty()) return wrong(number, "no word behind <<: as in " + key + "<<END");
+      if (mark.empty()) return wrong(number, "no end mark after <<: write for example " + key + "<<END");
       for (bool first = true; !ended && !text.empty(); first = false) {
         const std::string_view next = take_line(text);
         ++number;

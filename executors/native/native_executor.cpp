@@ -35,7 +35,7 @@ Result<Fd> seal(const Fd& file, std::size_t size) {
   for (std::size_t done = 0; done < size;) {
     const ssize_t sent = ::sendfile(copy.get(), file.get(), nullptr, size - done);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return fail(Code::io, sent < 0 ? errno_text(errno) : "it became shorter while it was read");
+    if (sent <= 0) return fail(Code::io, sent < 0 ? errno_text(errno) : "it was truncated while it was read");
     done += static_cast<std::size_t>(sent);
   }
   if (::fcntl(copy.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
@@ -68,7 +68,7 @@ Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, 
   if (size > max) {
     return fail(Code::invalid, "script: the program has " + std::to_string(size) +
                                    " bytes, and the job's disk and files at most " + std::to_string(max) +
-                                   ": ask for more, policy.disk and policy.file_size");
+                                   ": increase policy.disk and policy.file_size");
   }
   const Identity identity{info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
   if (auto known = find(path, identity)) return known;
@@ -77,7 +77,7 @@ Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, 
   const auto found = hash_of(*copy, size);
   if (!found) return unreadable(Code::unavailable, found.error().message);
   if (*found != hash)
-    return fail(Code::invalid, "script: " + path + " is not what its name says: remove it and add the program again");
+    return fail(Code::invalid, "script: " + path + " does not match the hash in its name: remove it and add it again");
   auto shared = std::make_shared<const Fd>(std::move(*copy));
   keep({path, identity, shared});
   return shared;
@@ -129,7 +129,7 @@ Result<std::string> find_program(const std::string& folder, const std::string& b
                        beginning.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hash) {
     return fail(Code::invalid,
-                "script: its first line is to be the SHA-256 of a program, 8 to 64 digits in small "
+                "script: its first line must be the SHA-256 of a program, 8 to 64 digits in lower-case "
                 "letters, not " +
                     excerpt(beginning, 80) + kRemedy);
   }
@@ -139,7 +139,7 @@ Result<std::string> find_program(const std::string& folder, const std::string& b
     const std::string name = entry->d_name;
     if (name.size() != kHashDigits || !name.starts_with(beginning)) continue;
     if (!found.empty())
-      return fail(Code::invalid, "script: more than one program begins with " + beginning + ": give more digits");
+      return fail(Code::invalid, "script: more than one program begins with " + beginning + ": use more digits");
     found = name;
   }
   if (found.empty())

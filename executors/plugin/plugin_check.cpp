@@ -88,7 +88,7 @@ CheckRow interpret_row(PluginClient& client, const std::string& what, const JobF
 
 void check_interpret(PluginClient& client, const JobFacts& facts, std::vector<CheckRow>& rows) {
   if (!client.description().interprets) {
-    rows.push_back({"interpret", true, "it has none: the default reading stands"});
+    rows.push_back({"interpret", true, "it has none: the default result is used"});
     return;
   }
   Outcome outcome;
@@ -100,7 +100,7 @@ void check_interpret(PluginClient& client, const JobFacts& facts, std::vector<Ch
       interpret_row(client, "exit code 1 with an error on line 3", facts, outcome, "tool: line 3: an error\n"));
   rows.push_back(
       interpret_row(client, "64 KiB of stderr without a line end", facts, outcome, std::string(kStderrTail, 'x')));
-  rows.push_back(interpret_row(client, "bytes on stderr that are no text", facts, outcome, "\xff\xfe\x01\n"));
+  rows.push_back(interpret_row(client, "bytes on stderr that are not text", facts, outcome, "\xff\xfe\x01\n"));
   outcome.status = RunStatus::signal;
   outcome.exit_code = 0;
   outcome.signal = 11;

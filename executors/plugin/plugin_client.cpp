@@ -105,7 +105,7 @@ Result<PluginReply> HostProcess::call(PluginFrameKind kind, std::string_view tex
   lines_dropped_ = 0;
   char early = 0;
   const ssize_t unasked = ::recv(socket_.get(), &early, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (unasked > 0) return fault("it spoke before it was asked (" + during + ")");
+  if (unasked > 0) return fault("it wrote before it was called (" + during + ")");
   if (unasked == 0) return died("between two calls");
   ++calls_;
   MJ_CHECK(send(header_bytes(kind, calls_, text.size()), during));
@@ -163,7 +163,7 @@ Result<PluginReply> HostProcess::receive_frame(std::uint32_t call, const std::st
   const bool greeting = kind == PluginFrameKind::loaded || kind == PluginFrameKind::refused;
   const bool known = greeting || (kind >= PluginFrameKind::answer && kind <= PluginFrameKind::too_large);
   if (header.call != call || !known || greeting != (call == 0) || header.size > kMaxReplyBytes) {
-    return fault("it wrote nonsense into its host's socket (" + during + ")");
+    return fault("it wrote invalid data to its host's socket (" + during + ")");
   }
   PluginReply reply{kind, std::string(header.size, '\0')};
   MJ_CHECK(receive(reply.text.data(), reply.text.size(), during));
@@ -193,7 +193,7 @@ Result<void> HostProcess::take_description(std::string_view payload) {
     payload.remove_prefix(std::min(end + 1, payload.size()));
     if (texts.size() > 32) break;
   }
-  if (texts.size() < 6 || texts.size() > 32) return fault("it wrote nonsense into its host's socket (loading it)");
+  if (texts.size() < 6 || texts.size() > 32) return fault("it wrote invalid data to its host's socket (loading it)");
   description_.abi = texts[0] == std::to_string(MYCOJOBS_PLUGIN_ABI) ? MYCOJOBS_PLUGIN_ABI : 0;
   description_.interprets = texts[1] == "1";
   description_.name = texts[2];
@@ -230,7 +230,7 @@ void HostProcess::log_stderr(bool all) {
     written_.erase(0, end == size ? size + 1 : size);
   }
   if (!all || lines_dropped_ == 0) return;
-  log(LogLevel::info, "plugin", "{} writes: {} left out", label_,
+  log(LogLevel::info, "plugin", "{} writes: {} omitted", label_,
       count_with_noun(std::exchange(lines_dropped_, 0), "more line"));
 }
 
@@ -247,7 +247,7 @@ Result<void> check_owner(const std::string& what, const struct stat& about) {
   const bool sticky = S_ISDIR(about.st_mode) && (about.st_mode & S_ISVTX) != 0;
   if ((about.st_mode & kOthersWrite) != 0 && !sticky) {
     return fail(Code::invalid,
-                fmt::format("{}mode {:04o} lets others write it: chmod go-w", what, about.st_mode & 07777));
+                fmt::format("{}mode {:04o}: other users can write to it: chmod go-w", what, about.st_mode & 07777));
   }
   return {};
 }
@@ -275,26 +275,26 @@ Result<Fd> open_plugin_file(const std::string& path) {
   MJ_CHECK(check_owner("", about));
   MJ_CHECK(check_folder(path));
   if (::geteuid() == 0 && (about.st_mode & S_IROTH) == 0) {
-    return fail(Code::invalid, fmt::format("mode {:04o}: it is loaded as user 65534, who may not read it: chmod o+r",
+    return fail(Code::invalid, fmt::format("mode {:04o}: it is loaded as user 65534, which cannot read it: chmod o+r",
                                            about.st_mode & 07777));
   }
   return file;
 }
 
 // Plugin names have the syntax of script types.
-constexpr const char* kSpelling = " is no name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first";
+constexpr const char* kSpelling = " is not a valid name: use 1 to 32 of a-z, 0-9, '_' and '-', a letter first";
 
 Result<void> check_description(const Description& about) {
   if (!is_script_type(about.name)) return fail(Code::invalid, "name: " + excerpt(about.name) + kSpelling);
   const bool printable =
       std::all_of(about.version.begin(), about.version.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (about.version.empty() || about.version.size() > 64 || !printable) {
-    return fail(Code::invalid, "version: it has 1 to 64 printable ASCII characters, as in 1.2.0");
+    return fail(Code::invalid, "version: use 1 to 64 printable ASCII characters, for example 1.2.0");
   }
   for (auto type = about.script_types.begin(); type != about.script_types.end(); ++type) {
     if (!is_script_type(*type)) return fail(Code::invalid, "script_types: " + excerpt(*type) + kSpelling);
     if (std::find(about.script_types.begin(), type, *type) != type) {
-      return fail(Code::invalid, "script_types: " + excerpt(*type) + " is there twice");
+      return fail(Code::invalid, "script_types: " + excerpt(*type) + " is listed twice");
     }
   }
   return {};
@@ -364,7 +364,7 @@ tl::unexpected<Error> PluginClient::fault(UserState& user_state, const std::stri
 std::string PluginClient::backoff_reason(const UserState& user_state) const {
   const std::uint64_t left = user_state.host || !options_.rests ? 0 : user_state.rest.left_ms(clock_.boot_ms());
   if (left == 0) return {};
-  return fmt::format("plugin {}: it rests for {} s more after {} faults in a row, the last: {}", description_.name,
+  return fmt::format("plugin {}: it is paused for {} s more after {} faults in a row, the last: {}", description_.name,
                      (left + 999) / 1000, user_state.rest.faults(), user_state.last_fault);
 }
 
@@ -424,7 +424,7 @@ Result<std::string> PluginClient::ask(UserState& user_state, PluginFrameKind kin
       if (kind == PluginFrameKind::interpret) return "{}";
       return fault(user_state, fmt::format("it returned NULL from {}", function), began);
     case PluginFrameKind::threw:
-      return fault(user_state, fmt::format("it let a C++ exception out of {}", function), began);
+      return fault(user_state, fmt::format("a C++ exception left {}", function), began);
     default:
       return fault(user_state, fmt::format("it returned more than {} bytes from {}", kMaxReplyBytes, function), began);
   }
@@ -435,7 +435,7 @@ template <class T>
 Result<T> PluginClient::parse_reply(UserState& user_state, Result<T> read, std::string_view function) {
   if (!read) {
     return fault(user_state,
-                 fmt::format("what it returned from {} is wrong: {}", function, printable_line(read.error().message)),
+                 fmt::format("it returned invalid data from {}: {}", function, printable_line(read.error().message)),
                  clock_.boot_ms());
   }
   user_state.rest.on_success();

@@ -109,8 +109,8 @@ JobEnd PluginConversation::finish(const Outcome& outcome) const {
   ended.result = end.result;
   const auto read = client_->interpret(user_, outcome_question(ended, outcome));
   const auto stands = [&](const std::string& why) {
-    log(LogLevel::warn, "plugin", "{}: the default reading of a job's end stands: {}",
-        job_key(ended.caller_id, ended.id), why);
+    log(LogLevel::warn, "plugin", "{}: the default result of a job is used: {}", job_key(ended.caller_id, ended.id),
+        why);
     return end;
   };
   if (!read) return stands(read.error().message);

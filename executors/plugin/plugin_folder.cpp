@@ -19,7 +19,7 @@ struct RegisteredNames {
 
   // Returns the reason why the plugin cannot be added; empty: it was added.
   std::string add(const Description& about) {
-    if (names.contains(about.name)) return fmt::format("name: there is an executor {} already", excerpt(about.name));
+    if (names.contains(about.name)) return fmt::format("name: an executor {} exists already", excerpt(about.name));
     for (const std::string& type : about.script_types) {
       if (types.contains(type)) return fmt::format("script_types: another executor serves {} already", excerpt(type));
     }
@@ -62,7 +62,7 @@ PluginFolder load_plugins(const std::string& folder, const std::string& host, st
   if (!listing.problem.empty()) refuse(folder, listing.problem);
   for (const std::string& file : listing.files) {
     if (found.reports.size() >= kMaxPlugins) {
-      refuse(file, fmt::format("{} plugins are the most: take others out of the folder", kMaxPlugins));
+      refuse(file, fmt::format("at most {} plugins are loaded: remove others from the folder", kMaxPlugins));
       break;
     }
     PluginOptions options;

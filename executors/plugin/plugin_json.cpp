@@ -47,7 +47,7 @@ Result<void> check_names(const json& object, const std::string& where, std::init
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     std::string names;
     for (std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
-    return wrong(fmt::format("{}{} is not a known name: there are {}", where, excerpt(item.key()), names));
+    return wrong(fmt::format("{}{} is not a known name: use one of {}", where, excerpt(item.key()), names));
   }
   return {};
 }
@@ -55,7 +55,7 @@ Result<void> check_names(const json& object, const std::string& where, std::init
 Result<std::string> text_of(const json& value, const std::string& name) {
   if (!value.is_string()) return wrong(name + ": it is not text");
   const auto& text = value.get_ref<const std::string&>();
-  if (text.find('\0') != std::string::npos) return wrong(name + ": it has NUL in it");
+  if (text.find('\0') != std::string::npos) return wrong(name + ": it contains NUL");
   return text;
 }
 
@@ -76,8 +76,8 @@ Result<std::vector<std::string>> texts_of(const json& object, const std::string&
   std::vector<std::string> out;
   const auto found = object.find(name);
   if (found == object.end()) return out;
-  if (!found->is_array()) return wrong(name + ": it is no list");
-  if (found->size() > most) return wrong(fmt::format("{}: {} items, {} are the most", name, found->size(), most));
+  if (!found->is_array()) return wrong(name + ": it is not a list");
+  if (found->size() > most) return wrong(fmt::format("{}: {} items; at most {}", name, found->size(), most));
   for (const json& each : *found) {
     MJ_TRY(text, text_of(each, fmt::format("{}[{}]", name, out.size())));
     out.push_back(std::move(text));
@@ -86,8 +86,8 @@ Result<std::vector<std::string>> texts_of(const json& object, const std::string&
 }
 
 Result<TextMap> map_of(const json& value, const std::string& name, std::size_t most) {
-  if (!value.is_object()) return wrong(name + ": it is no object");
-  if (value.size() > most) return wrong(fmt::format("{}: {} names, {} are the most", name, value.size(), most));
+  if (!value.is_object()) return wrong(name + ": it is not an object");
+  if (value.size() > most) return wrong(fmt::format("{}: {} names; at most {}", name, value.size(), most));
   TextMap out;
   for (const auto& [key, each] : value.items()) {
     if (!each.is_string()) return wrong(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
@@ -101,7 +101,7 @@ Result<std::optional<PluginError>> refusal_of(const json& object) {
   MJ_CHECK(check_names(object, "", {"error", "field"}));
   MJ_TRY(error, member(object, "error"));
   MJ_TRY(field, member(object, "field"));
-  if (error.empty()) return wrong("error: it is empty: say why");
+  if (error.empty()) return wrong("error: it is empty: give the reason");
   return std::optional<PluginError>(PluginError{printable_line(error), printable_line(field, 64)});
 }
 
@@ -118,11 +118,11 @@ Result<TextMap> environment_of(const json& object) {
   MJ_TRY(variables, map_of(*found, "environment", kMaxVariables));
   for (const auto& [name, value] : variables) {
     if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)
-      return wrong("environment: " + excerpt(name) + " is no name of a variable");
+      return wrong("environment: " + excerpt(name) + " is not a valid name of a variable");
     if (name.starts_with("MYCOJOBS_"))
-      return wrong("environment: " + excerpt(name) + ": these names are the agent's own");
+      return wrong("environment: " + excerpt(name) + ": these names are reserved for the agent");
     if (value.find('\0') != std::string::npos)
-      return wrong("environment: the value of " + excerpt(name) + " has NUL in it");
+      return wrong("environment: the value of " + excerpt(name) + " contains NUL");
   }
   return std::move(variables);
 }
@@ -138,14 +138,14 @@ bool is_reserved(std::string_view name) {
 Result<void> check_path(const std::string& field, const std::string& path) {
   const auto bad = [&](const std::string& why) { return wrong(field + ": " + excerpt(path) + ": " + why); };
   if (path.empty() || path.size() > kMaxPath) return bad(fmt::format("a path has 1 to {} bytes", kMaxPath));
-  if (path.find('\0') != std::string::npos) return bad("it has NUL in it");
+  if (path.find('\0') != std::string::npos) return bad("it contains NUL");
   std::string_view rest = path;
   for (bool first = true; !rest.empty() || first; first = false) {
     const auto slash = std::min(rest.find('/'), rest.size());
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..")
-      return bad("it is no path below the job's folder: give one as in lib/prelude.awk");
-    if (first && is_reserved(part)) return bad("this name is the agent's own");
+      return bad("it is not a path below the job's folder: use one such as lib/prelude.awk");
+    if (first && is_reserved(part)) return bad("this name is reserved for the agent");
     if (slash + 1 == rest.size()) return bad("it ends with a slash");
     rest.remove_prefix(std::min(slash + 1, rest.size()));
   }
@@ -165,16 +165,14 @@ Result<std::vector<PluginFile>> files_of(const json& object) {
   std::vector<PluginFile> out;
   const auto found = object.find("files");
   if (found == object.end()) return out;
-  if (!found->is_object()) return wrong("files: it is no object");
-  if (found->size() > kMaxFiles)
-    return wrong(fmt::format("files: {} of them, {} are the most", found->size(), kMaxFiles));
+  if (!found->is_object()) return wrong("files: it is not an object");
+  if (found->size() > kMaxFiles) return wrong(fmt::format("files: {} files; at most {}", found->size(), kMaxFiles));
   for (const auto& [path, file] : found->items()) {
     MJ_CHECK(check_path("files", path));
     const std::string where = "files." + printable_line(path) + ".";
-    if (!file.is_object()) return wrong(where + "text: it is missing, or base64 instead");
+    if (!file.is_object()) return wrong(where + "text: it is missing: give text or base64");
     MJ_CHECK(check_names(file, where, {"text", "base64", "mode"}));
-    if (file.contains("text") == file.contains("base64"))
-      return wrong(where + "text: give this or base64, and not both");
+    if (file.contains("text") == file.contains("base64")) return wrong(where + "text: give either text or base64");
     PluginFile made{path, {}, 0};
     MJ_TRY(mode, mode_of(file, where));
     made.mode = mode;
@@ -183,7 +181,7 @@ Result<std::vector<PluginFile>> files_of(const json& object) {
     made.bytes = value.get<std::string>();
     if (file.contains("base64")) {
       auto bytes = decode_base64(made.bytes);
-      if (!bytes) return wrong(where + "base64: it is not base64 as RFC 4648 has it, with its padding");
+      if (!bytes) return wrong(where + "base64: it is not base64 of RFC 4648 with padding");
       made.bytes = std::move(*bytes);
     }
     out.push_back(std::move(made));
@@ -192,13 +190,13 @@ Result<std::vector<PluginFile>> files_of(const json& object) {
 }
 
 Result<void> read_error(const json& error, InterpretReply& out) {
-  if (!error.is_object()) return wrong("error: it is no object");
+  if (!error.is_object()) return wrong("error: it is not an object");
   MJ_CHECK(check_names(error, "error.", {"type", "message", "line", "retry"}));
   MJ_TRY(type, member(error, "type", "error."));
   MJ_TRY(message, member(error, "message", "error."));
-  if (message.empty()) return wrong("error.message: it is missing: say what went wrong");
+  if (message.empty()) return wrong("error.message: it is missing: describe the error");
   if (const auto line = error.find("line"); line != error.end()) {
-    if (!line->is_number_unsigned() || *line > UINT32_MAX) return wrong("error.line: it is no whole number from 0 on");
+    if (!line->is_number_unsigned() || *line > UINT32_MAX) return wrong("error.line: it is not a whole number from 0");
     out.line = line->get<std::uint32_t>();
   }
   if (const auto retry = error.find("retry"); retry != error.end()) {
@@ -271,7 +269,7 @@ Result<ProbeReply> read_probe(std::string_view reply) {
   if (out.refusal) return out;
   MJ_CHECK(check_names(object, "", {"runs", "error"}));
   MJ_TRY(runs, member(object, "runs"));
-  if (runs.empty()) return wrong("runs: it is missing: say what runs the scripts, or error: why nothing does");
+  if (runs.empty()) return wrong("runs: it is missing: name the program that runs the scripts, or give error");
   out.runs = printable_line(runs);
   return out;
 }
@@ -288,7 +286,7 @@ Result<PrepareReply> read_prepare(std::string_view reply) {
   MJ_TRY(script_file, member(object, "script_file"));
   if (object.contains("script_file")) MJ_CHECK(check_path("script_file", script_file));
   if (script_file.find('/') != std::string::npos)
-    return wrong("script_file: " + excerpt(script_file) + " is no file name");
+    return wrong("script_file: " + excerpt(script_file) + " is not a file name");
   out.script_file = std::move(script_file);
   MJ_TRY(environment, environment_of(object));
   out.environment = std::move(environment);
@@ -297,7 +295,7 @@ Result<PrepareReply> read_prepare(std::string_view reply) {
   const std::string& script = out.script_file.empty() ? kScriptFile : out.script_file;
   for (const PluginFile& file : out.files) {
     if (file.path == script || file.path.starts_with(script + "/"))
-      return wrong("files: " + excerpt(file.path) + ": the script is there");
+      return wrong("files: " + excerpt(file.path) + ": this is the path of the script");
   }
   MJ_TRY(notes, texts_of(object, "notes", kMaxNotes));
   for (const std::string& note : notes) out.notes.push_back(printable_line(note, 1000));
@@ -307,7 +305,7 @@ Result<PrepareReply> read_prepare(std::string_view reply) {
 Result<InterpretReply> read_interpret(std::string_view reply) {
   MJ_TRY(object, object_of(reply));
   MJ_CHECK(check_names(object, "", {"result", "error"}));
-  if (object.contains("result") && object.contains("error")) return wrong("result: give this or error, and not both");
+  if (object.contains("result") && object.contains("error")) return wrong("result: give either result or error");
   InterpretReply out;
   if (object.contains("error")) MJ_CHECK(read_error(object.at("error"), out));
   if (!object.contains("result")) return out;

@@ -141,19 +141,19 @@ std::string number(std::uint64_t value) { return std::to_string(value); }
 // The first two members have the same offset in every ABI version.
 Result<void> check_version(const Plugin& plugin) {
   const std::string takes =
-      "it is of plugin ABI " + number(plugin.abi) + ", and this agent takes " + number(MYCOJOBS_PLUGIN_ABI);
+      "it is of plugin ABI " + number(plugin.abi) + ", and this agent accepts " + number(MYCOJOBS_PLUGIN_ABI);
   if (plugin.abi < MYCOJOBS_PLUGIN_ABI) return refuse(takes + kBuildAgain);
   if (plugin.abi > MYCOJOBS_PLUGIN_ABI)
-    return refuse(takes + ": install a newer mycojobs, or a plugin made for this one");
+    return refuse(takes + ": install a newer mycojobs, or a plugin built for this version");
   if (plugin.struct_size != sizeof(Plugin)) {
-    return refuse("struct_size: it says " + number(plugin.struct_size) + " bytes, struct mycojobs_plugin has " +
+    return refuse("struct_size: it is " + number(plugin.struct_size) + " bytes, struct mycojobs_plugin has " +
                   number(sizeof(Plugin)) + kBuildAgain);
   }
   return {};
 }
 
 Result<void> check_text(const char* name, const char* text, std::size_t max) {
-  if (text == nullptr) return refuse(std::string(name) + ": it is NULL, which only profile and interpret may be");
+  if (text == nullptr) return refuse(std::string(name) + ": it is NULL; only profile and interpret can be NULL");
   if (::strnlen(text, max + 1) > max) return refuse(std::string(name) + ": more than " + number(max) + " bytes");
   return {};
 }
@@ -162,13 +162,13 @@ Result<void> check_members(const Plugin& plugin) {
   MJ_CHECK(check_text("name", plugin.name, kMaxText));
   MJ_CHECK(check_text("version", plugin.version, kMaxText));
   if (plugin.profile != nullptr) MJ_CHECK(check_text("profile", plugin.profile, kMaxProfile));
-  if (plugin.script_types == nullptr) return refuse("script_types: it is NULL: name what it serves");
+  if (plugin.script_types == nullptr) return refuse("script_types: it is NULL: list the types that it serves");
   std::size_t types = 0;
   for (; plugin.script_types[types] != nullptr; ++types) {
-    if (types == kMaxScriptTypes) return refuse("script_types: more than 16, or no NULL behind the last");
+    if (types == kMaxScriptTypes) return refuse("script_types: more than 16, or no NULL after the last");
     MJ_CHECK(check_text("script_types", plugin.script_types[types], kMaxText));
   }
-  if (types == 0) return refuse("script_types: it has none: name what it serves");
+  if (types == 0) return refuse("script_types: it is empty: list the types that it serves");
   const auto missing = [](const char* function) {
     return refuse(std::string(function) + ": it is NULL, and every plugin must have it");
   };
@@ -194,10 +194,10 @@ Result<const Plugin*> load_plugin(int fd) {
   ElfW(Sym)* entry = nullptr;
   if (symbol == nullptr || ::dladdr1(symbol, &info, reinterpret_cast<void**>(&entry), RTLD_DL_SYMENT) == 0 ||
       entry == nullptr) {
-    return refuse("it exports no symbol " MYCOJOBS_PLUGIN_SYMBOL ": define it as plugin.h says");
+    return refuse("it exports no symbol " MYCOJOBS_PLUGIN_SYMBOL ": define it as in plugin.h");
   }
   if (ELF64_ST_TYPE(entry->st_info) != STT_OBJECT || entry->st_size < 2 * sizeof(std::uint32_t)) {
-    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " is no struct mycojobs_plugin: define it as plugin.h says");
+    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " is not a struct mycojobs_plugin: define it as in plugin.h");
   }
   const auto* plugin = static_cast<const Plugin*>(symbol);
   MJ_CHECK(check_version(*plugin));

@@ -28,7 +28,7 @@ Result<std::string> PythonExecutor::probe() const {
   auto line = probe_program(build.program, {"--version"});
   if (line && build.linked) return *line + ", linked in, the same build as the installed one";
   if (line && !build.why_not.empty())
-    return *line + ", the installed shared library, which takes more CPU: " + build.why_not +
+    return *line + ", the installed shared library, which uses more CPU: " + build.why_not +
            "; to have it linked in, build or install mycojobs again";
   if (line) return *line + ", the installed shared library";
   return fail(Code::unsupported, "python: " + line.error().message +

@@ -79,7 +79,7 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
       return program;
     }
   }
-  log(LogLevel::warn, "v", "{}: is not what was kept there: compiled again", path);
+  log(LogLevel::warn, "v", "{}: differs from the stored program: compiled again", path);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) log(LogLevel::warn, "v", "{}: {}", path, errno_text(errno));
   return std::nullopt;
 }

@@ -24,7 +24,7 @@ constexpr const char* kWhereFrom =
 
 Result<Compiler> examine(const std::string& path) {
   const auto refuse = [&](const std::string& why) { return fail(Code::unsupported, "v: " + path + why + kWhereFrom); };
-  if (!path.starts_with('/')) return refuse(" is not the whole path of a program (v.compiler)");
+  if (!path.starts_with('/')) return refuse(" is not an absolute path of a program (v.compiler)");
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
   struct stat info {};
   if (!real || ::stat(real.get(), &info) != 0 || (S_ISREG(info.st_mode) && ::access(real.get(), X_OK) != 0))
@@ -94,7 +94,7 @@ Result<Compiler> find_compiler(const std::string& configured) {
 Result<std::string> version_of(const Compiler& compiler) {
   auto line = probe_program(compiler.path, {"version"});
   if (line && line->starts_with("V ")) return line;
-  const std::string why = line ? compiler.path + ": does not answer `v version` as V does" : line.error().message;
+  const std::string why = line ? compiler.path + ": its output of `v version` is not that of V" : line.error().message;
   return fail(Code::unsupported, "v: " + why + kWhereFrom);
 }
 

@@ -149,7 +149,7 @@ Result<void> try_compiler(const Compiler& compiler, const std::string& version, 
   spec.environment = {"GC_NPROCS=1"};
   MJ_TRY(run, run_on_host(std::move(spec), limits));
   if (run.code != 0 || run.text != kWorks) {
-    return fail(Code::unsupported, compiler.path + ": a program that it has compiled does not run: exit code " +
+    return fail(Code::unsupported, compiler.path + ": a program compiled by it does not run: exit code " +
                                        std::to_string(run.code) + ": " + run.text.substr(0, run.text.find('\n')));
   }
   if (!state_dir.empty()) (void)tried.keep(key, kWorks);  // without a cache entry the next probe compiles again
@@ -174,7 +174,7 @@ Result<std::string> build_network_modules(const Compiler& compiler, const std::v
     if (frames.size() > kMaxBinaryBytes) return fail(Code::too_large, "the objects of net.http are over 64 MiB");
   }
   if (error) return fail(Code::io, cache.string() + ": " + errno_text(error.value()));
-  if (frames.empty()) return fail(Code::unsupported, compiler.path + ": keeps no objects in VCACHE");
+  if (frames.empty()) return fail(Code::unsupported, compiler.path + ": stores no objects in VCACHE");
   return frames;
 }
 

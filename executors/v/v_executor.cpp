@@ -77,7 +77,7 @@ class CompileRun final : public ProgramConversation {
     const bool could_not_start = answer.error && !answer.error->exit;
     if (left_by_itself && answer.problem.empty() && !could_not_start) {
       const bool fine = outcome.status == RunStatus::ok && !answer.error;
-      answer.error = compile_error(fine ? text_ + "\nerror: the compiler left no program" : text_, name);
+      answer.error = compile_error(fine ? text_ + "\nerror: the compiler created no program" : text_, name);
       if (cut_) answer.error->traceback += "\n[more was written: it is in the job's log]";
     }
     return outcome_to_end(context(), outcome, answer);
@@ -147,7 +147,7 @@ class VConversation final : public Conversation {
     compile_usage_ = outcome.usage;
     std::string program = program_.take();
     if (auto kept = job_.cache.keep(job_.key, program); !kept)
-      log(LogLevel::warn, "v", "a compiled program is not kept: {}", kept.error().message);
+      log(LogLevel::warn, "v", "a compiled program is not cached: {}", kept.error().message);
     const auto started = start_program(std::move(program));
     if (!started) problem_ = started.error();
     return started.has_value();
@@ -269,7 +269,7 @@ Result<std::string> VExecutor::probe() const {
     return fail(Code::unsupported, "v: " + compiler.path + " needs a C compiler; remedy: apt install gcc libc6-dev");
   MJ_TRY(line, version(compiler));
   if (auto works = try_compiler(compiler, line, flags_, state_dir_); !works)
-    return fail(Code::unsupported, "v: " + works.error().message + "; remedy: have it compile a program by hand");
+    return fail(Code::unsupported, "v: " + works.error().message + "; remedy: compile a program with it by hand");
   return line + " (" + compiler.path + ")";
 }
 

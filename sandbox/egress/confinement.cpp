@@ -40,7 +40,7 @@ constexpr const char* kCalls[] = {
 };
 
 tl::unexpected<Error> failed(const char* what, int error) {
-  return fail(Code::io, std::string("egress: cannot give up rights: ") + what + ": " + errno_text(error));
+  return fail(Code::io, std::string("egress: cannot drop rights: ") + what + ": " + errno_text(error));
 }
 
 Result<std::size_t> limit_resources() {

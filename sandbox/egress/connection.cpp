@@ -90,14 +90,15 @@ void Connection::on_time(std::uint64_t now) {
   if (now < deadline_) return;
   switch (state_) {
     case State::reading:
-      return language_ == Language::unknown ? close() : refuse(408, socks_failure, "the request did not come in time");
+      return language_ == Language::unknown ? close()
+                                            : refuse(408, socks_failure, "the request was not received in time");
     case State::resolving:
       return refuse(504, socks_unreachable, request_.target.host.name + ": its name servers do not answer");
     case State::connecting:
       last_failure_ = "no answer in time";
       return connect_next();
     case State::relaying:
-      return refuse(504, socks_failure, "the server gave no answer in time");
+      return refuse(504, socks_failure, "the server did not answer in time");
     case State::draining:
     case State::closed:
       return close();

@@ -67,7 +67,7 @@ Result<Url> parse_url(std::string_view url, std::string_view method) {
   constexpr std::string_view kScheme = "http://";
   if (url.starts_with('/') || url == "*") return wrong(std::string("this is a proxy, not a server: ") + kUse);
   if (!same_name(url.substr(0, kScheme.size()), kScheme)) {
-    return wrong("the proxy takes http:// URLs, and CONNECT for the rest: " + excerpt(url));
+    return wrong("the proxy accepts http:// URLs, and CONNECT for other protocols: " + excerpt(url));
   }
   url.remove_prefix(kScheme.size());
   const std::size_t end = std::min(url.find_first_of("/?#"), url.size());
@@ -182,10 +182,10 @@ Result<std::string> ResponseHead::feed(std::string_view bytes) {
   std::string out;
   for (std::size_t size = 0; !complete_ && (size = end_of_head(waiting_)) != 0;) {
     const auto lines = lines_of(std::string_view(waiting_).substr(0, size));
-    if (lines.empty() || !is_status_line(lines.front())) return fail(Code::invalid, "the server's answer is no HTTP/1");
+    if (lines.empty() || !is_status_line(lines.front())) return fail(Code::invalid, "the server's reply is not HTTP/1");
     const std::string_view status = lines.front().substr(9, 3);
     // The job cannot request another protocol, since Upgrade is removed.
-    if (status == "101") return fail(Code::invalid, "the server changed the protocol without being asked");
+    if (status == "101") return fail(Code::invalid, "the server changed the protocol without a request");
     complete_ = status.front() != '1';
     out += rewritten(lines, complete_);
     waiting_.erase(0, size);

@@ -66,7 +66,7 @@ bool Proxy::read_launcher() {
         send(ProxyProblem{"egress: a frame from the launcher is malformed"});
         break;
       case sandbox::ReceiveResult::cut:
-        send(ProxyProblem{"egress: out of descriptors: a frame from the launcher came without its sockets"});
+        send(ProxyProblem{"egress: out of descriptors: a frame from the launcher had no sockets"});
         break;
       case sandbox::ReceiveResult::frame:
         obey(frame);
@@ -86,7 +86,7 @@ void Proxy::obey(sandbox::RawFrame& frame) {
     if (const auto found = runs_.find(next.run); found != runs_.end()) found->second->state().reported = 0;
     return;
   }
-  send(ProxyProblem{"egress: a frame from the launcher is not understood: kind " + std::to_string(frame.kind) + ", " +
+  send(ProxyProblem{"egress: invalid frame from the launcher: kind " + std::to_string(frame.kind) + ", " +
                     std::to_string(frame.fds.size()) + " descriptors"});
 }
 

@@ -98,7 +98,7 @@ class AresLookup final : public Lookup {
 
  private:
   tl::unexpected<Error> failed(Code code, int why) const {
-    return fail(code, name_ + ": its address cannot be found: " + ares_strerror(why));
+    return fail(code, name_ + ": its address cannot be resolved: " + ares_strerror(why));
   }
 
   static void on_answer(void* data, int status, int, ares_addrinfo* found) {
@@ -149,7 +149,7 @@ Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
     std::istringstream items(list);
     for (std::string item; std::getline(items, item, ',');) {
       const auto address = parse_ip(item);
-      if (!address) return fail(Code::invalid, "hosts: " + excerpt(item) + " is no canonical address");
+      if (!address) return fail(Code::invalid, "hosts: " + excerpt(item) + " is not a canonical address");
       addresses.push_back(*address);
     }
     if (addresses.empty()) return fail(Code::invalid, "hosts: " + excerpt(line) + ": write \"name address,address\"");

@@ -26,7 +26,7 @@ bool is_listener(int fd) {
 }  // namespace
 
 Result<std::unique_ptr<ProxiedRun>> ProxiedRun::start(ProxyRunState state, Fd listener) {
-  if (!is_listener(listener.get())) return fail(Code::invalid, "the descriptor is no TCP listener");
+  if (!is_listener(listener.get())) return fail(Code::invalid, "the descriptor is not a TCP listener");
   const int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return fail(Code::io, "the listener cannot be made non-blocking");

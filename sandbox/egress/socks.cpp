@@ -25,7 +25,7 @@ SocksResult<std::size_t> parse_socks_greeting(std::string_view bytes) {
   if (bytes.size() < 2 || bytes.size() < 2U + at(bytes, 1)) return 0;
   const std::size_t size = 2U + at(bytes, 1);
   if (bytes.substr(2, size - 2).find('\0') == std::string_view::npos) {
-    return refuse(kNoMethod, "the client insists on authentication; the proxy has none");
+    return refuse(kNoMethod, "the client requires authentication; the proxy has none");
   }
   return size;
 }
@@ -58,7 +58,7 @@ SocksResult<SocksRequest> parse_socks_request(std::string_view bytes) {
     out.target.host.address = address_of(host);
   }
   out.target.port = static_cast<std::uint16_t>(at(bytes, begin + length) << 8 | at(bytes, begin + length + 1));
-  if (out.target.port == 0) return refuse(socks_failure, "port 0 is nobody's");
+  if (out.target.port == 0) return refuse(socks_failure, "port 0 is not a valid port");
   out.size = begin + length + 2;
   return out;
 }

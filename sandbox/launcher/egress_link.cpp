@@ -80,7 +80,7 @@ Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>
   if (!copy) return fail(Code::io, "no descriptor for the proxy: " + errno_text(errno));
   if (int error = send(encode(egress::Serve{run, allow}), std::move(copy)); error != 0) {
     stop();
-    return fail(Code::unavailable, "the proxy takes no runs: " + errno_text(error));
+    return fail(Code::unavailable, "the proxy accepts no runs: " + errno_text(error));
   }
   refused_[run];
   served_.insert(run);
@@ -114,7 +114,7 @@ void EgressLink::read_all() {
     const ReceiveResult received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
     if (received == ReceiveResult::nothing) return;
     if (received == ReceiveResult::frame && obey(frame)) continue;
-    warn_("mycojobs-egress has ended, or does not speak as it should; the next run with an allow-list starts it again");
+    warn_("mycojobs-egress has ended, or sends invalid messages; the next run with an allow-list starts it again");
     return stop();
   }
 }

@@ -114,7 +114,7 @@ void GrantedFolders::finish(Number number, Result<std::vector<Fd>> result) {
 
 void GrantedFolders::ended(Number number) {
   Request request = std::move(requests_.extract(number).mapped());
-  answer(request, fail(Code::unavailable, "what opens the granted folders has ended"));
+  answer(request, fail(Code::unavailable, "the process that opens the granted folders has ended"));
   if (hanging_.erase(request.hangs) == 0) return;
   std::vector<Number> waiting;
   for (const auto& [other, its] : requests_) {

@@ -77,7 +77,7 @@ void fork_launcher() {
   const pid_t guardian = ::getpid();
   const pid_t launcher = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 ? ::fork() : -1;
   if (launcher < 0) {
-    std::perror("mycojobs-launcher: cannot leave a guardian behind");
+    std::perror("mycojobs-launcher: cannot start a guardian");
     ::_exit(kFailed);
   }
   if (launcher > 0) guard(launcher, watched);

@@ -79,7 +79,7 @@ std::string ownership_problem(const struct stat& info, bool sticky_will_do) {
   // the mode of a link is meaningless, and other types are not code
   if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return {};
   const bool sticky = sticky_will_do && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
-  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) return "may be written by others: chmod go-w";
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) return "can be written by other users: chmod go-w";
   return {};
 }
 
@@ -176,7 +176,7 @@ Result<Fd> open_tree_of(const std::string& what, const std::string& path, std::u
   std::string why = fmt::format("{} {}: {}", what, path, errno_text(-tree));
   if (const ResourceShortage* shortage = find_shortage(-tree))
     return fail(Code::unavailable, why + ": " + describe_shortage(*shortage));
-  if (tree == -ELOOP) why += " (a symbolic link on the way: name the folder itself)";
+  if (tree == -ELOOP) why += " (a symbolic link in the path: name the folder itself)";
   return fail(Code::invalid, why);
 }
 
@@ -195,9 +195,9 @@ Result<Fd> open_trusted(const std::string& path) {
     struct stat info {};
     if (::lstat(part.c_str(), &info) != 0) return fail(Code::invalid, part + ": " + errno_text(errno));
     if (S_ISLNK(info.st_mode))
-      return fail(Code::invalid, part + ": is a symbolic link on the way to the folder: name the folder itself");
+      return fail(Code::invalid, part + ": is a symbolic link in the path: name the folder itself");
     const std::string problem =
-        S_ISDIR(info.st_mode) ? ownership_problem(info, end != std::string::npos) : std::string("is no folder");
+        S_ISDIR(info.st_mode) ? ownership_problem(info, end != std::string::npos) : std::string("is not a folder");
     if (!problem.empty()) return fail(Code::invalid, fmt::format("{}: {}", part, problem));
   }
   return open_tree_of("the folder", path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);

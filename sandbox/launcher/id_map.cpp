@@ -66,7 +66,7 @@ IdRegistry IdRegistry::open(const std::string& folder) {
   registry.folder_ = folder;
   const auto without = [&](const std::string& what) {
     registry.problem_ = fmt::format(
-        "{}: {}: agents on this host may use the same user ids for their jobs; give each a range of its own", what,
+        "{}: {}: agents on this host can use the same user ids for their jobs; give each agent its own range", what,
         errno_text(errno));
     return std::move(registry);
   };
@@ -198,7 +198,7 @@ Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& 
   }
   if (wanted.base + wanted.count > kLastId) {
     return fail(Code::invalid,
-                "sandbox.uid_range: overlaps /etc/subuid or the ids of other agents, and none are left above");
+                "sandbox.uid_range: overlaps /etc/subuid or the ids of other agents, and no ids above are free");
   }
   if (!exists_here("/proc/self/uid_map", wanted) || !exists_here("/proc/self/gid_map", wanted)) {
     return fail(Code::unsupported,

@@ -79,7 +79,7 @@ std::string problem_with(const Warm& warm) {
   constexpr std::size_t kMinKey = 32, kMaxKey = 256;
   if (warm.runs == 0) return {};
   for (const std::string* key : {&warm.key, &warm.family}) {
-    if (key->size() < kMinKey || key->size() > kMaxKey) return "a warm run without the key that its process has";
+    if (key->size() < kMinKey || key->size() > kMaxKey) return "a warm run without the key of its process";
   }
   return {};
 }
@@ -198,7 +198,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   };
   for (const auto& layer : allow_missing_) {
     if (!is_layer_that_may_miss(layer))
-      return fmt::format("sandbox.allow_missing: {} is no layer that may be missing", layer);
+      return fmt::format("sandbox.allow_missing: {} is not a layer that can be missing", layer);
   }
   auto filters = compile_filters();
   if (!filters) return filters.error().message;
@@ -237,7 +237,7 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   settings.fail_step = configuration.fail_step;
   settings.leave_out = configuration.leave_out;
   settings.rank = rank_;
-  for (const auto& step : settings.leave_out) warn("left out, to measure the other layers: " + step);
+  for (const auto& step : settings.leave_out) warn("disabled, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};
 }
@@ -290,7 +290,7 @@ void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   } else if (const std::string warm = problem_with(spec.warm); !warm.empty()) {
     decide_setup_error(run, "warm", EINVAL, warm);
   } else if (!zygotes_.knows(spec.host, spec.context) || spec.host == kCanaryHost) {
-    decide_setup_error(run, "host", ENOENT, "there is no script host named " + spec.host);
+    decide_setup_error(run, "host", ENOENT, "unknown script host " + spec.host);
   }
   if (run.decided) return runs_.finish_run(run);
   zygotes_.submit(run);
@@ -305,7 +305,7 @@ void Launcher::ended(SandboxRun& run) {
 // The run is still stored: its end follows later.
 void Launcher::stuck(const SandboxRun& run, Outcome outcome) {
   if (run.canary || run.idle) {
-    return warn(fmt::format("a {} of host {}: {}", run.canary ? "throw-away job" : "prewarmed sandbox", run.spec.host,
+    return warn(fmt::format("a {} of host {}: {}", run.canary ? "test job" : "prewarmed sandbox", run.spec.host,
                             outcome.reason));
   }
   send(LauncherRunEnded{run.spec.run, std::move(outcome)});

@@ -45,21 +45,21 @@ constexpr StepRemedy kStepRemedies[] = {
     {"zygote_root", EPERM,
      "/proc may be masked by a container: --security-opt systempaths=unconfined (docker/README.md); or mounts "
      "forbidden by AppArmor"},
-    {"zygote_root", ENODEV, "a device node of the host's /dev is not what its name says"},
+    {"zygote_root", ENODEV, "a device node of the host's /dev is not the expected device"},
     {"zygote_userns_limit", 0, "the kernel must let user.max_user_namespaces be set in a namespace (Linux 4.9)"},
     {"zygote_exec", ENOENT, "the script host or its loader is not below /usr: build it for this system"},
-    {"zygote_exec", EACCES, "the script host must be executable for everybody (chmod 755)"},
-    {"zygote_folder", 0, "name a folder of root's or of the agent's user that nobody else may write"},
-    {"canary", 0, "the sandbox does not hold on this host: run `mycojobs doctor`"},
+    {"zygote_exec", EACCES, "the script host must be executable for all users (chmod 755)"},
+    {"zygote_folder", 0, "use a folder of root or of the agent's user that no other user can write"},
+    {"canary", 0, "the sandbox does not confine jobs on this host: run `mycojobs doctor`"},
     {"cgroup_make", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
     {"cgroups", 0, "the agent's cgroup must be delegated and writable (systemd: Delegate=yes)"},
-    {"limits", 0, "ask for limits that a job can start with"},
+    {"limits", 0, "request limits with which a job can start"},
     {"namespaces", ENOSPC, "raise the sysctls user.max_mnt_namespaces and user.max_cgroup_namespaces"},
     {"network", ENOSPC, "raise the sysctl user.max_net_namespaces"},
     {"network", ENOENT, "the kernel must have tcp_rmem and its siblings for each network namespace (Linux 4.15)"},
-    {"rank", 0, "start the agent with a niceness that its jobs may have: theirs is its own"},
+    {"rank", 0, "start the agent with a niceness allowed for jobs: they inherit it"},
     {"proc", EPERM, "/proc may be masked by a container: --security-opt systempaths=unconfined (docker/README.md)"},
-    {"seccomp", EBUSY, "another seccomp supervisor holds this process: run the agent outside of it"},
+    {"seccomp", EBUSY, "another seccomp supervisor traces this process: run the agent outside of it"},
     {"seccomp", 0, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
 };
 
@@ -83,7 +83,7 @@ constexpr LayerRemedy kLayerRemedies[] = {
      "boot a kernel with CONFIG_SECURITY_LANDLOCK and landlock in the lsm= list, or list landlock in "
      "sandbox.allow_missing"},
     {"seccomp", false, "the kernel must have seccomp filters with user notification (Linux 5.0)"},
-    {"uid", false, "run the agent as root for an id of its own for each job"},
+    {"uid", false, "run the agent as root to give each job its own id"},
 };
 
 }  // namespace
@@ -135,7 +135,7 @@ int try_namespace(int flag) {
 }
 
 Layer cgroup_layer(const char* name, bool ok) {
-  return {name, ok, ok ? "limits apply" : "no group of our own to set limits in", ok ? "" : remedy_for_layer(name)};
+  return {name, ok, ok ? "limits apply" : "the agent has no own cgroup for limits", ok ? "" : remedy_for_layer(name)};
 }
 
 }  // namespace
@@ -144,13 +144,12 @@ std::vector<Layer> probed_layers(const IdRange& ids, const Cgroups& cgroups, con
   std::vector<Layer> layers;
   for (const auto& row : kNamespaceRows) {
     const int error = try_namespace(row.flag);
-    layers.push_back({row.layer, error == 0, error == 0 ? "can be made" : errno_text(error),
+    layers.push_back({row.layer, error == 0, error == 0 ? "can be created" : errno_text(error),
                       error == 0 ? "" : remedy_for_step("zygote_namespaces", error)});
   }
   layers.push_back({"uid", ids.wide(),
-                    ids.wide()
-                        ? fmt::format("a user of its own for each job, {} to {}", ids.base, ids.base + ids.count - 1)
-                        : "all jobs run as the agent's user",
+                    ids.wide() ? fmt::format("each job has its own user, {} to {}", ids.base, ids.base + ids.count - 1)
+                               : "all jobs run as the agent's user",
                     ids.wide() ? "" : remedy_for_layer("uid")});
   const bool seccomp = !canary || canary->step != "seccomp";
   layers.push_back({"seccomp", seccomp,
@@ -163,7 +162,7 @@ std::vector<Layer> probed_layers(const IdRange& ids, const Cgroups& cgroups, con
   layers.push_back(cgroup_layer("cgroup:pids", cgroups.has_pids()));
   layers.push_back({"canary", !canary.has_value(),
                     canary ? fmt::format("{}: {}", canary->step, errno_text(canary->error))
-                           : "a throw-away job attacked the sandbox and got nowhere",
+                           : "a test job attacked the sandbox without success",
                     canary ? canary->remedy : ""});
   return layers;
 }

@@ -279,7 +279,7 @@ bool RunTable::fork(SandboxRun& run, int zygote_control) {
   };
   if (!has_descriptors()) return failed("descriptors", EMFILE);
   run.uid = take_uid();
-  if (!run.uid) return failed("uid", EAGAIN, "all ids of sandbox.uid_range are in use: fewer slots, or a wider range");
+  if (!run.uid) return failed("uid", EAGAIN, "all ids of sandbox.uid_range are in use: use fewer slots or more ids");
   int group_error = EIO;
   auto joins = cgroups_.make(run.id, run.spec.limits, &group_error);
   if (!joins)
@@ -399,7 +399,7 @@ void RunTable::finish_run(SandboxRun& run) {
     apply_usage(run, usage_of_turn(run, cgroups_.usage(run.id)));
     cgroups_.remove(run.id);
   }
-  set_outcome(run, RunStatus::lost, "the sandbox's helper ended before the job did");
+  set_outcome(run, RunStatus::lost, "the sandbox's helper ended before the job");
   loop_.unwatch(run.status_watch, run.status.get());
   loop_.unwatch(run.listener_watch, run.listener.get());
   loop_.cancel(run.listening);
@@ -455,7 +455,7 @@ bool RunTable::keep_process(SandboxRun& run) {
   if (run.turn + 1 >= run.runs || !staying_ || !staying_(run)) return false;
   const auto peaks = cgroups_.reset_for_warm_run(run.id, run.spec.limits);
   if (!peaks) {
-    run.outcome.notes.push_back("warm: its process does not stay: " + peaks.error().message);
+    run.outcome.notes.push_back("warm: its process is not retained: " + peaks.error().message);
     return false;
   }
   run.stays = true;
@@ -503,7 +503,7 @@ void RunTable::read_status(SandboxRun& run) {
       if (confined_) confined_(run);
     } else if (received == ReceiveResult::frame && decode(frame, listening) && frame.fds.size() == 1 &&
                run.spec.grants.network == Network::allow_list) {
-      const std::string problem = listening_ ? listening_(run, frame.fds[0]) : "there is no proxy";
+      const std::string problem = listening_ ? listening_(run, frame.fds[0]) : "no proxy is running";
       if (problem.empty()) continue;
       decide_setup_error(run, "egress", EIO, problem);
       send_kill(run);
@@ -522,7 +522,7 @@ void RunTable::read_status(SandboxRun& run) {
 
 // A resting warm process ended before it began the run that it was given, so no code of that run was executed.
 void RunTable::ended_resting(SandboxRun& run) {
-  set_outcome(run, RunStatus::lost, "the warm process that it was given to had ended while it rested");
+  set_outcome(run, RunStatus::lost, "its warm process had ended while idle");
   kill_init_at(run, boot_ms() + kInitTimeoutMs);
 }
 
@@ -548,8 +548,8 @@ void RunTable::main_ended(SandboxRun& run, const MainEnded& ended) {
   }
   if (ended.stopped && !ended.again)
     run.outcome.notes.push_back(
-        "warm: its process does not stay: its folders cannot be emptied, it has run after its end, or it has closed "
-        "what its jobs come by");
+        "warm: its process is not retained: its folders cannot be emptied, it has run after its end, or it has closed "
+        "the socket of its jobs");
   if (ended.again || ended.stopped) return send_kill(run);
   kill_init_at(run, boot_ms() + kInitTimeoutMs);  // init has killed all other processes
 }

@@ -80,7 +80,7 @@ std::string open_folders(const ScriptHost& host, int socket) {
   for (const auto& folder : host.folders) {
     const auto mount = open_trusted(folder.path);
     if (!mount) return mount.error().message;
-    if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return "the launcher has gone";
+    if (send_message(socket, FolderOpened{}, {mount->get()}) != 0) return "the launcher has exited";
   }
   return {};
 }
@@ -96,7 +96,7 @@ void watch_folders(const ScriptHost& host, int socket) {
     loaded.add(files.files, host);
   if (Ready all; !decode(frame, all)) return;
   if (const std::string problem = host.context == 0 ? std::string() : loaded.trust_problem(); !problem.empty())
-    return refuse("what has been loaded: " + problem);
+    return refuse("loaded files: " + problem);
   send_message(socket, Ready{});
   std::string changed;
   while ((changed = loaded.changed()).empty()) ::sleep(kCheckSeconds);

@@ -29,7 +29,7 @@ std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSe
   // A killed canary, or init, proves nothing about the sandbox; handled like a killed zygote (reap()).
   const bool killed = canary.outcome.status == RunStatus::signal && canary.outcome.signal == SIGKILL;
   if (killed || canary.outcome.status == RunStatus::lost)
-    return SetupError{"canary", ESRCH, "the throw-away job was killed: " + canary.outcome.reason};
+    return SetupError{"canary", ESRCH, "the test job was killed: " + canary.outcome.reason};
   if (canary.outcome.status != RunStatus::violation)
     return SetupError{"canary", EPERM, "seccomp: " + canary.outcome.reason};
   if (canary.landlock_abi == 0 && !settings.landlock_may_miss) {
@@ -138,8 +138,8 @@ void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
   LoadedFiles changed;
   if (frame == nullptr) {
     zygote.child = 0;
-    if (starts_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "what looks through its folders has ended"});
-    if (zygote.outlived.empty()) zygote.outlived = "what watches its folders has ended: whether a file";
+    if (starts_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "the scanner of its folders has ended"});
+    if (zygote.outlived.empty()) zygote.outlived = "the watcher of its folders has ended, or a file";
   } else if (zygote.problem) {
     return;
   } else if (decode(*frame, folder) && frame->fds.size() == 1 && zygote.state == State::checking) {
@@ -168,7 +168,7 @@ void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
 template <class Message>
 void Zygotes::send_to_child(Zygote& zygote, const Message& message) {
   if (const int error = children_.send_message_to(zygote.child, message); error != 0)
-    fail(zygote, {"zygote_folder", error, "what watches its folders takes no word"});
+    fail(zygote, {"zygote_folder", error, "the watcher of its folders accepts no message"});
 }
 
 // Files of the system are trusted; files that an operator has configured for a context are checked first.
@@ -177,7 +177,7 @@ void Zygotes::warmed_up(Zygote& zygote) {
   if (!row.folders.empty()) return send_to_child(zygote, Ready{});
   const std::string problem = row.context == 0 ? std::string() : zygote.loaded.trust_problem();
   if (problem.empty()) return start_canary(zygote);
-  fail(zygote, {"zygote_warm_up", EPERM, "what has been loaded: " + problem});
+  fail(zygote, {"zygote_warm_up", EPERM, "loaded files: " + problem});
 }
 
 // Evaluated for each zygote, since the system may have been updated.
@@ -189,7 +189,7 @@ ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
   loaded(zygote, build.files);
   std::string& reported = other_builds_[row.program];
   if (build.why_not != reported && !build.why_not.empty())
-    warn_(fmt::format("{}: {}: {} runs in its place, which takes more CPU; remedy: build or install mycojobs again",
+    warn_(fmt::format("{}: {}: {} runs instead, which uses more CPU; remedy: build or install mycojobs again",
                       row.program, build.why_not, build.program));
   reported = std::move(build.why_not);
   return host;
@@ -400,13 +400,13 @@ void Zygotes::run_ended_in(SandboxRun& run) {
 // Returns the reason why the zygote did not start, as far as its stderr output gives one.
 std::string Zygotes::words_of(const Zygote& zygote) const {
   if (zygote.state == State::checking)
-    return "its folders have not been looked through: does their disk or network mount hang?";
+    return "its folders have not been scanned: does their disk or network mount hang?";
   if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
     return zygote.last_words.substr(0, end + 1);
   const ScriptHost* row = row_of(zygote.key);
   std::string command = row->program.substr(row->program.rfind('/') + 1);
   for (const auto& argument : row->arguments) command += ' ' + argument;
-  return command.substr(0, kMaxWords) + ": did not come up, and did not say why";
+  return command.substr(0, kMaxWords) + ": did not start and reported no reason";
 }
 
 // stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.

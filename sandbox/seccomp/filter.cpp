@@ -128,7 +128,7 @@ constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_
 
 Result<void> check_added(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
-  if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: there is no system call named " + name);
+  if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: unknown system call " + name);
   if (const std::string_view why = never_granted_reason(name); !why.empty())
     return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(why));
   return {};

@@ -47,7 +47,7 @@ constexpr Attack kAttacks[] = {
     {"caps", "holds capabilities", has_capabilities},
     {"nnp", "may gain privileges at exec", [] { return ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1; }},
     {"dumpable", "is open to ptrace", [] { return ::prctl(PR_GET_DUMPABLE) != 0; }},
-    {"seccomp", "forks although that is off", [] { return ::fork() >= 0; }},
+    {"seccomp", "forks although fork is denied", [] { return ::fork() >= 0; }},
 };
 
 }  // namespace

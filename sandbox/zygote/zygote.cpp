@@ -77,7 +77,7 @@ void Zygote::take_filters() {
   Programs programs;
   if (receive_raw(kControl, frame) != ReceiveResult::frame) std::exit(0);  // the launcher has ended
   if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
-    refuse("the launcher speaks another protocol");
+    refuse("the launcher uses another protocol version");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
     refuse("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
@@ -97,9 +97,9 @@ std::size_t count_entries(const char* folder) {
 
 // Every job would inherit an open descriptor, and fork can deadlock with a second thread.
 void Zygote::check_alone() const {
-  if (count_entries("/proc/self/task") != 1) refuse("a module that was loaded beforehand has left a thread running");
+  if (count_entries("/proc/self/task") != 1) refuse("a preloaded module left a thread running");
   const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder being read; alive
-  if (count_entries("/proc/self/fd") != expected) refuse("a module that was loaded beforehand has left a file open");
+  if (count_entries("/proc/self/fd") != expected) refuse("a preloaded module left a file open");
 }
 
 // Returns the paths of all mapped files in the zygote's root.
@@ -145,7 +145,7 @@ void Zygote::serve() {
   ::sigprocmask(SIG_BLOCK, &children, nullptr);
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
   own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
-  if (!children_ || !own_pid_namespace_) refuse("cannot open what it needs to serve");
+  if (!children_ || !own_pid_namespace_) refuse("cannot open the descriptors of the server");
   send_files();
   freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
   send_message(kControl, Ready{});

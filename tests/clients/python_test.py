@@ -107,7 +107,7 @@ class Jobs(Case):
         self.assertEqual(caught.exception.error_info["type"], "ValueError")
         self.assertIn("no good: 7", str(caught.exception))
         self.assertIn("raise ValueError", caught.exception.error_info["traceback"])
-        with self.assertRaisesRegex(mycojobs.JobFailed, "hand back"):
+        with self.assertRaisesRegex(mycojobs.JobFailed, "return sorted"):
             self.client.submit(returns_a_set).result(LIMIT_S)
 
     def test_hostile_text_does_nothing_to_a_terminal(self):
@@ -261,9 +261,9 @@ class Shipping(unittest.TestCase):
         self.refused(nested, "uses TABLE")
         self.refused(misspelt, "uses lenght")
         self.refused(uses_table, "uses TABLE, which is not shipped with it")
-        self.refused(len, "no plain function")
-        self.refused(Jobs.setUp, "no plain function")
-        self.refused(self.setUp, "no plain function")
+        self.refused(len, "is not a plain function")
+        self.refused(Jobs.setUp, "is not a plain function")
+        self.refused(self.setUp, "is not a plain function")
         namespace = {}
         exec("def without_source(): pass", namespace)
         self.refused(namespace["without_source"], "no source")
@@ -274,7 +274,7 @@ class Shipping(unittest.TestCase):
         self.refused(area, "missing a required argument: 'radius'")
         self.refused(area, "argument 1 is a set", {1})
         self.refused(area, r"argument unit\['a'\]\[1\] is a bytes", 1, unit={"a": [1, b""]})
-        self.refused(area, "the key 1, which is no text", {1: 2})
+        self.refused(area, "the key 1, which is not text", {1: 2})
         self.refused(area, "is nan", math.nan)
 
     def test_texts_of_a_nested_function_are_shipped_as_they_are(self):

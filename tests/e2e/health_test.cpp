@@ -105,7 +105,7 @@ TEST_F(Health, AgentWithoutALauncherIsNotReady) {
   const auto children = run(folder_, {"pgrep", "--parent", std::to_string(agent.pid())}).out;
   ASSERT_FALSE(children.empty());
   ::kill(std::stoi(children), SIGKILL);
-  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: no sandbox can be had: the log says why\n"; }))
+  EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: no sandbox is available: see the log\n"; }))
       << asked(url) << agent.err();
   EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
   std::filesystem::rename(helpers / "elsewhere", helpers / "mycojobs-launcher");

@@ -105,8 +105,8 @@ TEST(Host, EveryOtherNotationIsRejected) {
 }
 
 TEST(Host, ErrorContainsTheCorrectNotation) {
-  EXPECT_EQ(parse_host("0:0:0:0:0:0:0:1").error().message, "\"0:0:0:0:0:0:0:1\": no canonical address: write ::1");
-  EXPECT_EQ(parse_host("a@b").error().message, "\"a@b\": user information before a host is not taken");
+  EXPECT_EQ(parse_host("0:0:0:0:0:0:0:1").error().message, "\"0:0:0:0:0:0:0:1\": not a canonical address: write ::1");
+  EXPECT_EQ(parse_host("a@b").error().message, "\"a@b\": user information before a host is not accepted");
 }
 
 TEST(HostPort, RoundTrips) {

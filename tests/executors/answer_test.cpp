@@ -71,7 +71,7 @@ TEST(Answer, ProtocolErrorIsNamedAndEndsTheReading) {
   const std::string deep(100, '[');
   const std::pair<Sent, const char*> rows[] = {
       {{{FrameKind::facts, "{}"}}, "unknown kind 1"},
-      {{{FrameKind::done, ""}, {FrameKind::done, ""}}, "behind the last one"},
+      {{{FrameKind::done, ""}, {FrameKind::done, ""}}, "after the last one"},
       {{{FrameKind::done, "x"}}, "kind 19 over its limit"},
       {{{FrameKind::note, std::string(kMaxNoteBytes + 1, 'x')}}, "kind 16 over its limit"},
       {{{FrameKind::error, std::string(kMaxErrorBytes + 1, 'x')}}, "kind 18 over its limit"},
@@ -90,8 +90,8 @@ TEST(Answer, ProtocolErrorIsNamedAndEndsTheReading) {
       {{{FrameKind::result, R"({"a":1})"}}, "a value that is neither text nor JSON"},
       {{{FrameKind::result, R"({"a":["1","2"]})"}}, "a value that is neither text nor JSON"},
       {{{FrameKind::result, R"({"a":["1 "]})"}, {FrameKind::result, "{}"}}, "a second result"},
-      {{{FrameKind::result, R"({"a":["nan"]})"}}, "says it is JSON and is none"},
-      {{{FrameKind::result, R"({"a":[")" + deep + R"("]})"}}, "says it is JSON and is none"},
+      {{{FrameKind::result, R"({"a":["nan"]})"}}, "is marked as JSON and is not JSON"},
+      {{{FrameKind::result, R"({"a":[")" + deep + R"("]})"}}, "is marked as JSON and is not JSON"},
       {{{FrameKind::result, R"({"a":"1","a":"2"})"}}, "a result that is not"},
       {{{FrameKind::result, "{\"a\":\"\xff\"}"}}, "a result that is not"},
       {{{FrameKind::note, "x"}}, "a note that is not"},
@@ -164,7 +164,7 @@ TEST(Answer, FloodOfNotesIsCountedAndDropped) {
   auto reader = reader_of(flood);
   const auto notes = reader.take_notes();
   ASSERT_EQ(notes.size(), AnswerReader::kMaxPendingNotes + 1);
-  EXPECT_EQ(notes.back(), "5 notes left out");
+  EXPECT_EQ(notes.back(), "5 notes omitted");
   std::size_t lines = notes.size();
   for (int i = 0; i < 100; ++i) {
     std::string bytes;

@@ -209,9 +209,9 @@ TEST_F(LeftArtifacts, ReplacedFolderIsReported) {
   EXPECT_TRUE(has_text(sent_of(folder_ / "removed"), "the folder of artifacts: it was removed"));
   EXPECT_TRUE(sent_of(folder_ / "no job/never there").empty());
   std::filesystem::create_directory_symlink("/etc", folder_ / "link");
-  EXPECT_TRUE(has_text(sent_of(folder_ / "link"), "the folder of artifacts: not kept: is no folder any more"));
+  EXPECT_TRUE(has_text(sent_of(folder_ / "link"), "the folder of artifacts: not kept: is no longer a folder"));
   std::ofstream(folder_ / "file") << "x";
-  EXPECT_TRUE(has_text(sent_of(folder_ / "file"), "the folder of artifacts: not kept: is no folder any more"));
+  EXPECT_TRUE(has_text(sent_of(folder_ / "file"), "the folder of artifacts: not kept: is no longer a folder"));
 }
 
 TEST_F(LeftArtifacts, TooDeepFolderIsReported) {
@@ -229,7 +229,7 @@ TEST_F(LeftArtifacts, TooDeepFolderIsReported) {
 TEST_F(LeftArtifacts, FileThatShrinksDuringReadingIsReported) {
   std::ofstream(folder_ / "file") << std::string(8 << 20, 'x');
   const auto sent = sent_of(folder_, [&] { std::filesystem::resize_file(folder_ / "file", 1000); });
-  EXPECT_TRUE(has_text(sent, "artifact file: kept as far as it could be read: it has become shorter meanwhile"));
+  EXPECT_TRUE(has_text(sent, "artifact file: kept in part: the file was truncated while it was read"));
 }
 
 TEST_F(LeftArtifacts, MoreThanAThousandNamesAreReported) {

@@ -37,9 +37,9 @@ TEST(OutcomeToEnd, EveryStatusHasItsText) {
                       {RunStatus::output_limit, "output_limit", "over its output limit: killed"},
                       {RunStatus::file_limit, "file_limit", "over its file size limit: killed"},
                       {RunStatus::pids_limit, "pids_limit", "over its limit of processes and threads: killed"},
-                      {RunStatus::violation, "violation", "denied: a system call that is never innocent: job killed"},
+                      {RunStatus::violation, "violation", "denied: a system call that is never allowed: job killed"},
                       {RunStatus::cancelled, "cancelled", "cancelled"},
-                      {RunStatus::lost, "lost", "the sandbox went away before the job ended"},
+                      {RunStatus::lost, "lost", "the sandbox ended before the job"},
                       {RunStatus::unkillable, "unkillable", "the job does not end on SIGKILL"},
                       {RunStatus::setup_error, "setup_error", "the sandbox could not be built"}};
   for (const Row& row : rows) {
@@ -93,8 +93,8 @@ TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
   // Regression test: the suggested grant was itself refused.
   outcome.violation->syscall = "bpf";
   EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error,
-            "denied: bpf(0x11, …) by pid 7 (pyth on3): job killed; profile python; granted to nobody: it leads out of "
-            "any sandbox");
+            "denied: bpf(0x11, …) by pid 7 (pyth on3): job killed; profile python; never granted: it allows an escape "
+            "from any sandbox");
 }
 
 TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
@@ -113,7 +113,7 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
   outcome.status = RunStatus::ok;
   ScriptAnswer silent = handed_back();
   silent.done = false;
-  EXPECT_EQ(outcome_to_end(kContext, outcome, silent).error, "the script ended without handing back its result");
+  EXPECT_EQ(outcome_to_end(kContext, outcome, silent).error, "the script ended without returning its result");
   ScriptAnswer large = handed_back();
   large.too_large = "the result has 2000 bytes";
   EXPECT_EQ(outcome_to_end(kContext, outcome, large).detail, "result_too_large");

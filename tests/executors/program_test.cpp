@@ -183,7 +183,7 @@ TEST_F(Native, ProgramWithAnotherHashIsNotRun) {
   const NativeExecutor native(state_.path().string());
   const std::string hash = add("/usr/bin/printf");
   std::ofstream(programs_folder(state_.path().string(), 7) + "/" + hash, std::ios::app) << "x";
-  EXPECT_THAT(run(native, hash).end.error, HasSubstr("is not what its name says"));
+  EXPECT_THAT(run(native, hash).end.error, HasSubstr("does not match the hash in its name"));
   EXPECT_THAT(run(native, std::string(64, 'a')).end.error, HasSubstr("mycojobs program add"));
   EXPECT_THAT(run(native, "../../../../usr/bin/env").end.error, HasSubstr("SHA-256"));
   EXPECT_THAT(run(native, "abc").end.error, HasSubstr("8 to 64 digits"));
@@ -195,7 +195,7 @@ TEST_F(Native, ProgramChangedAfterARunIsNotRunAgain) {
   EXPECT_EQ(run(native, hash + "\nx").out, "x");
   const std::string path = programs_folder(state_.path().string(), 7) + "/" + hash;
   std::ofstream(path, std::ios::app) << "x";
-  EXPECT_THAT(run(native, hash).end.error, HasSubstr("is not what its name says"));
+  EXPECT_THAT(run(native, hash).end.error, HasSubstr("does not match the hash in its name"));
   std::filesystem::remove(path);
   EXPECT_THAT(run(native, hash).end.error, HasSubstr("no program of this context"));
 }

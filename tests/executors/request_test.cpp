@@ -49,7 +49,7 @@ TEST(Request, EnvironmentIsCheckedByName) {
 TEST(Request, InvalidEnvironmentNameIsRejected) {
   JobFacts facts = test::facts_of("pass");
   facts.job.name = std::string("a\0b", 3);
-  EXPECT_THAT(refusal(facts), HasSubstr("name: has NUL"));
+  EXPECT_THAT(refusal(facts), HasSubstr("name: contains NUL"));
   facts.job.name = "\x80";
   EXPECT_EQ(refusal(facts), "name: byte 0x80 at offset 0 is not UTF-8");
 }

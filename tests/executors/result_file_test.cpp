@@ -48,7 +48,7 @@ TEST(ResultFile, ErrorsNameTheirLine) {
   EXPECT_THAT(problem("a=1\nno sign\n"), HasSubstr("line 2: neither key=value nor key<<END: \"no sign\""));
   EXPECT_THAT(problem("a=1\nb<<END\nx\n"), HasSubstr("line 2: \"b\"<<\"END\" has no line \"END\""));
   EXPECT_THAT(problem("=1"), HasSubstr("line 1: a key has"));
-  EXPECT_THAT(problem("b<<\n"), HasSubstr("no word behind <<"));
+  EXPECT_THAT(problem("b<<\n"), HasSubstr("no end mark after <<"));
   EXPECT_THAT(problem("a=\xff"), HasSubstr("not UTF-8"));
   EXPECT_THAT(problem("{\"a\": "), HasSubstr("begins like a JSON object"));
   EXPECT_THAT(problem(std::string(200000, '{')), HasSubstr("begins like a JSON object"));

@@ -94,7 +94,7 @@ jobs:
 
 TEST(FlowYaml, RejectedSyntaxIsNamedWithItsPlace) {
   EXPECT_EQ(yaml_refusal("a: &x 1\nb: 2\n"),
-            "line 1, column 4: anchors (&name) are not taken: write the value out where it is used");
+            "line 1, column 4: anchors (&name) are not supported: repeat the value where it is used");
   EXPECT_NE(yaml_refusal("a: 1\nb: *x\n").find("line 2, column 4: "), std::string::npos)
       << yaml_refusal("a: 1\nb: *x\n");
   EXPECT_EQ(yaml_refusal("a: 1\nb: 2\na: 3\n"), "line 3, column 1: the key \"a\" is a duplicate key of this map");

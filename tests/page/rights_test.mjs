@@ -95,7 +95,7 @@ await claims(world, {
     await click(page, 'main button', 'Run a copy');
     assert.match(await whose(page), /^16:/);
     await page.goto(`${world.url}/#/try?of=${encodeURIComponent(done)}`);
-    await sees(page, 'was made by actor 16', 'main');
+    await sees(page, 'was created by actor 16', 'main');
     await sees(page, 'with your rights', 'main');
     const theirs = await world.rpc('flow.create', {definition: {name: 'theirs', jobs: {a: {log: 'x'}}}}, tokens.submitter);
     await world.rpc('flow.start', {id: theirs.id}, tokens.submitter);
@@ -109,7 +109,7 @@ await claims(world, {
       await assert.rejects(world.rpc(method, {id}, tokens.reader), /may not/);
     }
     await page.goto(`${world.url}/#/try?kind=flow&of=${theirs.id}`);
-    await sees(page, 'was made by actor 16', 'main');
+    await sees(page, 'was created by actor 16', 'main');
     await page.close();
   },
   async 'an admin may do everything'() {
@@ -140,7 +140,7 @@ await claims(world, {
     await sees(page, 'may not read', 'main');
     assert.doesNotMatch(await text(page, 'main'), /You see only your own records/);
     await page.goto(`${world.url}/#/approvals`);
-    await sees(page, 'Nothing waits for anybody', 'main');
+    await sees(page, 'Nothing waits for approval', 'main');
     await page.goto(`${world.url}/#/try`);
     await sees(page, 'but not create jobs');
     assert.deepEqual((await buttons(page)).filter((each) => /Run|Cancel|Approve|Pause|Verify|Doctor/.test(each)), []);

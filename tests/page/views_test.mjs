@@ -83,7 +83,7 @@ await claims(world, {
     await sees(page, '20 live');
     await page.waitForSelector('.chart canvas');
     await click(page, 'button', 'Verify');
-    await sees(page, 'Everything holds');
+    await sees(page, 'No findings');
     await click(page, 'button', 'Doctor');
     await sees(page, /appendonly: no: a crash or restart of Redis loses all/, '.doctor');
     await sees(page, /Remedy: redis-cli CONFIG SET appendonly yes/, '.doctor');

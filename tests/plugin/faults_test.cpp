@@ -29,22 +29,20 @@ TEST_P(PluginFault, OfPrepareIsThePluginsAndNotTheJobs) {
 INSTANTIATE_TEST_SUITE_P(
     Plugin, PluginFault,
     ::testing::Values(
-        FaultRow{"throws", "it let a C++ exception out of prepare"},
-        FaultRow{"crashes", "it crashed: signal SIGSEGV (prepare)"},
+        FaultRow{"throws", "a C++ exception left prepare"}, FaultRow{"crashes", "it crashed: signal SIGSEGV (prepare)"},
         FaultRow{"aborts", "it crashed: signal SIGABRT (prepare)"},
         FaultRow{"exits", "it ended its host with exit code 7 (prepare)"},
         FaultRow{"floods", "it returned more than 4194304 bytes from prepare"},
-        FaultRow{"floods_socket", "it wrote nonsense into its host's socket (prepare)"},
+        FaultRow{"floods_socket", "it wrote invalid data to its host's socket (prepare)"},
         FaultRow{"closes", "it closed its host's socket (prepare)"},
-        FaultRow{"deep",
-                 "what it returned from prepare is wrong: JSON nests deeper than 64 levels at line 1 column 65"},
-        FaultRow{"no_json", "what it returned from prepare is wrong: not JSON at line 1 column 1: invalid literal"},
+        FaultRow{"deep", "it returned invalid data from prepare: JSON nests deeper than 64 levels at line 1 column 65"},
+        FaultRow{"no_json", "it returned invalid data from prepare: not JSON at line 1 column 1: invalid literal"},
         FaultRow{"no_utf8",
-                 "what it returned from prepare is wrong: not JSON at line 1 column 20: invalid string: "
+                 "it returned invalid data from prepare: not JSON at line 1 column 20: invalid string: "
                  "ill-formed UTF-8 byte"},
-        FaultRow{"wrong_types", "what it returned from prepare is wrong: command: it is no list"},
+        FaultRow{"wrong_types", "it returned invalid data from prepare: command: it is not a list"},
         FaultRow{"unknown_name",
-                 "what it returned from prepare is wrong: \"enviroment\" is not a known name: there are "
+                 "it returned invalid data from prepare: \"enviroment\" is not a known name: use one of "
                  "command, script_file, environment, files, notes, error, field"},
         FaultRow{"null", "it returned NULL from prepare"}),
     [](const auto& row) { return std::string(row.param.fault); });
@@ -72,7 +70,7 @@ TEST_F(Plugins, UnexpectedOutputIsDetectedWithTheNextCall) {
   ASSERT_TRUE(early) << early.error().message;
   const auto prepared = (*early)->prepare({1, 12}, kJob);
   ASSERT_FALSE(prepared) << "its byte is the first of the frame that answers";
-  EXPECT_EQ(prepared.error().message, "plugin cat: it wrote nonsense into its host's socket (prepare)");
+  EXPECT_EQ(prepared.error().message, "plugin cat: it wrote invalid data to its host's socket (prepare)");
 }
 
 TEST_F(Plugins, ForkIsDeniedAndWritesDoNotDelayTheAgent) {
@@ -183,10 +181,10 @@ TEST_F(Plugins, ArePausedAfterThreeFaultsAndResume) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
   EXPECT_EQ(
       (*loaded)->prepare({1, 12}, kJob).error().message,
-      "plugin cat: it rests for 1 s more after 3 faults in a row, the last: it crashed: signal SIGABRT (prepare)");
+      "plugin cat: it is paused for 1 s more after 3 faults in a row, the last: it crashed: signal SIGABRT (prepare)");
   clock.now += 1000;
   EXPECT_EQ(crash(), "plugin cat: it crashed: signal SIGABRT (prepare)");
-  EXPECT_NE((*loaded)->prepare({1, 12}, kJob).error().message.find("it rests for 2 s more after 4 faults"),
+  EXPECT_NE((*loaded)->prepare({1, 12}, kJob).error().message.find("it is paused for 2 s more after 4 faults"),
             std::string::npos);
   clock.now += 2000;
   EXPECT_TRUE((*loaded)->prepare({1, 12}, kJob));

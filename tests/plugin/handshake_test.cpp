@@ -23,16 +23,16 @@ TEST_P(PluginRejected, ReportsItsReason) {
 INSTANTIATE_TEST_SUITE_P(
     Handshake, PluginRejected,
     ::testing::Values(RefusedRow{"no_symbol", "exports no symbol mycojobs_plugin"},
-                      RefusedRow{"symbol_is_function", "is no struct mycojobs_plugin"},
+                      RefusedRow{"symbol_is_function", "is not a struct mycojobs_plugin"},
                       RefusedRow{"short_symbol", "has 8 bytes, struct mycojobs_plugin has"},
-                      RefusedRow{"too_old", "of plugin ABI 0, and this agent takes 1: build it with"},
-                      RefusedRow{"too_new", "of plugin ABI 2, and this agent takes 1: install a newer mycojobs"},
-                      RefusedRow{"wrong_size", "struct_size: it says"}, RefusedRow{"null_name", "name: it is NULL"},
-                      RefusedRow{"bad_name", "name: \"cat; rm -rf /\" is no name"},
+                      RefusedRow{"too_old", "of plugin ABI 0, and this agent accepts 1: build it with"},
+                      RefusedRow{"too_new", "of plugin ABI 2, and this agent accepts 1: install a newer mycojobs"},
+                      RefusedRow{"wrong_size", "struct_size: it is"}, RefusedRow{"null_name", "name: it is NULL"},
+                      RefusedRow{"bad_name", "name: \"cat; rm -rf /\" is not a valid name"},
                       RefusedRow{"wild_name", "it crashed: signal SIGSEGV (loading it)"},
-                      RefusedRow{"no_types", "script_types: it has none"},
-                      RefusedRow{"bad_type", "script_types: \"Bad Type\" is no name"},
-                      RefusedRow{"same_type_twice", "script_types: \"cat\" is there twice"},
+                      RefusedRow{"no_types", "script_types: it is empty"},
+                      RefusedRow{"bad_type", "script_types: \"Bad Type\" is not a valid name"},
+                      RefusedRow{"same_type_twice", "script_types: \"cat\" is listed twice"},
                       RefusedRow{"bad_profile", "profile.memory"}, RefusedRow{"null_function", "probe: it is NULL"},
                       RefusedRow{"load_crash", "it crashed: signal SIGABRT (loading it)"},
                       RefusedRow{"load_exit", "it ended its host with exit code 0 (loading it)"},
@@ -77,14 +77,14 @@ TEST_F(Plugins, FileWritableByOthersIsRejected) {
   };
   EXPECT_EQ(why(), "");
   ASSERT_EQ(::chmod(path.c_str(), 0664), 0);
-  EXPECT_EQ(why(), "mode 0664 lets others write it: chmod go-w");
+  EXPECT_EQ(why(), "mode 0664: other users can write to it: chmod go-w");
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
-  EXPECT_EQ(why(), "its folder " + folder_.path().string() + "/: mode 0777 lets others write it: chmod go-w");
+  EXPECT_EQ(why(), "its folder " + folder_.path().string() + "/: mode 0777: other users can write to it: chmod go-w");
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0700), 0);
   if (::geteuid() == 0) {
     ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-    EXPECT_EQ(why(), "mode 0600: it is loaded as user 65534, who may not read it: chmod o+r");
+    EXPECT_EQ(why(), "mode 0600: it is loaded as user 65534, which cannot read it: chmod o+r");
     ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
     ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
     EXPECT_EQ(why(), "user 12345 owns it: chown it to root or to user 0");

@@ -58,8 +58,8 @@ TEST(PluginReplies, StayInTheJobsFolder) {
 }
 
 TEST(PluginReplies, ErrorsInAFileAreNamed) {
-  EXPECT_NE(files_problem("a", "{}").find("give this or base64"), std::string::npos);
-  EXPECT_NE(files_problem("a", R"({"text": "", "base64": ""})").find("not both"), std::string::npos);
+  EXPECT_NE(files_problem("a", "{}").find("give text or base64"), std::string::npos);
+  EXPECT_NE(files_problem("a", R"({"text": "", "base64": ""})").find("either text or base64"), std::string::npos);
   EXPECT_NE(files_problem("a", R"({"base64": "A"})").find("it is not base64"), std::string::npos);
   for (const char* mode : {"4755", "0x1", "", "888", "00000001000"})
     EXPECT_NE(files_problem("a", R"({"text": "", "mode": ")" + std::string(mode) + "\"}"), "") << mode;

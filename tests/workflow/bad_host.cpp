@@ -58,7 +58,7 @@ int main(int, char** argv) {
   const std::string path = argv[0], how = path.substr(path.rfind("bad-") + 4);
   if (how == "exits") return 3;
   if (how == "silent") ::pause();
-  if (how == "refuses") say(StepFrameKind::refused, 0, "cannot give up rights: seccomp_load: EINVAL");
+  if (how == "refuses") say(StepFrameKind::refused, 0, "cannot drop rights: seccomp_load: EINVAL");
   if (how == "nonsense") (void)write_all(kSocketFd, std::string(4096, 'x'));
   std::string greeting = framed(StepFrameKind::ready, 0, how == "wordy" ? std::string(5000, 'n') : "lua-0/0");
   // The answer arrives with the greeting, before the step is sent.

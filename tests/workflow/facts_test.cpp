@@ -70,11 +70,11 @@ TEST(WorkflowFacts, InvalidFactIsNamed) {
   other = map, other["cell"]["workflow"] = 1;
   EXPECT_EQ(refused(other), "cell.workflow is not a text");
   other = map, other["cell"]["key"] = json::binary({});
-  EXPECT_EQ(refused(other), "it is not the one encoding of its fact");
+  EXPECT_EQ(refused(other), "it is not the canonical encoding of its fact");
   EXPECT_EQ(refused(1), "it is not a map");
   json receipt = uncbor(encode(one_of_each()[7]).value());
   receipt["status"] = "fine";
-  EXPECT_EQ(refused(receipt), "status is no word of it");
+  EXPECT_EQ(refused(receipt), "status is not a known word");
 }
 
 TEST(WorkflowFacts, DamagedBytesAreRejectedOrAreAFact) {

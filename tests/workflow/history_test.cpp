@@ -45,12 +45,12 @@ TEST_F(WorkflowHistoryTest, ErrorsNameTheirLine) {
     const auto read = read_history(changed);
     return read ? std::string("taken") : read.error().message;
   };
-  EXPECT_EQ(refused(""), "it is no history of workflows: it is empty");
-  EXPECT_EQ(refused("{}"), "line 1: it is no history of workflows");
-  EXPECT_EQ(refused("[]"), "line 1: it is no map");
+  EXPECT_EQ(refused(""), "it is not a history of workflows: it is empty");
+  EXPECT_EQ(refused("{}"), "line 1: it is not a history of workflows");
+  EXPECT_EQ(refused("[]"), "line 1: it is not a map");
   EXPECT_EQ(refused("{\"workflow_history\":1}"), "line 1: it names its world and its manifests");
   EXPECT_EQ(refused(text + "{\"height\":1}\n").substr(0, 5), "line ");
-  EXPECT_NE(refused(text + "{\"fact\":\"!\"}\n").find("fact is no base64"), std::string::npos);
+  EXPECT_NE(refused(text + "{\"fact\":\"!\"}\n").find("fact is not base64"), std::string::npos);
   EXPECT_NE(refused(text + "{\"fact\":\"" + encode_base64("\xff") + "\"}\n").find("line "), std::string::npos);
   EXPECT_NE(refused(text + "x").find("line "), std::string::npos);
   // Without one of its facts the file can be read, but the world cannot be folded.
@@ -147,7 +147,7 @@ TEST_F(WorkflowHistoryTest, OutlookNamesBlockingInstances) {
   const auto seen = upgrade_impact(stage.deployment, stage.catalog, *read.manifest);
   EXPECT_EQ(seen.obstacles.size(), 1U);
   EXPECT_EQ(seen.keeps, Texts{"com.acme/order@1[\"a\"]"});
-  EXPECT_EQ(seen.misses, Texts{"com.acme/order@1[\"a\"] takes no com.acme/Refund@1"});
+  EXPECT_EQ(seen.misses, Texts{"com.acme/order@1[\"a\"] does not accept com.acme/Refund@1"});
   EXPECT_TRUE(to_json(seen)["refused"].get<bool>());
   const auto* same = stage.catalog.find(stage.deployment.manifest);
   EXPECT_TRUE(upgrade_impact(stage.deployment, stage.catalog, *same).keeps.empty());
@@ -160,7 +160,7 @@ TEST(WorkflowNames, AreFoundInTheUsualSpellings) {
   EXPECT_EQ(find_name("shelf", names, "x").value(), "stock/shelf@1");
   EXPECT_EQ(find_name("shop/order@2", names, "x").value(), "shop/order@2");
   EXPECT_EQ(find_name("order", names, "workflow").error().message,
-            "workflow \"order\": shop/order@1 and shop/order@2 are called so; give the whole name");
+            "workflow \"order\": shop/order@1 and shop/order@2 have this name; use the full name");
   EXPECT_EQ(find_name("shelv", names, "workflow").error().message,
             "there is no workflow \"shelv\"; did you mean \"shelf\"?");
   EXPECT_EQ(find_name("", names, "workflow").error().code, Code::not_found);

@@ -192,7 +192,7 @@ TEST_F(WorkflowInvariant, 07_InstanceWithoutTheArmFails) {
   EXPECT_THAT(stage.receipt(second, {{"ok", true}}).facts, IsEmpty());
   const auto late = stage.send(kCreated, created("a"));
   EXPECT_EQ(std::get<EventAccepted>(late.facts.at(0).what).targets.at(0).skipped, "failed");
-  EXPECT_THAT(stage.refused(RemoveInstance{order("b"), "actor:1"}), HasSubstr("there is no instance"));
+  EXPECT_THAT(stage.refused(RemoveInstance{order("b"), "actor:1"}), HasSubstr("unknown instance"));
   EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
   stage.send(kCreated, created("a"));
   EXPECT_EQ(stage.cell(order("a")).status(), InstanceStatus::running);
@@ -202,7 +202,7 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   const auto intent = charging("a");
   charging("b");
   stage.send(kCreated, created("a"));
-  EXPECT_THAT(stage.refused(CancelInstance{order("c"), "actor:1", ""}), HasSubstr("there is no instance"));
+  EXPECT_THAT(stage.refused(CancelInstance{order("c"), "actor:1", ""}), HasSubstr("unknown instance"));
   const auto cancelled = stage.take(CancelInstance{order("a"), "actor:1", "the customer has called"});
   EXPECT_THAT(stage.kinds(cancelled), ElementsAre("failed"));
   const auto& cell = stage.cell(order("a"));

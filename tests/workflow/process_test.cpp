@@ -202,8 +202,7 @@ struct Lie {
 TEST(WorkflowProcess, FalseAnswersAreErrors) {
   const Lie rows[] = {
       {"exits", Code::unavailable, "it ended with exit code 3"},
-      {"refuses", Code::unsupported,
-       "it cannot be confined here: cannot give up rights: seccomp_load: EINVAL; remedy: "},
+      {"refuses", Code::unsupported, "it cannot be confined here: cannot drop rights: seccomp_load: EINVAL; remedy: "},
       {"nonsense", Code::unavailable, "it spoke nonsense"},
       {"wordy", Code::unavailable, "it did not greet"},
       {"silent", Code::unavailable, "it did not answer within"},

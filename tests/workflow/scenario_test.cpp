@@ -27,7 +27,7 @@ TEST(ScenarioFile, ErrorsAreReportedTogetherWithTheirPath) {
   EXPECT_NE(output.find("manifest is missing"), std::string::npos) << output;
   const json twice{{"name", "a"}, {"steps", json::array({{{"wait", "1s"}}})}};
   EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", {twice, twice}}}),
-            "scenarios[1]: the scenario \"a\" stands twice");
+            "scenarios[1]: the scenario \"a\" is listed twice");
   EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", json::array()}}), "it has no scenario");
 }
 
@@ -43,7 +43,7 @@ TEST(ScenarioFile, IncompleteOrAmbiguousStepIsRejected) {
   EXPECT_EQ(problem_of({{"send", json::object()}}), at + ".send: has no name: {name: value}");
   EXPECT_NE(problem_of({{"wait", "15"}}).find(at + ".wait: "), std::string::npos);
   EXPECT_EQ(problem_of({{"expect", {{"status", {{"order 7", "odd"}}}}}}),
-            at + ".expect: status: \"odd\" is none of running, waiting, completed, failed");
+            at + ".expect: status: \"odd\" is not one of running, waiting, completed, failed");
   EXPECT_NE(problem_of({{"expect", {{"efects", 1}}}}).find("did you mean \"effects\"?"), std::string::npos);
 }
 
@@ -154,7 +154,7 @@ TEST_F(ScenarioPlay, ReceiptNeedsExactlyOneEffect) {
   EXPECT_EQ(wrong(json::array({receipt})),
             "scenarios[0].steps[0].receipt: no effect payment/charge@1 waits for a receipt");
   EXPECT_EQ(wrong({first, second, receipt}),
-            "scenarios[0].steps[2].receipt: 2 effects payment/charge@1 wait for a receipt: say which by of or ref");
+            "scenarios[0].steps[2].receipt: 2 effects payment/charge@1 wait for a receipt: select one with of or ref");
   receipt["of"] = "order b";
   receipt["expect"] = {{"events", json::array({{{"com.acme/Paid", {{"order_id", "b"}, {"cents", 500}}}}})},
                        {"pending", {"payment/charge"}}};

@@ -107,18 +107,18 @@ TEST(WorkflowSchema, InvalidValueIsNamedWithItsPlace) {
 
 TEST(WorkflowSchema, InvalidSchemaIsNamedWithItsPlace) {
   EXPECT_THAT(problems_of(R"({"typ": "integer"})"),
-              HasSubstr("a/T@1.typ: schemas here have no such word; did you mean \"type\"?"));
-  EXPECT_THAT(problems_of(R"({"type": "int"})"), HasSubstr("is no type"));
+              HasSubstr("a/T@1.typ: is not a supported word of schemas; did you mean \"type\"?"));
+  EXPECT_THAT(problems_of(R"({"type": "int"})"), HasSubstr("is not a type"));
   EXPECT_THAT(problems_of("1"), HasSubstr("not a schema"));
-  EXPECT_THAT(problems_of(R"({"minLength": 1})"), HasSubstr("says nothing without the type string"));
-  EXPECT_THAT(problems_of(R"({"type": "integer", "items": {}})"), HasSubstr("says nothing without the type array"));
-  EXPECT_THAT(problems_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"), HasSubstr("nothing fits"));
+  EXPECT_THAT(problems_of(R"({"minLength": 1})"), HasSubstr("has no effect without the type string"));
+  EXPECT_THAT(problems_of(R"({"type": "integer", "items": {}})"), HasSubstr("has no effect without the type array"));
+  EXPECT_THAT(problems_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"), HasSubstr("is above its maximum"));
   EXPECT_THAT(problems_of(R"({"type": "string", "maxLength": -1})"), HasSubstr("not a whole number from 0"));
   EXPECT_THAT(problems_of(R"({"type": "string", "format": "date"})"), HasSubstr("the only format is bytes"));
   EXPECT_THAT(problems_of(R"({"type": "object", "required": ["a"]})"), HasSubstr("is not among the properties"));
   EXPECT_THAT(problems_of(R"({"$ref": "a/None@1"})"), HasSubstr("there is no schema"));
   EXPECT_THAT(problems_of(R"({"$ref": "a/T@1"})"), HasSubstr("leads back to itself"));
-  EXPECT_THAT(problems_of(R"({"$ref": "sys/Any@1", "type": "integer"})"), HasSubstr("stands beside $ref"));
+  EXPECT_THAT(problems_of(R"({"$ref": "sys/Any@1", "type": "integer"})"), HasSubstr("is redundant beside $ref"));
   EXPECT_THAT(problems_of(R"({"oneOf": []})"), HasSubstr("one at least"));
   EXPECT_THAT(problems_of(R"({"oneOf": [{"type": "integer"}]})"), HasSubstr("needs a title or a $ref"));
   EXPECT_THAT(problems_of(R"({"oneOf": [{"title": "A"}, {"title": "A", "type": "null"}]})"),
@@ -126,7 +126,7 @@ TEST(WorkflowSchema, InvalidSchemaIsNamedWithItsPlace) {
   EXPECT_THAT(problems_of(R"({"oneOf": [{"$ref": "sys/Any@1"}, {"title": "B", "$ref": "sys/Any@1"}]})"),
               HasSubstr("another arm has the same schema"));
   EXPECT_THAT(problems_of(R"({"enum": []})"), HasSubstr("one at least"));
-  EXPECT_THAT(problems_of(R"({"enum": [1], "const": 1})"), HasSubstr("stands beside const"));
+  EXPECT_THAT(problems_of(R"({"enum": [1], "const": 1})"), HasSubstr("is redundant beside const"));
 }
 
 TEST(WorkflowSchema, SchemaMayContainItself) {

@@ -74,7 +74,7 @@ TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
 TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
   const WorkflowBlob& page = taken_.pages[3];
   blobs_[page.hash] += 'x';
-  EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " does not hold what its name says"));
+  EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " does not match the hash in its name"));
   blobs_.erase(page.hash);
   EXPECT_THAT(read(taken_.root.hash).error().message, HasSubstr(page.hash + " is not there"));
   blobs_[taken_.root.hash] = "x";
@@ -93,7 +93,7 @@ TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
   other.id = "2/m@1";
   const DeploymentSnapshot theirs = snapshot_of(other, 2'000).value();
   for (const WorkflowBlob& page : theirs.pages) put(page);
-  EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is no page of it"));
+  EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is not a page of it"));
 }
 
 // The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.

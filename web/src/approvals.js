@@ -11,7 +11,7 @@ function Evidence({question, context}) {
   const dag = useCall('flow.dag', {id: question.flow, context_id: context});
   const node = dag.value?.nodes.find((each) => each.name === question.node);
   const before = (dag.value?.nodes ?? []).filter((each) => node?.depends.includes(each.id));
-  return html`<details><summary class="quiet">what came before</summary>${before.map((each) => html`<p><${Glyph} shape=${node_state(each)[0]}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${node_state(each)[1]} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
+  return html`<details><summary class="quiet">previous nodes</summary>${before.map((each) => html`<p><${Glyph} shape=${node_state(each)[0]}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${node_state(each)[1]} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
     ${value && Object.keys(object_of(value.result)).length > 0 && html`<${Value} of=${value.result}/>`}</details>`;
 }
 
@@ -37,11 +37,11 @@ export function Approvals({questions, context, load}) {
   };
   const row = (each) => html`<section class="card question" key=${`${each.job ?? each.workflow} ${each.name}`} aria-label=${line(each.name, 60)}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.asks || each.name} most=${300}/></h2></div>
     <p class="facts quiet"><span>${each.workflow ? html`<a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${each.workflow} most=${80}/> <${Their} text=${text_of(each.key)} most=${60}/></a>` : each.flow ? html`<a href=${flow_href(each.flow, context, {node: each.node})}><${Their} text=${each.flow_name || 'flow'}/> ${each.flow}</a>` : html`<a href=${job_href(each.job, context)}><${Their} text=${each.node || each.job}/></a>`}</span><span>${each.pause ? 'pause' : 'approval'} <bdi>${line(each.workflow ? each.name.slice(0, 12) : each.name, 60)}</bdi></span><span><${Waited} at=${each.since_ms} now=${now}/></span>
-      ${each.until_ms > 0 && html`<span>fails at ${moment(each.until_ms)}</span>`}<span>${each.approvers.length ? `asked: ${each.approvers.join(', ')}` : ''}</span></p>
+      ${each.until_ms > 0 && html`<span>fails at ${moment(each.until_ms)}</span>`}<span>${each.approvers.length ? `approvers: ${each.approvers.join(', ')}` : ''}</span></p>
     ${each.flow > 0 && html`<${Evidence} question=${each} context=${context}/>`}
     ${each.answers && html`<${Answer} pause=${each.pause} approve=${say(each, 'approve')} reject=${each.pause ? null : say(each, 'reject')}/>`}</section>`;
   return html`<main class="approvals"><h1>Approvals</h1><p role="status">${plain(said)}</p><${Problem} error=${error}/>
-    ${value && all.length === 0 && html`<p class="empty">Nothing waits for anybody.</p>`}
+    ${value && all.length === 0 && html`<p class="empty">Nothing waits for approval.</p>`}
     ${mine.map(row)}
     ${others.length > 0 && html`<h2>${counted(others.length, 'other question')}</h2>${others.map(row)}`}</main>`;
 }

@@ -64,8 +64,8 @@ function Timeline({dag, id, context, moved, choose, chosen}) {
   const {value: moments, error} = useCall('flow.timeline', {id, context_id: context, limit: 5000}, [moved]);
   const running = dag.nodes.some((node) => !node.ended_ms && node.started_ms);
   const tick_now = useNow(1000);
-  if (!moments) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  if (moments.length === 0) return html`<p class="empty">It has not begun.</p>`;
+  if (!moments) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
+  if (moments.length === 0) return html`<p class="empty">It has not started.</p>`;
   const now = running || dag.status === 'started' ? Math.max(tick_now, dag.now_ms) : Math.max(...moments.map((each) => each.at_ms));
   const from = moments.find((each) => each.at_ms)?.at_ms ?? now, all = Math.max(now - from, 1);
   const of = new Map();
@@ -80,7 +80,7 @@ function Timeline({dag, id, context, moved, choose, chosen}) {
     ${rows.map(({node, bars}) => html`<button type="button" class=${`gantt-row${chosen === node.name ? ' chosen' : ''}`} key=${node.id} onClick=${() => choose(node.name)}><span class="gantt-name"><${Glyph} shape=${node_state(node)[0]}/> <${Their} text=${node.name} most=${40}/></span>
       <div class="track">${bars.map((bar) => html`<span class=${`bar ${bar.kind} ${bar.kind === 'run' ? node_state(node)[0] : ''}`} style=${{left: `${x(bar.from)}%`, width: `${Math.max(x(bar.to) - x(bar.from), 0.4)}%`}} title=${`${{run: 'ran', queued: 'queued', waits: 'waited', lost: 'failed attempt'}[bar.kind]} ${span(bar.to - bar.from)}${bar.note ? `: ${line(bar.note)}` : ''}`}></span>`)}</div></button>`)}
     <p class="legend quiet"><span class="bar run"></span> ran <span class="bar queued"></span> queued <span class="bar waits"></span> waited <span class="bar lost"></span> an attempt that failed</p></div>
-    <details open=${rows.length < 12}><summary><h3>What happened</h3></summary><table class="moments"><tbody>${moments.slice(-1000).map((each) => html`<tr><td><time title=${moment(each.at_ms)}>${each.at_ms ? clock(each.at_ms) : ''}</time></td><td class="num quiet">+${span(each.at_ms - from)}</td><td><${Their} text=${each.node || 'flow'} most=${60}/></td><td><${Their} text=${each.what}/></td></tr>`)}</tbody></table></details>`;
+    <details open=${rows.length < 12}><summary><h3>History</h3></summary><table class="moments"><tbody>${moments.slice(-1000).map((each) => html`<tr><td><time title=${moment(each.at_ms)}>${each.at_ms ? clock(each.at_ms) : ''}</time></td><td class="num quiet">+${span(each.at_ms - from)}</td><td><${Their} text=${each.node || 'flow'} most=${60}/></td><td><${Their} text=${each.what}/></td></tr>`)}</tbody></table></details>`;
 }
 
 // Same rule as in the server: the approvers of the step, or without approvers all who may control the flow; admins always.
@@ -104,7 +104,7 @@ function Node({node, id, context, rights, steers, load, close}) {
 
 function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
-  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
   const text = text_of(value.definition, 2);
   return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} of=${text}/>
     ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${Object.keys(object_of(value.env_vars)).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
@@ -112,8 +112,8 @@ function Definition({id, context}) {
 
 function Outcome({id, context, moved}) {
   const {value, error} = useCall('flow.result', {id, context_id: context}, [moved]);
-  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
-  return Object.keys(object_of(value.result)).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs have given no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
+  return Object.keys(object_of(value.result)).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs returned no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
 }
 
 function Others({name, id, context}) {
@@ -133,7 +133,7 @@ export function FlowView({id, query, context, rights}) {
   const chosen = query.node ?? '';
   const choose = (node) => go(flow_href(id, context, {view: shown, node: node === chosen ? '' : node}));
   useTitle(record ? record.name || `flow ${id}` : `flow ${id}`);
-  if (!dag || !record) return html`<main><p><a href=${href(['flows'], {context})}>Flows</a> / ${id}</p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  if (!dag || !record) return html`<main><p><a href=${href(['flows'], {context})}>Flows</a> / ${id}</p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`}</main>`;
   const ended = ['finished', 'error'].includes(record.status);
   const own = record.caller_id === rights?.actor;
   const steers = rights && (rights.steer_all || (rights.steer_own && own));
@@ -153,11 +153,11 @@ export function FlowView({id, query, context, rights}) {
     <p class="crumbs"><a href=${href(['flows'], {context})}>Flows</a> / ${record.parent ? html`<span class="quiet">part of <bdi>${line(record.parent)}</bdi></span> / ` : ''}${id}</p>
     <div class="title"><h1><${Their} text=${record.name || `flow ${id}`} most=${120}/></h1><${State} of=${flow_state(ended ? record : {...record, detail: dag.detail})}/>
       <div class="actions">${steers && record.detail === 'new' && html`<${Action} kind="first" run=${call('flow.start')}>Start<//>`}
-        ${steers && retries && html`<${Action} kind="first" keys="r" title="what has failed (r)" run=${call('flow.retry')}>Run again<//>`}
-        ${steers && rights.create && ended && html`<${Action} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${again}>${retries ? 'Run anew' : 'Run again'}<//>`}
-        ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="nothing new begins">Pause<//>`)}
+        ${steers && retries && html`<${Action} kind="first" keys="r" title="the failed nodes (r)" run=${call('flow.retry')}>Run again<//>`}
+        ${steers && rights.create && ended && html`<${Action} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${again}>${retries ? 'New run' : 'Run again'}<//>`}
+        ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="no new job starts">Pause<//>`)}
         ${steers && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
-    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span(elapsed(record.started_ms, ended ? record.ended_ms : now))}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`made <${Ago} at=${number_of(record.created_at) * 1000} now=${now}/>`}</span></p>
+    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span(elapsed(record.started_ms, ended ? record.ended_ms : now))}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`created <${Ago} at=${number_of(record.created_at) * 1000} now=${now}/>`}</span></p>
     <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done${skipped > 0 ? `, ${skipped} skipped` : ''}</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}
     ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: list_of(dag.anomalies).slice(0, 3).map((each) => text_of(each)).join('; ')}}/>`}

@@ -108,7 +108,7 @@ export function Flows({query, context, cursor}) {
       <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? span(elapsed(flow.started_ms, flow.ended_ms || now)) : ''}</span>
       <span role="cell" class="error"><${Their} text=${flow.error} most=${200}/></span></div>`;
   };
-  const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">made</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
+  const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">created</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
   const all = Object.keys(filter).length === 0;
   return html`<main class="list"><h1 class="hidden">Flows</h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
@@ -119,7 +119,7 @@ export function Flows({query, context, cursor}) {
         <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
       ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
     </form>
-    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} looked at`}
+    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} scanned`}
       ${rows.fresh && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; to_front(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow matches.'}</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${String(chosen_id)} label="flows" head=${head} onTop=${to_front}/>`}

@@ -52,7 +52,7 @@ export function Graph({nodes, edges, chosen, choose, now}) {
     return () => { over = true; };
   }, [form]);
   const long = useMemo(() => critical(kept, edges, now), [form, kept.map((node) => node.ended_ms).join()]);
-  if (!drawn) return html`<p class="empty">One moment \u2026</p>`;
+  if (!drawn) return html`<p class="empty">Loading \u2026</p>`;
   const by = new Map(kept.map((node) => [node.id, node]));
   return html`${nodes.length > MOST && html`<p class="quiet">The first ${MOST} of ${nodes.length} nodes.</p>`}
     <div class="graph" ref=${box} tabindex="0" role="group" aria-label="graph of the flow"><svg width=${drawn.width} height=${drawn.height} viewBox=${`0 0 ${drawn.width} ${drawn.height}`}>

@@ -54,7 +54,7 @@ const value_of = (value) => {
 export const Pairs = ({of}) => html`<dl class="pairs">${Object.entries(object_of(of)).filter(([, value]) => value !== '' && value != null).map(([name, value]) => html`<dt><${Their} text=${name}/></dt><dd>${value_of(value)}</dd>`)}</dl>`;
 
 const WORDS = {scheduled: 'submitted', claimed: 'taken', parked: 'parked', queued: 'queued', released: 'given back', expired: 'lost: its lease ran out', retry: 'failed',
-  completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'asked to run again', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
+  completed: 'finished', failed: 'failed', cancelled: 'cancelled', dead_lettered: 'dead letter', requeued: 'retry requested', planned: 'planned by its flow', replanned: 'planned again', restored: 'restored'};
 function History({moments}) {
   const begin = moments[0]?.at_ms;
   return html`<table><thead><tr><th>when</th><th class="num">after</th><th>what</th><th class="num">attempt</th><th class="num">agent</th></tr></thead><tbody>${moments.map((each) => html`<tr><td><time>${moment(each.at_ms)}</time></td><td class="num">${span(elapsed(begin, each.at_ms))}</td>
@@ -96,7 +96,7 @@ export function Answer({approve, reject, pause = false}) {
 // known: text that the view already shows, so it is not repeated.
 export function Explained({why, known = ''}) {
   return html`<div class="why">${known && text_of(why.reason).includes(known) ? '' : html`<p><bdi>${plain(why.reason)}</bdi></p>`}${why.next && html`<p class="quiet"><b>Next:</b> <${Sentence} text=${why.next}/></p>`}
-    ${why.evidence?.length > 0 && html`<details><summary class="quiet">what shows it</summary><ul>${[why.evidence].flat().map((each) => html`<li><bdi>${plain(each)}</bdi></li>`)}</ul></details>`}</div>`;
+    ${why.evidence?.length > 0 && html`<details><summary class="quiet">evidence</summary><ul>${[why.evidence].flat().map((each) => html`<li><bdi>${plain(each)}</bdi></li>`)}</ul></details>`}</div>`;
 }
 
 function Wrong({job, why}) {
@@ -137,7 +137,7 @@ export function JobView({name, context, rights}) {
   const now = useNow();
   const shown = job && {...job, ...(stream.state && (stream.state.ended_ms || !job.ended_ms) ? {status: stream.state.status, detail: stream.state.detail, error: stream.state.error || job.error} : {})};
   useTitle(job ? job.name || name : name);
-  if (!job) return html`<main><p><a href=${href(['jobs'], {context})}>Jobs</a> / <bdi>${line(name)}</bdi></p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  if (!job) return html`<main><p><a href=${href(['jobs'], {context})}>Jobs</a> / <bdi>${line(name)}</bdi></p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`}</main>`;
   const ended = ['finished', 'error'].includes(shown.status);
   const [shape] = job_state(shown);
   const layers = text_of(job.layers).split(' ').filter(Boolean);
@@ -150,7 +150,7 @@ export function JobView({name, context, rights}) {
     <p class="crumbs"><a href=${href(['jobs'], {context})}>Jobs</a> / ${job.flow_id ? html`<a href=${flow_href(job.flow_id, context)}>flow ${job.flow_id}</a> / ` : ''}<bdi>${line(name)}</bdi></p>
     <div class="title"><h1><${Their} text=${job.name || name} most=${160}/></h1><${State} of=${job_state(shown)}/><${Actions} job=${shown} key_=${name} context=${context} rights=${rights} load=${again}/></div>
     <p class="facts quiet"><span><${Their} text=${job.script_type}/></span><span>caller ${job.caller_id}</span>${job.attempt ? html`<span>attempt ${job.attempt}</span>` : ''}${job.runner_id ? html`<span>agent ${job.runner_id}</span>` : ''}
-      ${timed.waited && html`<span>waited ${timed.waited}</span>`}${timed.took && html`<span>${ended ? 'took' : 'runs for'} ${timed.took}</span>`}<span>${ended ? html`ended <${Ago} at=${job.ended_ms} now=${now}/>` : html`made <${Ago} at=${number_of(job.created_at) * 1000} now=${now}/>`}</span></p>
+      ${timed.waited && html`<span>waited ${timed.waited}</span>`}${timed.took && html`<span>${ended ? 'took' : 'runs for'} ${timed.took}</span>`}<span>${ended ? html`ended <${Ago} at=${job.ended_ms} now=${now}/>` : html`created <${Ago} at=${number_of(job.created_at) * 1000} now=${now}/>`}</span></p>
     ${stream.gone && html`<${Problem} error=${{message: stream.gone}}/>`}
     ${job.problems && html`<${Problem} error=${{message: `its record does not fit: ${list_of(job.problems).map((each) => text_of(each)).join('; ')}`}}/>`}
     <${Guard}>${shape !== 'done' && !wrong && (why.value ? html`<section class=${`card explain ${shape}`} aria-label="why"><${Explained} why=${why.value}/>
@@ -192,7 +192,7 @@ function Policy({asked, granted, lowered}) {
   const less = new Set(list_of(lowered).map((each) => text_of(each)));
   const names = [...new Set([...requested.keys(), ...given.keys(), ...less])].sort();
   if (!granted && requested.size === 0) return html`<p class="quiet">It requested no more than its profile grants.</p>`;
-  return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>asked for</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, requested.get(name))}</bdi></td>
+  return html`<h3>Policy</h3><table class="policy"><thead><tr><th>field</th><th>requested</th><th>granted</th></tr></thead><tbody>${names.map((name) => html`<tr key=${name}><td><${Their} text=${name} most=${60}/></td><td><bdi>${policy_text(name, requested.get(name))}</bdi></td>
     <td>${!granted ? html`<span class="quiet">not yet</span>` : html`<bdi>${given.has(name) ? policy_text(name, given.get(name)) : less.has(name) ? 'none' : '\u2013'}</bdi>`}${less.has(name) ? html` <span class="tag">reduced by the ceiling</span>` : ''}</td></tr>`)}</tbody></table>
     <p class="quiet">${requested.size === 0 ? 'It requested no more than its profile grants. ' : ''}Unlisted permissions are not granted; unlisted time is limited only by its timeout.</p>`;
 }

@@ -196,7 +196,7 @@ export function Jobs({query, context, view, cursor}) {
   };
   const row = (i) => {
     const job = rows.all[i];
-    if (job.gap) return html`<div role="row" key=${job.key} aria-rowindex=${i + 1} class=${`job gap${i === chosen ? ' chosen' : ''}`}><span role="cell" class="name">Others changed between these. <button type="button" class="small" disabled=${job.busy} onClick=${() => fill(job)}>Show more of them</button></span></div>`;
+    if (job.gap) return html`<div role="row" key=${job.key} aria-rowindex=${i + 1} class=${`job gap${i === chosen ? ' chosen' : ''}`}><span role="cell" class="name">Other jobs changed in between. <button type="button" class="small" disabled=${job.busy} onClick=${() => fill(job)}>Show more</button></span></div>`;
     const when = ago(job.changed_ms, now), lasted = took(job, now);
     const draw = () => html`<div role="row" aria-rowindex=${i + 1} class=${`job${i === chosen ? ' chosen' : ''}`}>
       <span role="cell" class="what">${State({of: job_state(job)})}</span>
@@ -214,10 +214,10 @@ export function Jobs({query, context, view, cursor}) {
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
     <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.at.size)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
       ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
-      ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new ones' : counted(rows.waiting.size, 'new one')}</button>`}</p>
+      ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new jobs' : counted(rows.waiting.size, 'new one')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job matches.'}</p>`
-      : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} to which something happened last is like that.</p>`
+      : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} jobs that changed last matches.</p>`
       : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${chosen_key} label="jobs" head=${head}
           onTop=${(top) => { at_front.current = top; if (top && (rows.waiting.size || rows.too_many)) meet_waiting(); }}/>`}
   </main>`;

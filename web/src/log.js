@@ -74,7 +74,7 @@ export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
       <label class="check"><input type="checkbox" checked=${times} onChange=${(e) => set_times(e.target.checked)}/> times</label>
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(e) => set_follow(e.target.checked)}/> follow</label>
     </div>
-    ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not kept here: <code>${command}</code> has them</p>`}
+    ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not shown: <code>${command}</code> prints them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
     ${total === 0 ? html`<p class="empty">${ended ? 'It has no output.' : 'Nothing yet.'}</p>`
       : html`<div class="lines" data-rows=${Math.min(total, 24)} onWheel=${(e) => e.deltaY < 0 && set_follow(false)} onTouchMove=${() => set_follow(false)}

@@ -73,7 +73,7 @@ function Help({close}) {
   const box = useRef(null);
   useEffect(() => { box.current.showModal(); }, []);
   return html`<dialog ref=${box} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, what]) => html`<dt><kbd>${keys}</kbd></dt><dd>${what}</dd>`)}</dl>
-    <p class="quiet">Everything here is the JSON-RPC: <code class="command">mycojobs rpc</code> can do it, too. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
+    <p class="quiet">This page uses only the JSON-RPC: <code class="command">mycojobs rpc</code> offers the same. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
 // Asks for confirmation before a keyboard shortcut clicks a button. If the button has changed while the dialog was open,
@@ -178,7 +178,7 @@ function Page() {
     document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
   }, [name, id, ready]);
   if (stage === 'login') return html`<${Login} enter=${begin}/>`;
-  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. Retrying.' : 'One moment \u2026'}</p></main>`;
+  if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. Retrying.' : 'Loading \u2026'}</p></main>`;
   const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
   const all = {query: route.query, context, rights: rights.value, view, cursor};
   const shown = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'jobs' ? html`<${Jobs} ...${all}/>`

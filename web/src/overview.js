@@ -22,9 +22,9 @@ export function findings_of(view, now, context, questions) {
     const served = live.some((agent) => each.queue.endsWith(`:runner${agent.id}`) || agent.executors.some((type) => each.queue === `queue:${type}`));
     const old = each.next_since_ms && elapsed(each.next_since_ms, now);
     const oldest = each.next && html`, the next one for ${span(old)}: <a href=${job_href(each.next, context)}><${Their} text=${each.next.replace('job:', '')}/></a>`;
-    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: html`let it go on: <${Command} text=${`mycojobs queue resume ${shell_word(each.queue)}`}/>`, resume: each.queue});
+    if (each.paused) found.push({weight: 5, shape: 'waiting', text: html`${counted(length, 'job')} in <${Their} text=${each.queue}/>, which is paused${oldest}`, next: html`resume it: <${Command} text=${`mycojobs queue resume ${shell_word(each.queue)}`}/>`, resume: each.queue});
     else if (live.length && !served) found.push({weight: 8, shape: 'failed', text: html`no live agent serves <${Their} text=${each.queue}/>: ${counted(length, 'job')}${oldest}`, next: 'start an agent that runs this: `mycojobs agent`; `mycojobs doctor` shows what its host can run'});
-    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> is behind: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'every slot is taken: start an agent more, or give it more slots' : 'slots are free: open its next job for the reason'});
+    else if (old > 60000) found.push({weight: 4, shape: 'waiting', text: html`<${Their} text=${each.queue}/> has a backlog: ${counted(length, 'job')}${oldest}`, next: free === 0 ? 'all slots are busy: start another agent, or add slots' : 'slots are free: open its next job for the reason'});
   }
   for (const each of view.runners)
     if (each.state === 'silent') found.push({weight: each.claims ? 7 : 3, shape: 'failed', text: html`agent ${each.id} on <${Their} text=${each.host}/> is silent for ${span(elapsed(each.seen_ms, now))}${each.claims ? `, and had ${counted(each.claims, 'job')}` : ''}`, next: `${each.claims ? 'its jobs return to their queues when their leases expire; ' : ''}look at its host, or \`mycojobs runner delete ${each.id}\` if it is gone permanently`});
@@ -47,14 +47,14 @@ function Doctor({context}) {
     <span class="quiet">checks Redis, the leader of the context and its agents; <code class="command">mycojobs doctor</code> looks at a host</span></div>
     ${checks && html`<div role="status">${wrong.length === 0 ? html`<p><${Glyph} shape="done"/> ${counted(well.length, 'check')}, nothing is wrong</p>`
       : html`<ul class="findings">${wrong.map((each) => html`<li><${Glyph} shape=${each.state === 'missing' ? 'failed' : 'asks'}/><div><b>${each.state}</b> ${line(each.area, 60)}, ${line(each.name, 60)}: <${Their} text=${each.detail}/>${each.remedy && html` <span class="quiet"><b>Remedy:</b> <${Sentence} text=${each.remedy}/></span>`}</div></li>`)}</ul>`}
-      ${well.length > 0 && html`<details><summary class="quiet">${counted(well.length, 'check')} found nothing wrong</summary><table><tbody>${well.map((each) => html`<tr><td>${line(each.area, 60)}</td><td>${line(each.name, 60)}</td><td><${Their} text=${each.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
+      ${well.length > 0 && html`<details><summary class="quiet">${counted(well.length, 'check')} found no problem</summary><table><tbody>${well.map((each) => html`<tr><td>${line(each.area, 60)}</td><td>${line(each.name, 60)}</td><td><${Their} text=${each.detail}/></td></tr>`)}</tbody></table></details>`}</div>`}</div>`;
 }
 
 function Verify({context}) {
   const [report, set] = useState(null);
   return html`<div class="actions"><${Action} run=${async () => set(await rpc('context.verify', {context_id: context}))}>Verify<//>
     <span class="quiet">checks the data of all jobs, flows and workflows</span></div>
-    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'Everything holds'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` shows the possible repairs'}/></span>` : ''}</p>
+    ${report && html`<div role="status"><p><${Glyph} shape=${report.findings.some((each) => each.violation) ? 'failed' : 'done'}/> ${report.found ? counted(report.found, 'finding') : 'No findings'}: ${counted(report.jobs, 'job')}, ${counted(report.facts, 'fact')}, ${counted(report.queues, 'queue')}${report.findings.some((each) => each.violation) ? html`. <span class="quiet"><b>Remedy:</b> <${Sentence} text=${'`mycojobs doctor --rebuild --dry-run` shows the possible repairs'}/></span>` : ''}</p>
     ${report.findings.length > 0 && html`<table><thead><tr><th>rule</th><th>of</th><th>what</th></tr></thead><tbody>${report.findings.slice(0, 50).map((each) => html`<tr><td>${each.violation ? '' : 'note: '}${each.rule}</td><td><${Their} text=${each.subject}/></td><td><${Their} text=${each.text}/></td></tr>`)}</tbody></table>`}</div>`}`;
 }
 
@@ -68,9 +68,9 @@ function DeadLetters({context, many, rights}) {
     const left = [];
     for (const {letter} of letters) await rpc(method, {letter, context_id: context}).catch((wrong) => left.push(wrong));
     await load();
-    if (left.length) throw Object.assign(left[0], {message: `${left.length} of ${letters.length} stay: ${left[0].message}`});
+    if (left.length) throw Object.assign(left[0], {message: `${left.length} of ${letters.length} remain: ${left[0].message}`});
   };
-  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
   const job = (key) => (/^job:\d+:\d+$/.test(key) ? html`<a href=${job_href(key, context)}>${key.replace('job:', '')}</a>` : html`<${Their} text=${key} most=${80}/>`);
   return html`${rights?.administer && letters.length > 1 && html`<div class="actions"><${Action} kind="small" run=${each_of('queue.requeue')}>Run all again<//></div>`}
     <div class="wide-table" tabindex="0" role="region" aria-label="dead letters"><table class="compact" role="table"><thead role="rowgroup"><tr><th>job</th><th>queue</th><th>why</th><th>when</th><th><span class="hidden">actions</span></th></tr></thead><tbody role="rowgroup">${letters.map((each) => html`<tr role="row" key=${each.letter}><td role="cell" class="first">${job(each.job)}</td><td role="cell"><${Their} text=${each.queue} most=${60}/></td><td role="cell"><${Their} text=${text_of(each.reason).replaceAll('_', ' ')} most=${60}/></td><td role="cell"><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td>
@@ -80,7 +80,7 @@ function DeadLetters({context, many, rights}) {
 // Shows denied requests. Only admins may read them.
 function Refusals({context, many}) {
   const {value, error} = useCall('context.refusals', {id: context, limit: 50}, [many]);
-  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
   return html`<table><thead><tr><th>actor</th><th>wanted to</th><th>with</th><th>when</th></tr></thead><tbody>${value.map((each) => html`<tr key=${each.number}><td>${each.actor}</td><td><${Their} text=${each.action} most=${60}/></td><td><${Their} text=${each.thing} most=${120}/></td><td><time title=${moment(each.at_ms)}>${ago(each.at_ms, now_ms())}</time></td></tr>`)}</tbody></table>`;
 }
 function Unfolded({title, children}) {
@@ -94,7 +94,7 @@ function Found({of, view, context, rights}) {
     ${of.about === 'refusals' && rights?.administer && html`<${Unfolded} title="show them"><${Refusals} context=${context} many=${view.refusals}/><//>`}</div></li>`;
 }
 
-const words = {dependencies: 'other jobs', prerequisite: 'prerequisites', queued: 'a free slot', delayed: 'their moment', retry_wait: 'their next attempt', held: 'their concurrency key', planned: 'their flow'};
+const words = {dependencies: 'other jobs', prerequisite: 'prerequisites', queued: 'a free slot', delayed: 'their start time', retry_wait: 'their next attempt', held: 'their concurrency key', planned: 'their flow'};
 
 function Reasons({of, title, none, to}) {
   const rows = Object.entries(of).sort((a, b) => b[1] - a[1]);
@@ -106,7 +106,7 @@ export function Overview({view, context, rights, gone, questions}) {
   useTitle('Overview');
   const now = useNow();
   if (gone) return html`<main><h1>Overview</h1><p class="empty">${gone}</p></main>`;
-  if (!view) return html`<main><h1>Overview</h1><p class="empty">One moment \u2026</p></main>`;
+  if (!view) return html`<main><h1>Overview</h1><p class="empty">Loading \u2026</p></main>`;
   const found = findings_of(view, now, context, questions.value?.questions ?? []);
   const waiting = view.queues.reduce((sum, each) => sum + each.length + each.prioritised, 0);
   const parked = view.delayed + view.prerequisites + view.held + (view.waits.dependencies ?? 0);
@@ -136,14 +136,14 @@ export function Overview({view, context, rights, gone, questions}) {
     </section>
     <section class="card"><h2>Jobs that ended, each ${span(view.slot_ms)}</h2><${Chart} ends=${view.ends} slot_ms=${view.slot_ms} now=${view.now_ms}/></section>
     <div class="columns wide">
-    <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job has come yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>the next one waits</th><th><span class="hidden">actions</span></th></tr></thead><tbody>
+    <section class="card"><h2>Queues</h2>${view.queues.length === 0 ? html`<p class="empty">No job was queued yet. <a href=${href(['try'], {context})}>Try one.</a></p>` : html`<table><thead><tr><th>queue</th><th class="num">jobs</th><th>next job waits</th><th><span class="hidden">actions</span></th></tr></thead><tbody>
       ${view.queues.map((each) => html`<tr key=${each.queue}><td><${Their} text=${each.queue}/> ${each.paused ? html`<span class="tag">paused</span>` : ''}</td><td class="num">${count(each.length + each.prioritised)}</td>
         <td>${each.next ? html`<a href=${job_href(each.next, context)}>${each.next_since_ms ? span(elapsed(each.next_since_ms, now)) : 'unknown'}</a>` : '\u2013'}</td>
         <td>${rights?.administer && html`<${Action} kind="small" run=${() => rpc(each.paused ? 'queue.resume' : 'queue.pause', {queue: each.queue, context_id: context})}>${each.paused ? 'Resume' : 'Pause'}<//>`}</td></tr>`)}</tbody></table>`}</section>
-    <section class="card"><h2>Agents</h2>${view.runners.length === 0 ? html`<p class="empty">None has registered here.</p>` : html`<table><thead><tr><th>agent</th><th>host</th><th>slots</th><th>last beat</th></tr></thead><tbody>
+    <section class="card"><h2>Agents</h2>${view.runners.length === 0 ? html`<p class="empty">No agent has registered.</p>` : html`<table><thead><tr><th>agent</th><th>host</th><th>slots</th><th>last heartbeat</th></tr></thead><tbody>
       ${view.runners.map((each) => html`<tr key=${each.id}><td><span class=${`state ${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}`}><${Glyph} shape=${each.state === 'live' ? 'done' : each.state === 'left' ? 'cancelled' : 'failed'}/><span>${each.id} ${each.state}</span></span></td>
         <td><${Their} text=${each.host}/> <span class="quiet">${line(each.version, 20)}</span></td><td><meter min="0" max=${Math.max(each.slots, 1)} value=${each.claims} aria-label="slots in use"></meter> ${each.claims} of ${each.slots}</td><td><${Ago} at=${each.seen_ms} now=${now}/></td></tr>`)}</tbody></table>`}</section>
     </div>
-    ${rights?.administer && html`<section class="card"><h2>Does everything hold?</h2><${Verify} context=${context}/></section>`}
+    ${rights?.administer && html`<section class="card"><h2>Consistency</h2><${Verify} context=${context}/></section>`}
   </main>`;
 }

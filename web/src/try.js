@@ -21,7 +21,7 @@ jobs:
       result = {"size": 42}
   ask:
     needs: [measure]
-    approval: {comment: "The size is known: go on?"}
+    approval: {comment: "The size is known: continue?"}
   report:
     needs: [ask]
     type: python
@@ -85,15 +85,15 @@ export function Try({query, context, rights, view}) {
   return html`<main class="try"><h1>Try it</h1><div class="choices" role="group" aria-label="what"><button type="button" aria-pressed=${!flow} onClick=${() => replace(href(['try'], {context}))}>a script</button><button type="button" aria-pressed=${flow} onClick=${() => replace(href(['try'], {context, kind: 'flow'}))}>a flow</button></div>
     ${!flow && examples.length > 0 && html`<p class="examples-of"><span class="quiet">examples:</span> ${examples.map((each) => html`<button type="button" class="small" onClick=${() => { set_problems(null); take(each); }}>${each.name}</button> `)}</p>`}
     <${Problem} error=${error}/>
-    ${maker > 0 && rights && maker !== rights.actor && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This was made by actor ${maker}. What you run here is yours, and runs with your rights: read it first.</p>`}
-    ${hidden.length > 0 && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This text has characters that hide or turn what is written: ${hidden.slice(0, 5).map((each) => `${each.sign} in line ${each.line}`).join(', ')}${hidden.length > 5 ? ' \u2026' : ''}. It may do something else than it seems to. <button type="button" class="small" onClick=${() => set_text(without_hidden(text))}>Remove them</button></p>`}
+    ${maker > 0 && rights && maker !== rights.actor && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This was created by actor ${maker}. A run here is yours, with your rights: read it first.</p>`}
+    ${hidden.length > 0 && html`<p class="problem" role="note"><${Glyph} shape="asks"/> This text has characters that hide or reorder text: ${hidden.slice(0, 5).map((each) => `${each.sign} in line ${each.line}`).join(', ')}${hidden.length > 5 ? ' \u2026' : ''}. It may do something else than it shows. <button type="button" class="small" onClick=${() => set_text(without_hidden(text))}>Remove them</button></p>`}
     <label class="editor"><span class="hidden">${flow ? 'definition, YAML or JSON' : 'script'}</span><textarea ref=${area} id="find" spellcheck="false" autocomplete="off" rows="18" value=${text} onInput=${(e) => { set_text(e.target.value); set_problems(null); }}
       onKeyDown=${(e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) document.querySelector('main .first')?.click(); }}></textarea></label>
     ${!flow && html`<div class="fields"><label>type <select value=${form.script_type} onChange=${(e) => set_form({...form, script_type: e.target.value})}>${[...new Set([...types, form.script_type])].map((each) => html`<option value=${each}>${line(each, 32)}</option>`)}</select></label>
       <label>name <input value=${form.name} onInput=${(e) => set_form({...form, name: e.target.value})} placeholder="for people"/></label><label>seconds at most <input inputmode="numeric" value=${form.timeout} onInput=${(e) => set_form({...form, timeout: e.target.value.replace(/\D/g, '')})} placeholder="the default"/></label></div>`}
-    ${!flow && Object.keys(kept).length > 0 && html`<section class="kept" aria-label="besides"><p class="quiet">It gets besides: <button type="button" class="small" onClick=${() => keep({})}>leave that out</button></p><${Pairs} of=${kept}/></section>`}
+    ${!flow && Object.keys(kept).length > 0 && html`<section class="kept" aria-label="also"><p class="quiet">It also gets: <button type="button" class="small" onClick=${() => keep({})}>remove that</button></p><${Pairs} of=${kept}/></section>`}
     <div class="actions"><${Action} kind="first" title="Ctrl+Enter" run=${run}>Run<//>${flow && html`<${Action} run=${check}>Check<//>`}<span class="quiet">Ctrl+Enter runs it</span></div>
-    ${problems && !problems.some((each) => !each.warns) && html`<p role="status"><${Glyph} shape="done"/> Nothing is wrong with it.</p>`}
+    ${problems && !problems.some((each) => !each.warns) && html`<p role="status"><${Glyph} shape="done"/> No problem found.</p>`}
     ${problems?.length > 0 && html`<div role="alert"><ul class="findings">${problems.map((each) => html`<li><${Glyph} shape=${each.warns ? 'asks' : 'failed'}/><div>${each.line ? html`<button type="button" class="small" onClick=${() => jump(each)}>line ${each.line}</button> ` : ''}<bdi>${plain(each.path)}</bdi> ${plain(each.message)}</div></li>`)}</ul></div>`}
   </main>`;
 }

@@ -41,7 +41,7 @@ export function Workflows({context, rights, cursor}) {
   const chosen = useChosen(rows, (each) => each.workflow, cursor, (each) => go(href(['workflows', each.workflow], {context})));
   return html`<main><h1>Workflows</h1><${Problem} error=${error}/>
     ${value && rows.length === 0 && html`<p class="empty">No workflow is in force. ${rights?.create ? html`Apply one with <code class="command">mycojobs workflow apply FILE</code>.` : ''}</p>`}
-    ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table class="compact" role="table"><thead role="rowgroup"><tr><th>workflow</th>${STATUSES.slice(1).map(([, word]) => html`<th class="num">${word}</th>`)}<th class="num">inbox</th><th>takes</th><th class="num">journal</th></tr></thead><tbody role="rowgroup">${rows.map((each, i) => html`<tr role="row" key=${each.workflow} class=${i === chosen ? 'chosen' : ''}>
+    ${rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="workflows"><table class="compact" role="table"><thead role="rowgroup"><tr><th>workflow</th>${STATUSES.slice(1).map(([, word]) => html`<th class="num">${word}</th>`)}<th class="num">inbox</th><th>accepts</th><th class="num">journal</th></tr></thead><tbody role="rowgroup">${rows.map((each, i) => html`<tr role="row" key=${each.workflow} class=${i === chosen ? 'chosen' : ''}>
       <td role="cell" class="first"><a href=${href(['workflows', each.workflow], {context})}><${Their} text=${each.workflow} most=${80}/></a>${each.older_code ? html` <span class="tag">${count(each.older_code)} of older code</span>` : ''}${each.refused_receipts ? html` <span class="tag">${counted(each.refused_receipts, 'refused receipt')}</span>` : ''}</td>
       ${STATUSES.slice(1).map(([status, word]) => html`<td role="cell" class="num" data-label=${word}>${each.instances[status] ? html`<a href=${href(['workflows', each.workflow], {context, status})}>${count(each.instances[status])}</a>` : html`<span class="quiet">0</span>`}</td>`)}
       <td role="cell" class="num" data-label="inbox">${count(each.inbox)}</td><td role="cell" class="takes" data-label="takes"><${Their} text=${each.takes.join(', ')} most=${120}/></td><td role="cell" class="num quiet" data-label="journal">${count(each.height)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
@@ -60,7 +60,7 @@ export function Cells({name, query, context, cursor}) {
       <div class="choices" role="group" aria-label="state">${STATUSES.map(([each, word]) => html`<button type="button" aria-pressed=${status === each} onClick=${() => replace(href(['workflows', name], {context, status: each, find: query.find}))}>${word}</button>`)}</div></form>
     <p class="quiet status" role="status">${value ? `${count(rows.length)} shown` : ''}${value && value.length >= limit && limit < MOST ? html`, there are more <button type="button" class="small" onClick=${() => more(Math.min(limit * 5, MOST))}>Show more</button>` : ''}</p>
     <${Problem} error=${error}/>
-    ${value && rows.length === 0 ? html`<p class="empty">No instance is like that.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">size</th></tr></thead><tbody>${rows.map((each, i) => html`<tr key=${`${each.workflow} ${key_text(each.key)}`} class=${i === chosen ? 'chosen' : ''}>
+    ${value && rows.length === 0 ? html`<p class="empty">No instance matches.</p>` : rows.length > 0 && html`<section class="card"><div class="wide-table" tabindex="0" role="region" aria-label="instances"><table><thead><tr><th>state</th><th>key</th><th class="num">steps</th><th class="num">mail</th><th class="num">waits for</th><th class="num">size</th></tr></thead><tbody>${rows.map((each, i) => html`<tr key=${`${each.workflow} ${key_text(each.key)}`} class=${i === chosen ? 'chosen' : ''}>
       <td><${State} of=${state_of(each.status)}/></td><td><a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${key_text(each.key) || 'the only one'} most=${120}/></a></td><td class="num">${count(each.steps)}</td><td class="num">${count(each.mail)}</td><td class="num">${count(each.pending)}</td><td class="num quiet">${bytes(each.state_bytes)}</td></tr>`)}</tbody></table></div></section>`}</main>`;
 }
 
@@ -109,9 +109,9 @@ function Moments({params, last}) {
     }
     again((n) => n + 1);
   };
-  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">One moment \u2026</p>`;
+  if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
   const shown = known.rows;
-  return html`<${Problem} error=${wrong}/>${!known.over && html`<p class="quiet">the latest ${count(shown.length)} <button type="button" class="small" onClick=${earlier}>Show earlier</button></p>`}<div class="wide-table" tabindex="0" role="region" aria-label="what has happened"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
+  return html`<${Problem} error=${wrong}/>${!known.over && html`<p class="quiet">the latest ${count(shown.length)} <button type="button" class="small" onClick=${earlier}>Show earlier</button></p>`}<div class="wide-table" tabindex="0" role="region" aria-label="history"><table class="moments"><thead><tr><th>when</th><th class="num">height</th><th>kind</th><th>what</th></tr></thead><tbody>${shown.map((each) => html`<tr key=${each.height}><td><time title=${moment(each.at_ms)}>${clock(each.at_ms)}</time></td><td class="num quiet">${each.height}</td><td>${line(each.kind, 24)}</td><td><bdi dir="ltr">${plain(line(what_of(each), 400))}</bdi></td></tr>`)}</tbody></table></div>`;
 }
 
 // Shows the output of the jobs of an instance's effects.
@@ -159,7 +159,7 @@ export function InstanceView({name, query, context, rights}) {
   const title = key_text(key) || name;
   useTitle(`${title} ${name}`);
   const crumbs = html`<p class="crumbs"><a href=${href(['workflows'], {context})}>Workflows</a> / <a href=${href(['workflows', name], {context})}><${Their} text=${name} most=${80}/></a></p>`;
-  if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<${Written} params=${params} looks=${looks}/><section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">One moment \u2026</p>`}</main>`;
+  if (!it) return html`<main>${crumbs}<h1><${Their} text=${title} most=${120}/></h1>${error ? html`<${Problem} error=${error}/>${error.word === 'not_found' && html`<${Written} params=${params} looks=${looks}/><section class="card"><h2>History</h2><${Moments} params=${params} last=${0}/></section>`}` : html`<p class="empty">Loading \u2026</p>`}</main>`;
   const say = (intent, verb) => async (comment) => { await rpc(`workflow.${verb}`, {...params, intent, ...(comment ? {comment} : {})}); await load(); };
   const may_answer = (each) => rights && (rights.administer || list_of(each.params?.approvers).includes(rights.actor));
   const asking = it.intents.filter((each) => each.effect === APPROVAL);
@@ -174,9 +174,9 @@ export function InstanceView({name, query, context, rights}) {
     ${why.value?.length > 0 && html`<section class=${`card explain ${state_of(it.status)[0]}`} aria-label="why">${why.value.slice(0, 5).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
     ${asking.map((each) => html`<section class="card question" key=${each.intent}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.params?.title ?? 'approval'} most=${300}/></h2></div>${each.params?.text ? html`<p><bdi>${plain(each.params.text)}</bdi></p>` : ''}<p class="facts quiet"><span>asked: ${list_of(each.params?.approvers).map((of) => text_of(of)).join(', ')}</span><span><${Waited} at=${each.asked_ms} now=${now}/></span></p>
       ${may_answer(each) && html`<${Answer} approve=${say(each.intent, 'approve')} reject=${say(each.intent, 'reject')}/>`}</section>`)}
-    <div class="columns wide"><section class="card"><h2>State</h2>${it.state === null ? html`<p class="empty">It has none yet.</p>` : html`<${Value} of=${it.state}/>`}</section>
+    <div class="columns wide"><section class="card"><h2>State</h2>${it.state === null ? html`<p class="empty">No state yet.</p>` : html`<${Value} of=${it.state}/>`}</section>
     <section class="card"><h2>Waits for</h2>${it.intents.length === 0 && it.waiting_mail.length === 0 ? html`<p class="empty">An event.</p>` : html`<table><tbody>${it.intents.map((each) => html`<tr key=${each.intent}><td><${Their} text=${each.effect} most=${80}/></td><td><${Carrier} of=${each.carrier} context=${context}/></td><td><${Ago} at=${each.asked_ms} now=${now}/></td></tr>`)}${it.waiting_mail.map((each) => html`<tr key=${each.height}><td><${Their} text=${each.schema || 'a receipt'} most=${80}/></td><td class="quiet">its next step</td><td class="quiet">height ${each.height}</td></tr>`)}</tbody></table>`}
       <h3>Record</h3><${Pairs} of=${{workflow: it.workflow, manifest: it.world, code: it.manifest.slice(0, 12), state: it.state_hash ? it.state_hash.slice(0, 12) : '', 'first height': it.born, 'last height': it.last}}/></section></div>
     <${Written} params=${params} looks=${looks}/>
-    <section class="card"><h2>What has happened</h2><${Moments} params=${params} last=${it.last}/></section></main>`;
+    <section class="card"><h2>History</h2><${Moments} params=${params} last=${it.last}/></section></main>`;
 }

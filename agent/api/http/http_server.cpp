@@ -837,7 +837,7 @@ HttpReply bad_request_reply(const Error& error) {
 
 HttpReply refuse_body(const Error& error) {
   if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a few seconds");
-  if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at one time");
+  if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at a time");
   return bad_request_reply(error);
 }
 

@@ -166,7 +166,7 @@ std::string Rpc::answer(std::string_view body, const RpcCaller& caller) const {
     const bool large = parsed.error().code == Code::too_large;
     return dump_json(refusal(nullptr, large ? rpc_code(Code::too_large) : kParseError, parsed.error().message,
                              large ? "too_large" : "parse_error", "",
-                             large ? "send less at one time" : "send one JSON text, as UTF-8"));
+                             large ? "send less at a time" : "send one JSON text, as UTF-8"));
   }
   if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
     const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();

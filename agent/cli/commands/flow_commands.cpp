@@ -931,7 +931,7 @@ int flow_cancel_command(Invocation& call) { return finish(control(call, Verb::ca
 int flow_pause_command(Invocation& call) {
   return finish(control(call, Verb::pause, "is paused; running nodes continue"));
 }
-int flow_resume_command(Invocation& call) { return finish(control(call, Verb::resume, "goes on")); }
+int flow_resume_command(Invocation& call) { return finish(control(call, Verb::resume, "is resumed")); }
 int flow_approve_command(Invocation& call) { return finish(control(call, Verb::approve, "has the approval")); }
 int flow_reject_command(Invocation& call) { return finish(control(call, Verb::reject, "has the rejection")); }
 int flow_retry_command(Invocation& call) { return finish(control(call, Verb::retry, "tries again")); }

@@ -77,13 +77,13 @@ std::string all_settings() {
 std::string exits() {
   static const std::vector<std::pair<std::string_view, std::string_view>> kExits = {
       {"0", "it is done; of run, flow start --follow, flow watch and flow result: job or flow has finished"},
-      {"1", "it has found something wrong; of those that reflect a job or a flow: it has failed"},
+      {"1", "it has found an error; of commands that reflect a job or a flow: it has failed"},
       {"64, 65, 66", "a wrong command line; a wrong input or setting; no such file, job or flow"},
       {"69", "a server, a helper or a layer of the sandbox is not available"},
-      {"70", "a bug, of which one line tells"},
+      {"70", "an internal error, described in one line"},
       {"74, 75, 77", "the system refused a file; try again later; wrong password or rights"},
-      {"124, 126, 130, 137", "the job ran out of time; tried what is never innocent; was cancelled; ran out of memory"},
-      {"141", "the reader of its output has gone"},
+      {"124, 126, 130, 137", "the job ran out of time; made a forbidden call; was cancelled; ran out of memory"},
+      {"141", "the reader of its output has exited"},
   };
   std::string out = "# EXIT STATUS\n\n";
   for (const auto& [code, about] : kExits) out += definition(bold(code), about);
@@ -112,9 +112,8 @@ std::string program_page() {
   std::string out = heading("mycojobs", '1', "runs scripts as jobs on many hosts with Redis between them");
   out +=
       "# SYNOPSIS\n\n*mycojobs* COMMAND \\[FLAGS\\] \\[ARGUMENTS\\]\n\n# DESCRIPTION\n\n"
-      "Agents take jobs from lists of Redis and run each in a sandbox; coordinators move flows of jobs on. Answers go "
-      "to "
-      "stdout, talk goes to stderr. All commands but *agent*, *coordinator* and *dev* use the Redis that *--redis* "
+      "Agents take jobs from lists of Redis and run each in a sandbox; coordinators advance flows of jobs. Answers are "
+      "on stdout, messages on stderr. All commands but *agent*, *coordinator* and *dev* use the Redis that *--redis* "
       "names, "
       "else the one of a running *mycojobs dev*, else a private one for as long as they need it.\n\n"
       "JOB is CALLER:ID, or ID for caller 1. QUEUE is a script type or a key that *mycojobs queue list* shows.\n\n"
@@ -138,17 +137,17 @@ struct Service {
 constexpr Service kServices[] = {
     {"mycojobs-agent.8", "agent", "worker of mycojobs: takes jobs from Redis and runs each in a sandbox",
      "Serves the queues of a Redis as a runner, until TERM. The first TERM or INT drains: nothing more is "
-     "claimed, running jobs finish. A second one stops the running jobs and gives them back. A third leaves at once: "
+     "claimed, running jobs finish. A second one returns the running jobs to their queues. A third exits immediately: "
      "the jobs are delivered again when their leases have run out. HUP reloads ceilings, secrets and the log's "
      "level.\n\n"
      "Under systemd, *mycojobs-agent@20.service* is runner 20; *mycojobs-agent.service* is the runner that the "
      "configuration names. Either is enabled with *systemctl enable --now* once _/etc/mycojobs/config.toml_ names the "
-     "Redis. A stop drains for TimeoutStopSec=, two minutes. *mycojobs doctor* says what a host lacks."},
-    {"mycojobs-coordinator.8", "coordinator", "moves the flows of mycojobs on, and starts what schedules say",
-     "Moves the flows of a Redis on, starts what schedules say, calls webhooks and serves JSON-RPC, until TERM. It "
-     "runs "
-     "no jobs. Without *--context* it serves every context that it finds. Run as many as you like on any hosts: one "
-     "leads a context, the others take over when it falls silent.\n\n"
+     "Redis. A stop drains for TimeoutStopSec=, two minutes. *mycojobs doctor* shows what a host lacks."},
+    {"mycojobs-coordinator.8", "coordinator", "advances the flows of mycojobs and starts flows by schedule",
+     "Advances the flows of a Redis, starts flows by schedule, calls webhooks and serves JSON-RPC, until TERM. It "
+     "runs no jobs. Without *--context* it serves all contexts that it finds. Run as many as you like on any hosts: "
+     "one "
+     "leads a context, the others take over when it stops responding.\n\n"
      "Under systemd it is *mycojobs-coordinator.service*."},
 };
 
@@ -165,9 +164,9 @@ std::string settings_page() {
       "# DESCRIPTION\n\nA file in TOML: _/etc/mycojobs/config.toml_ of root, _~/.config/mycojobs/config.toml_ of an "
       "ordinary user, or what *--config* or MYCOJOBS\\_CONFIG names. Flags are over the environment, that over the "
       "file, "
-      "that over the default. What is not known is refused with its line; *mycojobs config check* reads the file, "
-      "*mycojobs config print* shows each setting and where it comes from.\n\n"
-      "A name with a dot is a key of a table: sandbox.memory stands as memory in \\[sandbox\\]. The tables "
+      "that over the default. Unknown settings are rejected with their line; *mycojobs config check* reads the file, "
+      "*mycojobs config print* shows each setting and its source.\n\n"
+      "A name with a dot is a key of a table: sandbox.memory is memory in \\[sandbox\\]. The tables "
       "\\[ceiling\\], "
       "\\[contexts.N\\] and \\[executors.NAME\\] are explained in the manual.\n\n# SETTINGS\n\n";
   for (const Option& option : options()) {

@@ -120,7 +120,7 @@ Result<int> put_runner(Invocation& call, bool makes) {
   MJ_TRY(runner, typed_runner(call, fields));
   if (makes && fields.empty()) {
     return fail(Code::invalid,
-                "name what it is: --address URL of a supervisor elsewhere, say, or --topic, --pubkey, --type, "
+                "name the runner: --address URL of a remote supervisor, or --topic, --pubkey, --type, "
                 "--target-context, --queues; an agent makes the record of its own runner when it starts");
   }
   auto networks = Networks::parse(call.settings.coordinator_networks);

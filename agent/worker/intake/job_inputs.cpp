@@ -130,7 +130,7 @@ class Files {
     if (bytes_ <= facts_.granted.disk_bytes) return {};
     return fail(Code::invalid, "inputs: " + std::to_string(bytes_) +
                                    " bytes of artifacts are more than the job's disk of " +
-                                   std::to_string(facts_.granted.disk_bytes) + ": ask for more, policy.disk");
+                                   std::to_string(facts_.granted.disk_bytes) + ": increase policy.disk");
   }
 
   const InputsByName& called_;

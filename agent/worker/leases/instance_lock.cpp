@@ -48,7 +48,7 @@ Result<InstanceLock> InstanceLock::hold(const std::string& state_dir, Id runner,
       return fail(Code::io, "state_dir: cannot lock " + path + ": " + errno_text(errno));
     if (is_linked(fd.get())) return InstanceLock(std::move(fd));
   }
-  return fail(Code::io, "state_dir: " + path + " is removed again and again");
+  return fail(Code::io, "state_dir: " + path + " is removed repeatedly");
 }
 
 std::vector<std::string> known_instances(const std::string& state_dir, Id runner) {

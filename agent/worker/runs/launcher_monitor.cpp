@@ -45,7 +45,7 @@ std::string LauncherWatch::unavailable_reason(std::uint64_t now_boot_ms) const {
   if (!ready_) {
     // The text is public. The description of a shortage contains no paths.
     const std::size_t shortage = no_launcher_.find("out of ");
-    return shortage == std::string::npos ? "no sandbox can be had: the log says why" : no_launcher_.substr(shortage);
+    return shortage == std::string::npos ? "no sandbox is available: see the log" : no_launcher_.substr(shortage);
   }
   return now_boot_ms < reason_until_ms_ ? shortage_ : "";
 }

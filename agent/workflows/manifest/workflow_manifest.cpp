@@ -47,7 +47,7 @@ constexpr std::size_t kMaxListed = 1'000;  // entries in one list of a manifest
 void name_field(const JsonPath& at, std::string& out) {
   field(at, "name", true, [&](const JsonPath& found) {
     if (!plans::read_text(found, out)) return;
-    if (!is_workflow_name(out)) found.report_problem(excerpt(out) + " is no name: namespace/name@version");
+    if (!is_workflow_name(out)) found.report_problem(excerpt(out) + " is not a name: use namespace/name@version");
   });
 }
 template <class Number>
@@ -88,7 +88,7 @@ class ManifestParser {
  private:
   void read(const JsonPath& at, bool single) {
     name_field(at, made_->name);
-    if (is_system_name(made_->name)) at.report_problem("names that begin with sys/ are the system's");
+    if (is_system_name(made_->name)) at.report_problem("names that begin with sys/ are reserved for the system");
     text_field(at, "description", false, made_->description);
     check_code(at);
     field(at, "schemas", false, [&](const JsonPath& all) { read_schemas(all); });
@@ -139,7 +139,8 @@ class ManifestParser {
     std::size_t bytes = 0;
     for (const auto& [module, text] : made_->code) {
       bytes += text.size();
-      if (!is_utf8(module) || module.empty()) at.report_problem("code: " + excerpt(module) + " is no name of a module");
+      if (!is_utf8(module) || module.empty())
+        at.report_problem("code: " + excerpt(module) + " is not a valid name of a module");
     }
     if (bytes > kMaxCode) at.report_problem("its code has more than " + std::to_string(kMaxCode) + " bytes");
   }
@@ -152,9 +153,9 @@ class ManifestParser {
     for (const auto& [name, schema] : all.value.items()) {
       const JsonPath at = all.at(schema, name);
       if (!is_workflow_name(name))
-        at.report_problem(excerpt(name) + " is no name: namespace/name@version");
+        at.report_problem(excerpt(name) + " is not a name: use namespace/name@version");
       else if (is_system_name(name))
-        at.report_problem("names that begin with sys/ are the system's");
+        at.report_problem("names that begin with sys/ are reserved for the system");
       else
         made_->schemas.add(name, at);
     }
@@ -185,10 +186,10 @@ class ManifestParser {
     name_field(at, spec.name);
     if (is_system_name(spec.name)) {
       if (made_->effect(spec.name) == nullptr) at.report_problem("the system has no effect " + excerpt(spec.name));
-      if (at.value.size() > 1) at.report_problem("an effect of the system has a name alone");
+      if (at.value.size() > 1) at.report_problem("an effect of the system has only a name");
       return;
     }
-    if (made_->effect(spec.name) != nullptr) at.report_problem("the effect " + excerpt(spec.name) + " stands twice");
+    if (made_->effect(spec.name) != nullptr) at.report_problem("the effect " + excerpt(spec.name) + " is listed twice");
     schema_field(at, "params", true, spec.name, spec.params);
     schema_field(at, "receipt", true, spec.name, spec.receipt);
     read_effect_ref(at, spec);
@@ -212,12 +213,11 @@ class ManifestParser {
     text_field(at, "script", false, spec.script);
     text_field(at, "module", false, spec.module);
     if (!at.value.contains("script_type") && !at.value.contains("runner"))
-      at.report_problem("needs script_type, or runner: who carries it out");
+      at.report_problem("needs script_type or runner, which performs it");
     if (at.value.contains("runner")) read_runner(at, spec);
     if (!spec.script_type.empty() && !is_script_type(spec.script_type))
       at.report_problem("script_type: " + excerpt(spec.script_type) + " is not a script type");
-    if (at.value.contains("script") == at.value.contains("module"))
-      at.report_problem("needs script or module, one of both: what is run");
+    if (at.value.contains("script") == at.value.contains("module")) at.report_problem("needs either script or module");
     if (!spec.module.empty() && !made_->code.contains(spec.module))
       at.report_problem("module: " + excerpt(spec.module) + " is not among the code");
   }
@@ -227,7 +227,7 @@ class ManifestParser {
     std::uint64_t id = 0;
     const std::string_view text = spec.runner;
     if (!parse_u64(text.starts_with("runner:") ? text.substr(7) : text, id) || id == 0 || id > UINT32_MAX)
-      return at.report_problem("runner: " + excerpt(spec.runner) + " is no runner: give runner:ID");
+      return at.report_problem("runner: " + excerpt(spec.runner) + " is not a runner: give runner:ID");
     spec.runner = "runner:" + std::to_string(id);
     if (spec.script_type.empty()) spec.script_type = "python";
   }
@@ -238,16 +238,16 @@ class ManifestParser {
     WorkflowSpec spec;
     spec.limits = limits_;
     name_field(at, spec.name);
-    if (!top && is_system_name(spec.name)) at.report_problem("names that begin with sys/ are the system's");
+    if (!top && is_system_name(spec.name)) at.report_problem("names that begin with sys/ are reserved for the system");
     if (made_->workflow(spec.name) != nullptr)
-      at.report_problem("the workflow " + excerpt(spec.name) + " stands twice");
+      at.report_problem("the workflow " + excerpt(spec.name) + " is listed twice");
     schema_field(at, "state", true, spec.name, spec.state);
     schema_field(at, "event", true, spec.name, spec.event);
     schema_field(at, "context", false, spec.name, spec.context);
     schema_field(at, "annotations", false, spec.name, spec.annotations);
     schema_field(at, "key_schema", false, spec.name, spec.key_schema);
     if (!spec.context.empty() && spec.context != kContextSchema)
-      at.report_problem("context: the system gives " + std::string(kContextSchema) + " and nothing else");
+      at.report_problem("context: the system provides " + std::string(kContextSchema) + " only");
     each_of(at, "effects_emitted", true, [&](const JsonPath& each) { read_emitted(each, spec); });
     field(at, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
     if (!top) field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, spec.limits); });
@@ -256,7 +256,7 @@ class ManifestParser {
   void read_emitted(const JsonPath& at, WorkflowSpec& spec) {
     std::string name;
     if (!plans::read_text(at, name)) return;
-    if (spec.may_emit(name)) return at.report_problem(excerpt(name) + " stands twice");
+    if (spec.may_emit(name)) return at.report_problem(excerpt(name) + " is listed twice");
     if (made_->effect(name) == nullptr) {
       std::vector<std::string_view> names;
       for (const auto& effect : made_->effects) names.push_back(effect.name);
@@ -271,7 +271,7 @@ class ManifestParser {
     if (!spec.module.empty() && !made_->code.contains(spec.module))
       at.report_problem("module: " + excerpt(spec.module) + " is not among the code");
     if (!spec.entrypoint.empty() && !is_identifier(spec.entrypoint))
-      at.report_problem("entrypoint: " + excerpt(spec.entrypoint) + " is no name of a function");
+      at.report_problem("entrypoint: " + excerpt(spec.entrypoint) + " is not a valid name of a function");
   }
 
   // Links parts of a workflow that need all schemas.
@@ -300,11 +300,11 @@ class ManifestParser {
     if (!made_->schemas.has(spec.event)) return at.report_problem("there is no schema " + excerpt(spec.event));
     if (is_system_name(spec.event)) return at.report_problem(excerpt(spec.event) + ": only the system sends that");
     const auto arm = made_->schemas.arm_of(workflow->event, spec.event);
-    if (!arm) return at.report_problem(spec.workflow + " does not take " + excerpt(spec.event));
+    if (!arm) return at.report_problem(spec.workflow + " does not accept " + excerpt(spec.event));
     spec.arm = *arm;
     check_key(at, spec, *workflow);
     for (const auto& other : made_->subscriptions)
-      if (other.event == spec.event && other.workflow == spec.workflow) return at.report_problem("it stands twice");
+      if (other.event == spec.event && other.workflow == spec.workflow) return at.report_problem("it is listed twice");
     made_->subscriptions.push_back(std::move(spec));
   }
   void check_key(const JsonPath& at, const Subscription& spec, const WorkflowSpec& workflow) {
@@ -319,10 +319,10 @@ class ManifestParser {
       if (leads) path.remove_prefix(7);
     }
     if (!leads || !made_->schemas.has_path(spec.event, path))
-      at.report_problem("key_field: " + excerpt(spec.key_field) + " leads nowhere in what " + spec.workflow + " gets" +
-                        (spec.arm.empty() ? "" : ": an arm's fields stand below $value"));
+      at.report_problem("key_field: " + excerpt(spec.key_field) + " does not exist in what " + spec.workflow + " gets" +
+                        (spec.arm.empty() ? "" : ": the fields of an arm are below $value"));
     else if (use_ == ManifestUse::offered && !made_->schemas.may_fit(spec.event, path, workflow.key_schema))
-      at.report_problem("key_field: what stands at " + excerpt(spec.key_field) + " is never a key of " + spec.workflow);
+      at.report_problem("key_field: the value at " + excerpt(spec.key_field) + " is never a key of " + spec.workflow);
   }
 
   void finish() {

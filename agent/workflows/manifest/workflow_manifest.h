@@ -52,7 +52,7 @@ struct WorkflowSpec {
   StepLimits limits;
   std::string hash;         // covers the manifest with its code and the name of this workflow; lower-case hex
   std::string receipt_arm;  // how it takes sys/EffectReceiptEnvelope@1: "" as its event, else wrapped as this arm
-  // How it takes sys/EffectReceiptRejected@1, as receipt_arm. No value: it does not take it.
+  // How it takes sys/EffectReceiptRejected@1, as receipt_arm. No value: it does not accept it.
   std::optional<std::string> rejected_arm;
 
   bool keyed() const { return !key_schema.empty(); }

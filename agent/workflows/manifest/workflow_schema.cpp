@@ -181,7 +181,7 @@ bool known_words(const JsonPath& at) {
   bool all = true;
   for (const auto& [word, value] : at.value.items()) {
     if (std::find(kNames.begin(), kNames.end(), word) != kNames.end()) continue;
-    at.at(value, word).report_problem("schemas here have no such word" + did_you_mean(word, kNames));
+    at.at(value, word).report_problem("is not a supported word of schemas" + did_you_mean(word, kNames));
     all = false;
   }
   return all;
@@ -190,7 +190,7 @@ bool known_words(const JsonPath& at) {
 void alone(const JsonPath& at, std::string_view word) {
   for (const auto& [other, value] : at.value.items())
     if (other != word && other != "title" && other != "description")
-      at.at(value, other).report_problem("stands beside " + std::string(word) + ", which says all");
+      at.at(value, other).report_problem("is redundant beside " + std::string(word));
 }
 
 }  // namespace
@@ -218,7 +218,7 @@ SchemaSet::SchemaSet(SchemaSet&&) noexcept = default;
 SchemaSet& SchemaSet::operator=(SchemaSet&&) noexcept = default;
 
 void SchemaSet::add(const std::string& name, const JsonPath& schema) {
-  if (has(name)) return schema.report_problem("stands twice");
+  if (has(name)) return schema.report_problem("is listed twice");
   const std::size_t node = body_->compile(schema);
   body_->by_name.emplace(name, node);
 }
@@ -253,7 +253,7 @@ void SchemaSet::Body::read_words(SchemaNode& node, const JsonPath& at) {
   for (const auto& [word, types] : kKeywords) {
     if (types == 0 || !at.value.contains(word)) continue;
     if (!at.value.contains("type") || (node.types & types) == 0)
-      at.at(at.value.at(word), word).report_problem("says nothing without the type " + names_of(types));
+      at.at(at.value.at(word), word).report_problem("has no effect without the type " + names_of(types));
   }
   read_object(node, at);
   read_list(node, at);
@@ -268,7 +268,7 @@ void SchemaSet::Body::read_type(SchemaNode& node, const JsonPath& at) {
     std::string name;
     if (!plans::read_text(each, name)) return;
     const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& row) { return row.first == name; });
-    if (found == kTypes.end()) return each.report_problem(excerpt(name) + " is no type: " + names_of(kAnyType));
+    if (found == kTypes.end()) return each.report_problem(excerpt(name) + " is not a type: use " + names_of(kAnyType));
     node.types |= found->second;
   });
   if (node.types == 0) at.report_problem("its type is empty");
@@ -295,7 +295,7 @@ void SchemaSet::Body::read_object(SchemaNode& node, const JsonPath& at) {  // NO
   plans::each_of(at.at(at.value.at("required"), "required"), [&](const JsonPath& each) {
     std::string name;
     if (!plans::read_text(each, name)) return;
-    if (!node.required.insert(name).second) each.report_problem("stands twice");
+    if (!node.required.insert(name).second) each.report_problem("is listed twice");
     if (!node.properties.contains(name) && node.additional == kNone)
       each.report_problem(excerpt(name) + " is not among the properties");
   });
@@ -323,14 +323,14 @@ void SchemaSet::Body::read_bounds(SchemaNode& node, const JsonPath& at) {
   number("minimum", node.minimum), number("maximum", node.maximum);
   if (node.min > node.max || node.least_length > node.most_length ||
       (node.minimum.is_number() && node.maximum.is_number() && compare(node.minimum, node.maximum) > 0))
-    at.report_problem("its least is above its most: nothing fits");
+    at.report_problem("its minimum is above its maximum");
 }
 
 void SchemaSet::Body::read_choices(SchemaNode& node, const JsonPath& at) {
   if (at.value.contains("const")) node.choices = json::array({at.value.at("const")});
   if (!at.value.contains("enum")) return;
   const JsonPath choices = at.at(at.value.at("enum"), "enum");
-  if (at.value.contains("const")) return choices.report_problem("stands beside const, which says all");
+  if (at.value.contains("const")) return choices.report_problem("is redundant beside const");
   if (!choices.value.is_array() || choices.value.empty()) {
     choices.report_wrong_type("a list of values, one at least");
     return;

@@ -117,7 +117,7 @@ void explain(ManifestDifference& each, const WorkflowManifest& before, const Wor
   const auto add_effect = [&](std::string text) { each.effects.push_back(std::move(text)); };
   const bool gone = each.change == ManifestChange::removed;
   if (each.part == "workflow" && gone) add_effect("its instances keep their code, and get no new events");
-  if (each.part == "effect" && gone) add_effect("instances of older code may still ask for it");
+  if (each.part == "effect" && gone) add_effect("instances of older code can still request it");
   for (const auto& workflow : before.workflows) {
     if (after.workflow(workflow.name) == nullptr) continue;
     if (each.part == "code" && workflow.module == each.name)
@@ -184,7 +184,7 @@ UpgradeImpact upgrade_impact(const DeploymentState& deployment, const ManifestCa
     for (const auto& subscription : after.subscriptions) {
       if (subscription.workflow != id.workflow) continue;
       if (!manifest->schemas.has(subscription.event) || !manifest->schemas.arm_of(workflow->event, subscription.event))
-        out.misses.push_back(shown(id) + " takes no " + subscription.event);
+        out.misses.push_back(shown(id) + " does not accept " + subscription.event);
     }
   }
   return out;

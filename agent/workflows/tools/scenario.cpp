@@ -146,14 +146,13 @@ class ScenarioPlayer {
       return wrong("receipt",
                    (found.empty() ? "no effect " : count_with_noun(found.size(), "effect") + " ") + (*effect)->name +
                        (found.empty() ? " waits for a receipt" : " wait for a receipt") +
-                       (found.empty() ? "" : ": say which by of or ref"),
+                       (found.empty() ? "" : ": select one with of or ref"),
                    "", waiting_text());
     give(found.front()->intent.hash, step.receipt);
     if (faults_.empty() == step.misfit)
-      wrong("receipt", step.misfit
-                           ? "the payload fits its schema, and is meant not to"
-                           : "the payload does not fit its schema (\"misfit\": true, if that is what is tried): " +
-                                 (faults_.empty() ? "" : faults_.front()));
+      wrong("receipt", step.misfit ? "the payload fits its schema, and is meant not to"
+                                   : "the payload does not fit its schema (\"misfit\": true, if this is intended): " +
+                                         (faults_.empty() ? "" : faults_.front()));
   }
   bool is_of(const InstanceId& cell, const std::string& given) {
     const auto wanted = find_instance_id(manifest(), given);
@@ -383,9 +382,9 @@ class ScenarioPlayer {
     if (verdict.problem) wrong("", "the journal cannot be replayed: " + verdict.problem->text);
     if (verdict.differs)
       wrong("", short_name(verdict.differs->cell) + " is not deterministic: the step at height " +
-                    std::to_string(verdict.differs->height) + " gave another output when it was taken again");
+                    std::to_string(verdict.differs->height) + " returned another output when it was repeated");
     if (!verdict.problem && !verdict.differs && again != played_.deployment)
-      wrong("", "the journal replayed is another world");
+      wrong("", "the replayed journal has another state");
   }
 
   static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no blob store

@@ -95,7 +95,7 @@ void read_expect(const JsonPath& at, ScenarioExpectation& out) {
   field(at, "failed", false, [&](const JsonPath& found) { read_values(found, true, out.failed); });
   for (const auto& [instance, status] : out.status)
     if (status != "running" && status != "waiting" && status != "completed" && status != "failed")
-      at.report_problem("status: " + excerpt(status) + " is none of running, waiting, completed, failed");
+      at.report_problem("status: " + excerpt(status) + " is not one of running, waiting, completed, failed");
   if (at.value.contains("pending")) out.pending.emplace();
   each_in(at, "pending", false, [&](const JsonPath& each) {
     std::string name;
@@ -170,7 +170,7 @@ void read_file(const JsonPath& at, ScenarioFile& out) {
     read_scenario(each, answers, out.scenarios.emplace_back());
     const std::string& name = out.scenarios.back().name;
     if (!name.empty() && !names.insert(name).second)
-      each.report_problem("the scenario " + excerpt(name, 200) + " stands twice");
+      each.report_problem("the scenario " + excerpt(name, 200) + " is listed twice");
   });
   if (out.scenarios.empty() && at.problems.empty()) at.report_problem("it has no scenario");
 }

@@ -21,7 +21,7 @@ class Shadow {
     report_.obstacles = obstacles(deployment_);
     const auto* manifest = catalog_.find(settings_.manifest);
     if (manifest == nullptr) {
-      report_.refused.push_back("there is no manifest " + settings_.manifest);
+      report_.refused.push_back("unknown manifest " + settings_.manifest);
       return std::move(report_);
     }
     for (const auto& workflow : manifest->workflows) report_.allowed[workflow.name] = workflow.effects_emitted;

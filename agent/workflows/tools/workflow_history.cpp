@@ -25,12 +25,12 @@ Result<std::string> bytes_at(const json& line, const char* name) {
   const auto found = line.find(name);
   const auto bytes =
       found != line.end() && found->is_string() ? decode_base64(found->get_ref<const std::string&>()) : std::nullopt;
-  if (!bytes) return fail(Code::invalid, std::string(name) + " is no base64");
+  if (!bytes) return fail(Code::invalid, std::string(name) + " is not base64");
   return *bytes;
 }
 
 Result<void> read_head(const json& line, WorkflowHistory& out) {
-  if (line.value("workflow_history", json()) != 1) return fail(Code::invalid, "it is no history of workflows");
+  if (line.value("workflow_history", json()) != 1) return fail(Code::invalid, "it is not a history of workflows");
   if (line.value("world", json()).is_string()) out.deployment = line["world"].get<std::string>();
   const json manifests = line.value("manifests", json());
   if (out.deployment.empty() || !manifests.is_array())
@@ -40,7 +40,7 @@ Result<void> read_head(const json& line, WorkflowHistory& out) {
       return fail(Code::invalid, "each of its manifests has manifest and code");
     HistoryManifest made{dump_json(each["manifest"]), {}};
     for (const auto& [module, text] : each["code"].items()) {
-      if (!text.is_string()) return fail(Code::invalid, "the code of " + excerpt(module) + " is no text");
+      if (!text.is_string()) return fail(Code::invalid, "the code of " + excerpt(module) + " is not text");
       made.code[module] = text.get<std::string>();
     }
     out.manifests.push_back(std::move(made));
@@ -49,7 +49,7 @@ Result<void> read_head(const json& line, WorkflowHistory& out) {
 }
 
 Result<void> read_line(const json& line, WorkflowHistory& out) {
-  if (!line.is_object()) return fail(Code::invalid, "it is no map");
+  if (!line.is_object()) return fail(Code::invalid, "it is not a map");
   if (out.deployment.empty()) return read_head(line, out);
   if (line.contains("blob")) {
     MJ_TRY(blob, bytes_at(line, "blob"));
@@ -104,7 +104,7 @@ Result<WorkflowHistory> read_history(std::string_view text) {
     auto read = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
     if (!read) return fail(Code::invalid, "line " + std::to_string(number) + ": " + read.error().message);
   }
-  if (history.deployment.empty()) return fail(Code::invalid, "it is no history of workflows: it is empty");
+  if (history.deployment.empty()) return fail(Code::invalid, "it is not a history of workflows: it is empty");
   bring_back(history);
   return history;
 }

@@ -36,7 +36,7 @@ Result<std::string> find_name(std::string_view given, const std::vector<std::str
       if (shorten(name) != given || name == found) continue;
       if (!found.empty())
         return fail(Code::invalid, std::string(what) + ' ' + excerpt(given, 200) + ": " + found + " and " + name +
-                                       " are called so; give the whole name");
+                                       " have this name; use the full name");
       found = name;
     }
     if (!found.empty()) return found;

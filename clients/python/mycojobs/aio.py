@@ -98,9 +98,9 @@ class AsyncClient:
         try:
             body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as why:
-            raise Invalid(f"{method}: a parameter is no JSON: {why}") from None
+            raise Invalid(f"{method}: a parameter is not JSON: {why}") from None
         if len(body) > MOST_BYTES:  # the server would close the connection at once, and its response could be lost
-            raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MOST_BYTES}", remedy="send less at one time")
+            raise TooLarge(f"{method}: {len(body)} bytes are over the limit of {MOST_BYTES}", remedy="send less at a time")
         status, data = await self._http.post(body, seconds, shared=not method.endswith(".logs"))
         if status != 200:
             raise refused(status, data)
@@ -126,7 +126,7 @@ class AsyncClient:
             options.setdefault("name", what.__name__)
             what = script
         elif args or kwargs:
-            raise Invalid("a script takes no arguments", remedy="give them in env, or ship a function")
+            raise Invalid("a script has no arguments", remedy="pass them in env, or ship a function")
         check_options(options)
         if options.get("timeout") is not None:
             options["timeout"] = seconds_of("timeout", options["timeout"])
@@ -334,7 +334,7 @@ class _Waits:
         self._ask()
         done, _ = await self._until(future, place, limit)
         if not done:
-            raise WaitTimeout(f"{what} has not ended after {limit:g} s", remedy="it goes on: wait again, or cancel it")
+            raise WaitTimeout(f"{what} has not ended after {limit:g} s", remedy="it continues: wait again, or cancel it")
         return future.result()
 
     async def _until(self, future: "asyncio.Future[Json]", place: Any, timeout: Optional[float]) -> Any:

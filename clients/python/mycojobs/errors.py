@@ -111,7 +111,7 @@ CODES: Dict[int, Type[Error]] = {
 def read_error(error: Any) -> Error:
     """Converts the member `error` of a response to an exception. ValueError: not a JSON-RPC error."""
     if not isinstance(error, dict) or type(error.get("code")) is not int or not isinstance(error.get("message"), str):
-        raise ValueError("no error of JSON-RPC")
+        raise ValueError("not an error of JSON-RPC")
     data = error["data"] if isinstance(error.get("data"), dict) else {}
     remedy, field, word = (data[name] if isinstance(data.get(name), str) else "" for name in ("remedy", "field", "word"))
     return CODES.get(error["code"], Error)(error["message"], remedy=remedy, field=field, code=error["code"], word=word or None)
@@ -119,8 +119,8 @@ def read_error(error: Any) -> Error:
 
 def no_answer(what: str, answer: object) -> Error:
     """The response is not from a mycojobs server, or from one with another version."""
-    return Error(f"{what} answers what is not in the contract: {answer!r:.100}", word="http", remedy="see what runs there")
+    return Error(f"{what}: the response is not in the contract: {answer!r:.100}", word="http", remedy="check which program runs there")
 
 
 def closed() -> Error:
-    return Error("the client was closed, or was made before a fork", remedy="make a new one", word="closed")
+    return Error("the client was closed, or was created before a fork", remedy="create a new client", word="closed")

@@ -46,9 +46,9 @@ class Transport:
         except ValueError:  # "http://[", "http://h:99999"
             host = None
         if not host or parts.scheme not in ("http", "https") or not url.isascii() or not url.isprintable() or " " in url:
-            raise Invalid(f"{url!r} is no address of a server", remedy="give http://HOST:PORT")
+            raise Invalid(f"{url!r} is not an address of a server", remedy="give http://HOST:PORT")
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise Invalid("the token has characters that no token has")
+            raise Invalid("the token has invalid characters")
         self._host, self._path = host, parts.path.rstrip("/")
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = port or (443 if self._tls else 80)
@@ -172,7 +172,7 @@ async def _read_head(reader: asyncio.StreamReader) -> Tuple[int, email.message.M
     line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
     words = line.split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise ValueError("no answer of HTTP")
+        raise ValueError("not an HTTP response")
     return int(words[1]), http.client.parse_headers(io.BytesIO(rest))
 
 
@@ -201,7 +201,7 @@ async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[byt
     while size > 0:
         block = await _said(reader.read(min(size, HEAD_BYTES)))
         if not block:
-            raise EOFError("the answer is cut off")
+            raise EOFError("the response is truncated")
         size -= len(block)
         yield block
 
@@ -215,7 +215,7 @@ def _size(digits: bytes, base: int) -> int:
 
 def _bounded(size: int) -> int:
     if size > ANSWER_BYTES:
-        raise TooLarge(f"an answer of {size} bytes is over the limit of {ANSWER_BYTES}", remedy="ask for less at one time")
+        raise TooLarge(f"a response of {size} bytes is over the limit of {ANSWER_BYTES}", remedy="request less at a time")
     return size
 
 
@@ -246,6 +246,6 @@ async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
             elif not text:
                 data = json.loads(fields.get("data", "{}"))
                 if not isinstance(data, dict):
-                    raise ValueError("an event that is no object")
+                    raise ValueError("an event that is not an object")
                 yield Event(fields.get("event", "message") if "data" in fields else "", fields.get("id", ""), data)
                 fields = {}

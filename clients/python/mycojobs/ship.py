@@ -71,9 +71,9 @@ def source_of(function: Callable[..., Any], decorators: int) -> str:
     decorators."""
     name = getattr(function, "__name__", repr(function))
     if not isinstance(function, types.FunctionType) or not (function.__qualname__ == name or function.__qualname__.endswith("<locals>." + name)):
-        raise CannotShip(f"{name} is no plain function: ship a function that is defined with def, outside of a class")
+        raise CannotShip(f"{name} is not a plain function: ship a function that is defined with def, outside of a class")
     if name == "<lambda>":
-        raise CannotShip("a lambda has no source of its own: define a function with def")
+        raise CannotShip("a lambda cannot be shipped: define a function with def")
     if function.__code__.co_freevars:
         raise CannotShip(f"{name} is a closure over {', '.join(function.__code__.co_freevars)}: pass that as an argument")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -83,7 +83,7 @@ def source_of(function: Callable[..., Any], decorators: int) -> str:
         # in both cases, lines count from 2
         block = ast.parse("if 1:\n" + text).body[0] if text[0].isspace() else ast.parse("\n" + text)
     except (OSError, SyntaxError, ValueError) as why:
-        raise CannotShip(f"{name} has no source that could be shipped: {why}") from None
+        raise CannotShip(f"{name} has no source that can be shipped: {why}") from None
     tree = getattr(block, "body")[0]
     if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
         raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
@@ -122,12 +122,12 @@ def check_json(value: Any, where: str) -> None:
     if isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
-                raise CannotShip(f"{where} has the key {key!r}, which is no text: write {str(key)!r}")
+                raise CannotShip(f"{where} has the key {key!r}, which is not text: use {str(key)!r}")
             check_json(each, f"{where}[{key!r}]")
     elif isinstance(value, (list, tuple)):
         for i, each in enumerate(value):
             check_json(each, f"{where}[{i}]")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise CannotShip(f"{where} is {value}, which JSON has no number for: pass None, or a text")
+        raise CannotShip(f"{where} is {value}, which JSON cannot represent: pass None or text")
     elif value is not None and not isinstance(value, (str, int, float, bool)):
-        raise CannotShip(f"{where} is a {type(value).__name__}, which is no JSON: pass texts, numbers, lists and dicts")
+        raise CannotShip(f"{where} is a {type(value).__name__}, which is not JSON: pass text, numbers, lists and dicts")

@@ -139,7 +139,7 @@ int lua_copy_file(lua_State* state) {
     fine = to && ::fstat(to.get(), &there) == 0;
     if (fine && there.st_dev == found.st_dev && there.st_ino == found.st_ino) {
       lua_pushnil(state);
-      for (const char* text : {"it is the file that is to be copied", "EEXIST", wrong}) lua_pushstring(state, text);
+      for (const char* text : {"source and target are the same file", "EEXIST", wrong}) lua_pushstring(state, text);
       return 4;
     }
     fine = fine && (!S_ISREG(there.st_mode) || ::ftruncate(to.get(), 0) == 0);

@@ -75,7 +75,7 @@ int lua_regex_replace(lua_State* state) {
   const std::string source = with_digits(text_at(state, 2));
   if (source.find('\0') != std::string::npos) {
     lua_pushnil(state);
-    lua_pushliteral(state, "it has NUL in it");
+    lua_pushliteral(state, "it contains NUL");
     return 2;
   }
   Pattern pattern;

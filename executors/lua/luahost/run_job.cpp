@@ -210,7 +210,7 @@ int read_stack(lua_State* state) {
   }
   for (int level = 0; level <= depth && lua_getstack(state, level, &frame) != 0; ++level) {
     if (level == kFrames && depth > 2 * kFrames) {
-      script.trace += "  [" + std::to_string(depth - 2 * kFrames) + " calls left out]\n";
+      script.trace += "  [" + std::to_string(depth - 2 * kFrames) + " calls omitted]\n";
       level = depth - kFrames;
     } else if (lua_getinfo(state, "Sln", &frame) != 0) {
       add_frame(frame);
@@ -246,7 +246,7 @@ void report_failure(lua_State* state, int status) {
   if (status == LUA_ERRMEM) {
     lua_settop(state, 0);
     lua_gc(state, LUA_GCCOLLECT);
-    if (was_deep()) return report_plainly("Error", "stack overflow: a recursion took all the memory that the job has");
+    if (was_deep()) return report_plainly("Error", "stack overflow: a recursion used all memory of the job");
     return report_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
   lua_gc(state, LUA_GCSTOP);  // no finalizer runs before close_state()
@@ -265,7 +265,7 @@ void report_wrong_result(lua_State* state, const std::string& message) {
   lua_pushliteral(state, "");
   lua_pushinteger(state, 0);
   lua_pushliteral(state, "ResultError");
-  if (!call(state, kDescribe, 4, 2)) return report_plainly("ResultError", "the result cannot be handed back");
+  if (!call(state, kDescribe, 4, 2)) return report_plainly("ResultError", "the result cannot be returned");
   write_error("ResultError: " + message + "\n");
   host_job::send(FrameKind::error, top_text(state, -2));
 }
@@ -276,7 +276,7 @@ bool hand_over(lua_State* state, std::string& result, int arguments = 0) {
   if (!call(state, kEncodeResult, arguments, 2)) {
     lua_settop(state, 0);
     limit_memory(0);
-    report_plainly("MemoryError", "there is not enough memory to hand the result back");
+    report_plainly("MemoryError", "there is not enough memory to return the result");
     return false;
   }
   limit_memory(0);
@@ -335,7 +335,7 @@ int call_main(lua_State* state) {
     report_failure(state, LUA_ERRRUN);
   } else if (lua_isnil(state, -2)) {
     report_plainly("WarmError",
-                   "the policy says warm, and the script has no function main(job): define it, or take warm out of "
+                   "the policy has warm, and the script has no function main(job): define it, or remove warm from "
                    "the policy");
     return end_job(state, 1);
   } else if (const int status = lua_pcall(state, 1, 1, 1); status != LUA_OK) {

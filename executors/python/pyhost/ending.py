@@ -11,7 +11,7 @@ def text_of(error):
             return str(error.msg)  # str(error) repeats file and line
         return str(error)
     except Exception:
-        return "<its text cannot be made>"
+        return "<its text is not available>"
 
 
 def causes_of(error):
@@ -51,14 +51,14 @@ def hint_of(error):
 def hint_of_refusal(error):
     kind, path, granted = type(error).__name__, str(error.filename or ""), now["facts"]["granted"]
     if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
-        return "to start processes, its policy must say exec = true"
+        return "to start processes, its policy must have exec = true"
     if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
         return 'to use the network, its policy must name where to, as in net = ["example.org:443"]'
     top = "/" + path.split("/")[1] if path.startswith("/") else ""
     if top in FOLDERS_OF_GRANTS and error.errno == errno.EROFS:
         return f"to write there, its policy must name the folder, as in fs.write = [\"{top}/...\"]"
     if top in FOLDERS_OF_GRANTS and error.errno in (errno.ENOENT, errno.EACCES):
-        return f"of {top} it sees what its policy names, as in fs.read = [\"{top}/...\"]"
+        return f"of {top} it sees only paths that its policy names, as in fs.read = [\"{top}/...\"]"
     return ""
 
 
@@ -130,7 +130,7 @@ def type_name(kind):
 def shorten(text, limit):
     if len(text) <= limit:
         return text
-    return f"{text[: limit // 2]}\n[{len(text) - limit} characters left out]\n{text[-(limit // 2):]}"
+    return f"{text[: limit // 2]}\n[{len(text) - limit} characters omitted]\n{text[-(limit // 2):]}"
 
 
 def send_error(kind, message, trace="", line=0, code=None, retry=True):
@@ -202,10 +202,10 @@ REMEDIES = {
 def remedy_of(value):
     for kind in type(value).__mro__:
         if remedy := REMEDIES.get(kind.__name__):
-            return f"hand back its {remedy}" if remedy[0] == "." else f"hand back {remedy[:-1]}VALUE)"
+            return f"return its {remedy}" if remedy[0] == "." else f"return {remedy[:-1]}VALUE)"
     if isinstance(value, collections.abc.Iterable):
-        return "hand back list(VALUE)"
-    return "hand back its str(), or a dict of its parts"
+        return "return list(VALUE)"
+    return "return its str(), or a dict of its parts"
 
 
 def check_value(value, depth=0):
@@ -214,14 +214,14 @@ def check_value(value, depth=0):
         return
     if isinstance(value, float):
         if not -math.inf < value < math.inf:
-            raise ResultError(f": {float(value)} is no result value: hand back None, or its str()")
+            raise ResultError(f": {float(value)} is not a result value: return None, or its str()")
     elif isinstance(value, int):
         if int.bit_length(value) > MAX_BITS:
-            raise ResultError(f": a whole number of {int.bit_length(value)} bits is too large: hand back its str()")
+            raise ResultError(f": a whole number of {int.bit_length(value)} bits is too large: return its str()")
     elif not isinstance(value, (dict, list, tuple)):
-        raise ResultError(f": {a_kind(value)} is no result value: {remedy_of(value)}")
+        raise ResultError(f": {a_kind(value)} is not a result value: {remedy_of(value)}")
     elif depth == MAX_DEPTH:
-        raise ResultError(f": is nested more than {MAX_DEPTH} deep, or holds itself")
+        raise ResultError(f": is nested more than {MAX_DEPTH} deep, or contains itself")
     else:
         is_map = isinstance(value, dict)
         for at, each in (dict.items(value) if is_map else enumerate(value)):
@@ -248,7 +248,7 @@ def encode_result(values):
             text = encode_basestring(value if isinstance(value, str) else json_of(value))
             entries.append(f"{encode_basestring(key)}:{text if isinstance(value, str) else f'[{text}]'}".encode())
         except UnicodeEncodeError:
-            raise ResultError(f"result[{key!r}]: holds bytes that are not text") from None
+            raise ResultError(f"result[{key!r}]: contains bytes that are not text") from None
         except ResultError as error:
             raise ResultError(f"result[{key!r}]{error}") from None
         except Exception as error:
@@ -268,7 +268,7 @@ def hand_over(values, returned=False):
     try:
         if not isinstance(values, dict):
             raise ResultError(
-                f"result is {a_kind(values)}, not a dict: hand a value back as result['NAME'] = VALUE, and give a "
+                f"result is {a_kind(values)}, not a dict: return a value with result['NAME'] = VALUE, and give a "
                 "variable of the script's own another name"
             )
         return encode_result(values)
@@ -297,7 +297,7 @@ def begin_run():
 
 
 def refuse_without_main():
-    message = "the policy says warm, and the script has no function main(job): define it, or take warm out of the policy"
+    message = "the policy has warm, and the script has no function main(job): define it, or remove warm from the policy"
     print_error(message + "\n")
     send_error("WarmError", message)
 

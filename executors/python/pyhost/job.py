@@ -139,7 +139,7 @@ class ResultError(Exception):
 
 
 def refuse(value):
-    raise TypeError(f"{type(value).__name__} is no result value")
+    raise TypeError(f"{type(value).__name__} is not a result value")
 
 
 to_chunks = c_make_encoder(None, refuse, encode_basestring, None, ":", ",", False, False, False)
@@ -226,7 +226,7 @@ def forget_run():
 def make_attribute(name):
     """Creates an attribute of the module mycojobs at its first use."""
     if now["loading"] and name in OF_A_RUN:
-        raise AttributeError(f"mycojobs.{name} is of one run: a warm script asks for it in main(job)")
+        raise AttributeError(f"mycojobs.{name} belongs to one run: read it in main(job)")
     if name == "job":
         facts = now["facts"]
         kept = {key: value for key, value in facts.items() if key not in ("max_artifact_bytes", "flow", "input_names")}

@@ -25,14 +25,14 @@ def check_venv(place):
         with open(f"{place}/pyvenv.cfg", encoding="utf-8") as file:
             settings = dict(re.findall(r"(?m)^\s*([\w-]+)\s*=\s*(.*?)\s*$", file.read()))
     except (OSError, ValueError) as error:
-        return f"is no virtual environment: pyvenv.cfg: {one_line(error)}"
+        return f"is not a virtual environment: pyvenv.cfg: {one_line(error)}"
     made_for = settings.get("version") or settings.get("version_info") or ""
     if made_for.split(".")[:2] != version.split("."):
-        return f"is for Python {made_for or '(its pyvenv.cfg does not say)'}, and jobs have {version}: make it anew"
+        return f"is for Python {made_for or 'of unknown version'}, and jobs have {version}: create it again"
     if not os.path.isdir(f"{place}/lib/python{version}/site-packages"):
         return f"has no lib/python{version}/site-packages"
     if sys.prefix != place:
-        return f"is not taken by Python: sys.prefix is {sys.prefix}"
+        return f"is not used by Python: sys.prefix is {sys.prefix}"
     return None
 
 
@@ -105,7 +105,7 @@ def left_behind(descriptors):
             break
         if time.monotonic() > deadline:
             if threads == 0:
-                return "has left a process behind"
+                return "has left a process running"
             return f"has left {threads} thread{'s' if threads > 1 else ''} running"
         time.sleep(0.02)
     left = open_descriptors() - descriptors

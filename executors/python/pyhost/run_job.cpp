@@ -117,8 +117,8 @@ py::dict job_services() {
   });
   services["cancelled"] =
       py::cpp_function(&host_job::cancelled, py::name("cancelled"),
-                       py::doc("True once the job has been asked to end. Ask once, early: from then on the "
-                               "job is not ended by the first request, but has its grace time to leave."));
+                       py::doc("True after the job was requested to end. Read it once, early: after that the "
+                               "first request does not end the job, which has its grace time to exit."));
   services["ARTIFACTS"] = kArtifactsFolder;
   services["SECRETS"] = kSecretsFolder;
   services["NOTE"] = static_cast<int>(FrameKind::note);

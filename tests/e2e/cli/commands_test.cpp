@@ -323,7 +323,7 @@ TEST_F(AnyCommand, InvalidCommandLineSuggestsTheRightOne) {
   expect_says(mycojobs_({"context", "rm", "1"}), 64, "did you mean \"delete\"?");
   expect_says(mycojobs_({"context", "grant", "foo", "1"}), 64,
               "1 is one word too many: `mycojobs context grant` takes ID");
-  expect_says(mycojobs_({"runner", "create"}), 65, "name what it is: --address URL");
+  expect_says(mycojobs_({"runner", "create"}), 65, "name the runner: --address URL");
 }
 
 TEST_F(AnyCommand, MissingObjectIsReportedWithAHint) {

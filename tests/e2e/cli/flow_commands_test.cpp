@@ -189,10 +189,10 @@ TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   expect_says(mycojobs_({"flow", "pause", flow, "--key", ""}), 65, "--key: is empty");
   expect_says(mycojobs_({"flow", "pause", flow, "--comment", "lunch"}), 0, "is paused");
   expect_cause(flow, "paused", "paused by 1 since");
-  expect_says(mycojobs_({"flow", "resume", flow}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "resume", flow}), 0, "is resumed");
   expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{\"pin\": 4711}"}), 0, "has the signal");
   expect_cause(flow, "pause", "`mycojobs flow resume " + flow + " hold`");
-  expect_says(mycojobs_({"flow", "resume", flow, "hold"}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "resume", flow, "hold"}), 0, "is resumed");
   EXPECT_TRUE(becomes(flow, "completed"));
   expect_cause(flow, "finished", "has finished");
   expect_says(mycojobs_({"flow", "timeline", flow}), 0, "approved ok by 12: ship it");
@@ -311,7 +311,7 @@ TEST_F(FlowCommands, OnlyAuthorizedActorsSteerAFlow) {
   expect_says(mycojobs_({"flow", "delete", flow, "--actor", "6"}), 77, "may not administer");
   expect_says(mycojobs_({"flow", "delete", flow, "--actor", "1"}), 77, "may not administer");
   expect_says(mycojobs_({"flow", "pause", flow, "--actor", "1"}), 0, "is paused");
-  expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "goes on");
+  expect_says(mycojobs_({"flow", "resume", flow, "--actor", "5"}), 0, "is resumed");
   expect_says(mycojobs_({"flow", "cancel", flow}), 0, "cancel");
 }
 

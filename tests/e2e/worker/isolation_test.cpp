@@ -70,7 +70,7 @@ TEST_F(IsolationE2e, HangingInterpretDelaysNoOtherJob) {
   const std::uint64_t over = others_go_on();
   std::uint64_t last = 0;
   for (const std::string& job : hang) {
-    EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished")) << "the default reading of its end stands";
+    EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished")) << "the default result is used";
     last = std::max(last, ended_ms(job));
   }
   EXPECT_GT(last, 0U);

@@ -94,7 +94,7 @@ assert(err == 'stop' and a:get('new') == nil)
 local kept
 assert(#osis.transaction(function(t) kept = t end) == 0)
 fine, err = pcall(kept.put, kept, a, {})
-assert(err.code == 'invalid' and tostring(err):find('it is over'))
+assert(err.code == 'invalid' and tostring(err):find('it has ended'))
 )",
                               objects);
   EXPECT_EQ(ran.end.error, "") << ran.err;
@@ -123,11 +123,11 @@ TEST(LuaOsis, RefusalsContainAReason) {
   EXPECT_EQ(ran.end.error, "OsisError: osis.put: caller 12 may not write: context grant 7 (line 1)");
   const std::pair<const char*, const char*> rows[] = {
       {"osis.kind()", "osis.kind: argument 1 must be text, not nothing"},
-      {"osis.kind('x', {indices = {}})", "there is no option indices"},
-      {"osis.kind('x'):put{1, 2}", "an object has fields, and is no list"},
+      {"osis.kind('x', {indices = {}})", "unknown option indices"},
+      {"osis.kind('x'):put{1, 2}", "an object has fields, and is not a list"},
       {"osis.kind('x'):put{f = print}", "a value of type function is not JSON"},
       {"osis.kind('x').count('id')", "osis: call it with a colon"},
-      {"osis.kind('x'):find('email')", "argument 2 is the value to look for"},
+      {"osis.kind('x'):find('email')", "argument 2 is the value to find"},
       {"osis.kind('x'):put({}, {version = 1.5})", "1.5 is not a whole number"},
       {"osis.transaction()", "argument 1 must be a function"},
       {"osis.kind('x'):put{f = ('x'):rep(3 << 20)}", "2 MiB are the most"},

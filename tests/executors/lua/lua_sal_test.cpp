@@ -161,8 +161,8 @@ assert(render('{% if true or false and false %}1{% endif %}{% if false and true 
 assert(render('{% for x in l %}{% if loop.first %}[{% endif %}{{ x }}{% if loop.last %}]{% endif %}{% else %}none{% endfor %}', {l = {1, 2}}) == '[12]')
 assert(render('{% for x in l %}x{% else %}none{% endfor %}{# no #}!', {l = {}}) == 'none!')
 assert(render('{{ "a b" | upper | replace(from=" ", to="_") }} {{ l | join(sep="+") }} {{ l | length }} {{ l | json_encode }}', {l = {1, 2}}) == 'A_B 1+2 2 [1,2]')
-for source, problem in pairs{['{{ a'] = '{{ without }}', ['{% if x %}'] = 'not closed', ['\n{{ nope }}'] = 'line 2: there is no variable nope',
-    ['{{ 1 | nope }}'] = 'no filter nope', ['{% else %}'] = 'no place here', ['{{ a $ }}'] = 'not understood', ['{{ 1 2 }}'] = 'too much',
+for source, problem in pairs{['{{ a'] = '{{ without }}', ['{% if x %}'] = 'not closed', ['\n{{ nope }}'] = 'line 2: unknown variable nope',
+    ['{{ 1 | nope }}'] = 'unknown filter nope', ['{% else %}'] = 'not valid here', ['{{ a $ }}'] = 'is not valid', ['{{ 1 2 }}'] = 'unexpected 2',
     ['{% for x %}{% endfor %}'] = 'write', ['{% if 1 < "a" %}{% endif %}'] = 'two numbers or two texts'} do
   local fine, err = pcall(render, source)
   assert(not fine and tostring(err):find(problem, 1, true), tostring(err))
@@ -266,7 +266,7 @@ assert(mycelium_receive_messages(api, 'later', 5).payload == 'x')
 )",
                               false, Network::loopback);
   EXPECT_EQ(ran.end.error, "") << ran.err;
-  EXPECT_THAT(ran.out, HasSubstr("no reply to the message with topic \"silence\" came from aaaa"));
+  EXPECT_THAT(ran.out, HasSubstr("no reply to the message with topic \"silence\" from aaaa"));
   EXPECT_THAT(ran.out, HasSubstr("within 7 s"));
   EXPECT_GT(polls, 3) << "the daemon is asked again and again";
 }

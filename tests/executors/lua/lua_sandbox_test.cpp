@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         SandboxEndRow{"giant result", "result.x = ('v'):rep(20 << 20)", RunStatus::ok,
                       "over the limit of 1048576 bytes"},
         SandboxEndRow{"giant tree as a result", "local t = {}\nfor i = 1, 400000 do t[i] = {i} end\nresult.x = t",
-                      RunStatus::exit, "MemoryError: there is not enough memory to hand"},
+                      RunStatus::exit, "MemoryError: there is not enough memory to return"},
         SandboxEndRow{"full disk",
                       "file_write('/tmp/x', 'x')\nlocal f = io.open('/tmp/x', 'w')\nfor i = 1, 4000 do "
                       "assert(f:write(('x'):rep(1 << 20))) end",

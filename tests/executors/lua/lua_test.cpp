@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"a name of its own",
                   "mycojobs.result.a = 'b'\nresult = 42",
                   {},
-                  "ResultError: result is a number, not a table: hand a value back as result.NAME = VALUE, and give a "
+                  "ResultError: result is a number, not a table: return a value with result.NAME = VALUE, and give a "
                   "variable of the script's own another name"},
         ResultRow{"taken away", "result = nil", {}, ""},
         ResultRow{
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"a circle",
                   "result.x = {}\nresult.x.x = result.x",
                   {},
-                  "ResultError: result[\"x\"]: is nested too deep, or holds itself"},
+                  "ResultError: result[\"x\"]: is nested too deep, or contains itself"},
         ResultRow{"a key that is no text",
                   "result[1] = 'x'",
                   {},
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"half a character",
                   "result.x = '\\xff'",
                   {},
-                  "ResultError: result[\"x\"]: holds bytes that are not text"}));
+                  "ResultError: result[\"x\"]: contains bytes that are not text"}));
 
 TEST(Lua, OwnGlobalNamedResultIsAWarning) {
   for (const char* script : {"result = 5", "result = {x = print}", "result = {1, 2}"}) {
@@ -141,9 +141,9 @@ TEST_P(LuaEnd, IsReported) {
   EXPECT_EQ(ran.end.error, GetParam().error) << ran.err;
 }
 
-constexpr const char* kNoResult = "the script ended without handing back its result";
+constexpr const char* kNoResult = "the script ended without returning its result";
 constexpr const char* kTooMuch = "MemoryError: not enough memory: the policy's field memory is the limit";
-constexpr const char* kTooDeep = "Error: stack overflow: a recursion took all the memory that the job has";
+constexpr const char* kTooDeep = "Error: stack overflow: a recursion used all memory of the job";
 
 INSTANTIATE_TEST_SUITE_P(
     Errors, LuaEnd,
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"number", "error(42)", "exception", "Error: 42 (line 1)"},
         EndRow{"NUL and broken text", "error('a\\0b\\xff')", "exception", "Error: a b? (line 1)"},
         EndRow{"text that fails", "error(setmetatable({}, {__tostring = function() error('no') end}))", "exception",
-               "Error: <its text cannot be made> (line 1)"},
+               "Error: <its text is not available> (line 1)"},
         EndRow{"failure", "mycojobs.failure('later')", "exception", "Failure: later (line 1)"},
         EndRow{"syntax", "x = 1\ny = = 2", "exception", "SyntaxError: unexpected symbol near '=' (line 2)"},
         EndRow{"bytecode", "\x1bLua", "exception", "SyntaxError: attempt to load a binary chunk (mode is 't')"},
@@ -292,7 +292,7 @@ TEST(Lua, LogsProgressAndArtifactsWork) {
   EXPECT_THAT(ran.notes, ElementsAre("progress 50 %: half", "on", "progress 100 %"));
   EXPECT_THAT(ran.artifacts, ElementsAre(Pair("dir/deep/b.txt", "b"), Pair("left.txt", "not closed")));
   EXPECT_THAT(ran.out, HasSubstr("2 is not from 0 to 1"));
-  EXPECT_THAT(ran.out, HasSubstr("\"../x\" is no plain path"));
+  EXPECT_THAT(ran.out, HasSubstr("\"../x\" is not a plain path"));
 }
 
 TEST(Lua, TermEndsAScriptWithoutAHandler) {

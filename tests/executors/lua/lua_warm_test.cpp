@@ -89,10 +89,10 @@ TEST(WarmLua, UnsuitableModulesAreReported) {
   MJ_NEEDS_WARM();
   for (int i = 0; i < 2; ++i) {
     const LuaRan none = run_warm("", 'e', "result.a = 1");
-    EXPECT_THAT(none.end.error, HasSubstr("WarmError: the policy says warm, and the script has no function main(job)"));
+    EXPECT_THAT(none.end.error, HasSubstr("WarmError: the policy has warm, and the script has no function main(job)"));
     EXPECT_EQ(before(none), 0U);
     const LuaRan early = run_warm("", 'f', "local x = inputs.how\nfunction main() end");
-    EXPECT_THAT(early.end.error, HasSubstr("are of one run: a warm script asks for them in main(job)"));
+    EXPECT_THAT(early.end.error, HasSubstr("belong to one run: read them in main(job)"));
     EXPECT_EQ(before(early), 0U);
   }
 }

@@ -78,7 +78,7 @@ TEST(PythonBuild, InstalledBuildRunsAfterALibraryUpdate) {
     const auto output = PythonExecutor(helpers.pyhost()).probe();
     ASSERT_TRUE(output) << output.error().message;
     EXPECT_THAT(*output, HasSubstr(std::string(library)));
-    EXPECT_THAT(*output, HasSubstr("the installed shared library, which takes more CPU"));
+    EXPECT_THAT(*output, HasSubstr("the installed shared library, which uses more CPU"));
     EXPECT_THAT(*output, HasSubstr("is another build than the one that was linked in"));
     if (library != std::string("libexpat")) continue;
     const auto sandbox = sandbox_with({{.name = "python", .program = helpers.pyhost(), .context = 7}});

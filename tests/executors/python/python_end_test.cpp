@@ -44,7 +44,7 @@ TEST(PythonEnds, UnpreparableJobReportsWhy) {
   EXPECT_EQ(ran.out, "");
 }
 
-constexpr const char* kNoResult = "the script ended without handing back its result";
+constexpr const char* kNoResult = "the script ended without returning its result";
 
 INSTANTIATE_TEST_SUITE_P(
     Exits, PythonEnd,
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"own class", "class Bad(Exception): pass\nraise Bad('a\\n  b')", "exception", "Bad: a b (line 2)"},
         EndRow{"no text", "raise ValueError", "exception", "ValueError (line 1)"},
         EndRow{"text that fails", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "exception",
-               "E: <its text cannot be made> (line 3)"},
+               "E: <its text is not available> (line 3)"},
         EndRow{"syntax", "x = 1\ny = = 2", "exception", "SyntaxError: invalid syntax (line 2)"},
         EndRow{"indentation", "if 1:\nx", "exception",
                "IndentationError: expected an indented block after 'if' statement on line 1 (line 2)"},
@@ -116,9 +116,9 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"closed everything", "import os\nos.closerange(0, 256)", "exit", kNoResult},
         EndRow{"channel is a file", "import os\nos.close(3)\nopen('/dev/null', 'wb', 0).fileno()", "exit", kNoResult},
         EndRow{"garbage on the channel", "import os\nos.write(3, b'hello, agent')", "exit",
-               "the script's host was not understood: it sent a frame of unknown kind 111"},
+               "the script's host sent an invalid message: a frame of unknown kind 111"},
         EndRow{"half a frame", "import os\nos.write(3, b'\\xff')", "exit",
-               "the script's host was not understood: it sent a frame of unknown kind 0"},
+               "the script's host sent an invalid message: a frame of unknown kind 0"},
         EndRow{"hook", "import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1/0", "exception",
                "ZeroDivisionError: division by zero (line 3)"},
         EndRow{"hook that fails", "import sys\nsys.excepthook = None\n1/0", "exception",

@@ -140,11 +140,11 @@ TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
   std::filesystem::create_symlink(linked.path(), link);
   const std::pair<std::string, const char*> rows[] = {
       {"/srv/absent-venv", "/srv/absent-venv: ENOENT"},
-      {open_to_all.path(), "may be written by others: chmod go-w"},
+      {open_to_all.path(), "can be written by other users: chmod go-w"},
       {foreign.path(), ::geteuid() == 0 ? "belongs to user 54321" : "chmod go-w"},
-      {newer.path(), "is for Python 3.99.1, and jobs have " MYCOJOBS_PYTHON_VERSION ": make it anew"},
-      {unmarked.path(), "its pyvenv.cfg does not say"},
-      {none.path(), "is no virtual environment"},
+      {newer.path(), "is for Python 3.99.1, and jobs have " MYCOJOBS_PYTHON_VERSION ": create it again"},
+      {unmarked.path(), "is for Python of unknown version"},
+      {none.path(), "is not a virtual environment"},
       {std::filesystem::path(link).lexically_normal(), "is a symbolic link"},
   };
   Settings settings;
@@ -171,7 +171,7 @@ TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
   const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"planted"}}}});
   const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
   EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
-  EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": may be written by others: chmod go-w"));
+  EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": can be written by other users: chmod go-w"));
   EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
 }
 
@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
                                 "daemon=True).start()",
                                 "has left 1 thread running"},
                       BadModule{"spawns", "import subprocess\nkeep = subprocess.Popen(['/bin/sleep', '1000'])",
-                                "has left a process behind"}));
+                                "has left a process running"}));
 
 // Otherwise each job of a context that hangs would block a slot of the agent as long as the first.
 TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {

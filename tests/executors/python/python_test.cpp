@@ -68,31 +68,31 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"a name of its own",
                   "result = [1]\nimport mycojobs\nmycojobs.result['a'] = 'b'",
                   {},
-                  "ResultError: result is a list, not a dict: hand a value back as result['NAME'] = VALUE, and give a "
+                  "ResultError: result is a list, not a dict: return a value with result['NAME'] = VALUE, and give a "
                   "variable of the script's own another name"},
         ResultRow{"deleted", "del result", {}, ""},
         ResultRow{"a set",
                   "result['x'] = {1}",
                   {},
-                  "ResultError: result['x']: a set is no result value: hand back sorted(VALUE)"},
+                  "ResultError: result['x']: a set is not a result value: return sorted(VALUE)"},
         ResultRow{"bytes",
                   "result['x'] = b'1'",
                   {},
-                  "ResultError: result['x']: a bytes is no result value: hand back its .decode(), or leave a file in "
+                  "ResultError: result['x']: a bytes is not a result value: return its .decode(), or leave a file in "
                   "mycojobs.artifacts"},
         ResultRow{
             "a date",
             "import datetime\nresult['x'] = {'when': [datetime.date(2026, 1, 1)]}",
             {},
-            "ResultError: result['x']['when'][0]: a datetime.date is no result value: hand back its .isoformat()"},
+            "ResultError: result['x']['when'][0]: a datetime.date is not a result value: return its .isoformat()"},
         ResultRow{"what numpy has",
                   "class generic: pass\nclass int64(generic): pass\nclass ndarray: pass\nresult['x'] = int64()",
                   {},
-                  "ResultError: result['x']: an int64 is no result value: hand back its .item()"},
+                  "ResultError: result['x']: an int64 is not a result value: return its .item()"},
         ResultRow{"an object",
                   "result['x'] = {'y': object()}",
                   {},
-                  "ResultError: result['x']['y']: an object is no result value: hand back its str(), or a dict of its "
+                  "ResultError: result['x']['y']: an object is not a result value: return its str(), or a dict of its "
                   "parts"},
         ResultRow{"a key within that is no text",
                   "result['d'] = {1: 2}",
@@ -101,17 +101,17 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"a number that is too large",
                   "result['x'] = -2 ** 1023",
                   {},
-                  "ResultError: result['x']: a whole number of 1024 bits is too large: hand back its str()"},
+                  "ResultError: result['x']: a whole number of 1024 bits is too large: return its str()"},
         ResultRow{"large numbers", "result['x'] = 2 ** 70", {{"x", "1180591620717411303424"}}, ""},
         ResultRow{"not a number",
                   "result['x'] = float('nan')",
                   {},
-                  "ResultError: result['x']: nan is no result value: hand back None, or its str()"},
+                  "ResultError: result['x']: nan is not a result value: return None, or its str()"},
         ResultRow{"a circle",
                   "result['x'] = result",
                   {},
                   "ResultError: result['x']['x']['x']['x']['x']['x']['x']['x']['x']: is nested more than 48 deep, or "
-                  "holds itself"},
+                  "contains itself"},
         ResultRow{"a key that is no text",
                   "result[1] = 'x'",
                   {},
@@ -119,11 +119,12 @@ INSTANTIATE_TEST_SUITE_P(
         ResultRow{"half a character",
                   "result['x'] = '\\ud800'",
                   {},
-                  "ResultError: result['x']: holds bytes that are not text"},
+                  "ResultError: result['x']: contains bytes that are not text"},
         ResultRow{"too deep",
                   "v = []\nfor i in range(100000): v = [v]\nresult['x'] = v",
                   {},
-                  "ResultError: result['x'][0][0][0][0][0][0][0][0]: is nested more than 48 deep, or holds itself"}));
+                  "ResultError: result['x'][0][0][0][0][0][0][0][0]: is nested more than 48 deep, or contains "
+                  "itself"}));
 
 TEST(Python, OwnVariableNamedResultIsAWarning) {
   for (const char* script : {"result = 5", "result = [1]", "result = {'x': {1}}", "result = print"}) {

@@ -131,7 +131,7 @@ TEST_F(WarmPython, ScriptWithoutMainGetsThatError) {
   how.warm.key = how.warm.family = std::string(64, 'n');
   for (int i = 0; i < 2; ++i) {
     const Ran ran = run_python_confined(facts("", "result['a'] = '1'"), how);
-    EXPECT_THAT(ran.end.error, HasSubstr("WarmError: the policy says warm, and the script has no function main(job)"));
+    EXPECT_THAT(ran.end.error, HasSubstr("WarmError: the policy has warm, and the script has no function main(job)"));
     EXPECT_EQ(before(ran), 0U);
   }
 }
@@ -145,7 +145,7 @@ TEST_F(WarmPython, FailedModuleServesNoRun) {
     EXPECT_EQ(before(ran), 0U);
   }
   const Ran early = run_python_confined(facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), how);
-  EXPECT_THAT(early.end.error, HasSubstr("mycojobs.inputs is of one run: a warm script asks for it in main(job)"));
+  EXPECT_THAT(early.end.error, HasSubstr("mycojobs.inputs belongs to one run: read it in main(job)"));
 }
 
 struct LastRow {
@@ -211,7 +211,7 @@ TEST_F(WarmPython, LeftoverProcessesEndTheProcess) {
   EXPECT_EQ(before(run("import subprocess; subprocess.run(['/bin/true'])", how)), 1U);
   const Ran left = run("subprocess.Popen(['/bin/sleep', '60'])", how);
   EXPECT_EQ(before(left), 2U);
-  EXPECT_THAT(left.outcome.notes, ::testing::Contains(HasSubstr("its process does not stay: 2 threads and processes")));
+  EXPECT_THAT(left.outcome.notes, ::testing::Contains(HasSubstr("not retained: 2 threads and processes")));
   EXPECT_EQ(before(run("", how)), 0U);
   const Ran child = run("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: result['who'] = 'child'", how);
   EXPECT_EQ(child.end.result.count("who"), 0U) << "the child has handed something back";
@@ -347,7 +347,7 @@ TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
       continue;
     }
     EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::lost)) << ran.outcome.reason;
-    EXPECT_THAT(ran.outcome.reason, HasSubstr("had ended while it rested"));
+    EXPECT_THAT(ran.outcome.reason, HasSubstr("had ended while idle"));
     EXPECT_EQ(before(run("")), 0U);
     return;
   }
@@ -433,7 +433,7 @@ os._exit(7 if os.path.exists('/tmp/left') else 8)
       std::string how = again;
       how.replace(how.find("LARGE"), 5, large);
       how.replace(how.find("NANOSECONDS"), 11, ns);
-      EXPECT_EQ(run(how).end.error, "the script ended without handing back its result");
+      EXPECT_EQ(run(how).end.error, "the script ended without returning its result");
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
       const Ran next = run("result['left'] = str(os.path.exists('/tmp/left'))");
       if (before(next) == 0) {

@@ -182,7 +182,7 @@ TEST(CompileError, ScriptHasTheNameOfItsJob) {
 TEST(FindCompiler, NamesTheProblemAndTheRemedy) {
   const TempDir folder;
   const auto at = [](const std::string& path) { return find_compiler(path).error().message; };
-  EXPECT_THAT(at("v"), HasSubstr("not the whole path"));
+  EXPECT_THAT(at("v"), HasSubstr("not an absolute path"));
   EXPECT_THAT(at(folder / "none"), HasSubstr("No such file or directory"));
   EXPECT_THAT(at(folder / "none"), HasSubstr("https://github.com/vlang/v"));
   EXPECT_THAT(at(folder.path()), HasSubstr("is not a file"));

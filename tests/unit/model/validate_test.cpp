@@ -84,14 +84,14 @@ TEST(ValidateJob, EnvironmentIsValidated) {
   }
   Job job = good_job();
   job.env_vars["A"] = "x\0y"s;
-  EXPECT_EQ(findings(job), "env_vars: the value of \"A\" has NUL in it: the system cannot pass it on");
+  EXPECT_EQ(findings(job), "env_vars: the value of \"A\" contains NUL: the system cannot pass it on");
 }
 
 TEST(ValidateJob, NameIsText) {
   using namespace std::string_literals;
   Job job = good_job();
   job.name = "a\0b"s;
-  EXPECT_EQ(findings(job), "name: has NUL in it: rename the job");
+  EXPECT_EQ(findings(job), "name: contains NUL: rename the job");
 }
 
 TEST(ValidateJob, JobDoesNotDependOnItself) {

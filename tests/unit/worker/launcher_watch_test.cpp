@@ -55,7 +55,7 @@ TEST(LauncherWatch, ReasonIsKeptUntilRunsStartAgain) {
   EXPECT_EQ(watch.unavailable_reason(kNow + LauncherWatch::kReviveMs + 1), "out of descriptors");
   EXPECT_EQ(watch.unavailable_reason(kNow + 5 * LauncherWatch::kReviveMs), "");
   watch.try_now(kNow);
-  EXPECT_EQ(watch.unavailable_reason(kNow), "no sandbox can be had: the log says why");
+  EXPECT_EQ(watch.unavailable_reason(kNow), "no sandbox is available: see the log");
   watch.on_launcher_ready(fail(Code::unavailable, "sandbox: /a/path: out of memory: raise it"));
   EXPECT_EQ(watch.unavailable_reason(kNow), "out of memory: raise it");
 }

@@ -107,7 +107,7 @@ function kit.fail_path(what, path, text, name, writing)
     if covered(full, kGrantable) then
       kit.denied(format("%s: %s (%s)", what, path, text), format("%s = [%q]", field, folder_of(full)))
     end
-    kit.fail("denied", "%s: %s: %s; a job may write to its own folder, /tmp, and what fs.write grants", what, path,
+    kit.fail("denied", "%s: %s: %s; a job can write to its own folder, /tmp, and paths of fs.write", what, path,
         text)
   end
   local codes = {ENOENT = "not_found", ENOTDIR = "not_found", EEXIST = "conflict", ENOTEMPTY = "conflict",
@@ -137,8 +137,8 @@ end
 
 function kit.path(what, position, value)
   value = kit.text(what, position, value)
-  if value == "" then kit.fail("invalid", "%s: argument %d: a path is not empty", what, position) end
-  if find(value, "\0", 1, true) then kit.fail("invalid", "%s: argument %d: a path has no NUL", what, position) end
+  if value == "" then kit.fail("invalid", "%s: argument %d: the path is empty", what, position) end
+  if find(value, "\0", 1, true) then kit.fail("invalid", "%s: argument %d: the path contains NUL", what, position) end
   return value
 end
 
@@ -176,7 +176,7 @@ end
 function kit.options(what, position, value, known)
   value = kit.table(what, position, value, {})
   for name in next, value do
-    if not known[name] then kit.fail("invalid", "%s: there is no option %s", what, tostring(name)) end
+    if not known[name] then kit.fail("invalid", "%s: unknown option %s", what, tostring(name)) end
   end
   return value
 end

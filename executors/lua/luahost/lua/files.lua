@@ -28,7 +28,7 @@ end
 -- Creates a folder and its parents; it may exist.
 function files.mkdir(path)
   path = kit.path("mkdir", 1, path)
-  if is_folder(path) then return "directory " .. path .. " is there" end
+  if is_folder(path) then return "directory " .. path .. " exists" end
   local made = sub(path, 1, 1) == "/" and "" or "."
   for part in gmatch(path, "[^/]+") do
     made = made .. "/" .. part
@@ -82,7 +82,7 @@ function files.copy(from, to)
   local found = check("copy", from, false, host.stat(from))
   if found.type ~= "dir" and (is_folder(to) or sub(to, -1) == "/") then to = inside(to, base_name(from)) end
   if found.type == "dir" and sub(kit.absolute(to) .. "/", 1, #kit.absolute(from) + 1) == kit.absolute(from) .. "/" then
-    kit.fail("invalid", "copy: %s lies in %s itself", to, from)
+    kit.fail("invalid", "copy: %s is inside of %s", to, from)
   end
   local above = match(kit.absolute(to), "^(.+)/[^/]+$")
   if above and not is_folder(above) then files.mkdir(above) end
@@ -140,7 +140,7 @@ local function finder(what, wanted, all)
     walk(what, folder, wanted, pattern, found, "", 0)
     sort(found)
     if all then return found end
-    if not found[1] then kit.fail("not_found", "%s: nothing below %s is like %s", what, folder, pattern) end
+    if not found[1] then kit.fail("not_found", "%s: nothing below %s matches %s", what, folder, pattern) end
     return found[1]
   end
 end
@@ -175,7 +175,7 @@ function files.cwd() return (host.getcwd()) end
 function files.chmod_exec(path)
   path = kit.path("chmod_exec", 1, path)
   check("chmod_exec", path, true, host.chmod(path, 493)) -- 0755
-  return path .. " may be run"
+  return path .. " is executable"
 end
 
 -- Returns the path of a program, or "".
@@ -193,10 +193,10 @@ end
 function files.cmd_ensure_exists(names)
   for name in gmatch(kit.text("cmd_ensure_exists", 1, names), "[^,%s]+") do
     if files.which(name) == "" then
-      kit.fail("not_found", "cmd_ensure_exists: there is no program %s on this host", name)
+      kit.fail("not_found", "cmd_ensure_exists: program %s does not exist on this host", name)
     end
   end
-  return "all programs are there"
+  return "all programs exist"
 end
 
 local system, machine = host.machine()

@@ -23,7 +23,7 @@ function Repo:has_changes() return run_git("has_changes", {"status", "--porcelai
 
 function Repo:pull()
   if Repo.has_changes(self) then
-    kit.fail("conflict", "pull: %s has changes: commit them, or reset() them away", self.folder)
+    kit.fail("conflict", "pull: %s has changes: commit them, or discard them with reset()", self.folder)
   end
   run_git("pull", {"pull", "--ff-only", "--quiet"}, self.folder)
   return self
@@ -137,7 +137,7 @@ function Tree:get(what)
   end
   local found = Tree.find(self, what)
   if #found == 1 then return found[1] end
-  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s are like %s", #found, self.base,
+  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s match %s", #found, self.base,
       what)
 end
 

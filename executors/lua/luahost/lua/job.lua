@@ -35,7 +35,7 @@ local function shorten(text, limit)
   local first, last = limit // 2, #text - limit // 2
   while inside_character(text, first + 1) do first = first - 1 end
   while inside_character(text, last) do last = last + 1 end
-  return sub(text, 1, first) .. format("\n[%d bytes left out]\n", last - 1 - first) .. sub(text, last)
+  return sub(text, 1, first) .. format("\n[%d bytes omitted]\n", last - 1 - first) .. sub(text, last)
 end
 
 local function note(text, fraction)
@@ -68,7 +68,7 @@ end
 -- Writes an artifact to a path below mycojobs.artifacts and creates its folders.
 function mycojobs.artifact(name, text)
   name, text = kit.path("mycojobs.artifact", 1, name), kit.text("mycojobs.artifact", 2, text)
-  if find("/" .. name .. "/", "/%.*/") then kit.fail("invalid", "mycojobs.artifact: %q is no plain path", name) end
+  if find("/" .. name .. "/", "/%.*/") then kit.fail("invalid", "mycojobs.artifact: %q is not a plain path", name) end
   local path = kit.folder .. "/artifacts"
   for part in string.gmatch(name, "([^/]+)/") do
     path = path .. "/" .. part
@@ -137,7 +137,7 @@ end
 -- Replaces the data of a run while the module of a warm script is loaded.
 local function bar_run()
   local barred = setmetatable({}, {__index = function()
-    kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each are of one run: a warm script asks for them in main(job)")
+    kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each belong to one run: read them in main(job)")
   end})
   for _, name in next, {"job", "inputs", "flow"} do mycojobs[name] = barred end
   rawset(globals, "job", barred)
@@ -220,7 +220,7 @@ local function read_error(value, line)
     if fine and not (type(meta) == "table" and rawget(meta, "__tostring")) then return kind, text, line end
   end
   local fine, text = pcall(tostring, value)
-  return "Error", fine and text or "<its text cannot be made>", line
+  return "Error", fine and text or "<its text is not available>", line
 end
 
 -- kind: type of an error that the script did not raise, such as SyntaxError; nil: read from the value. A ResultError
@@ -254,7 +254,7 @@ end
 -- case only enough entries to exceed the limit are encoded.
 local function encode(values)
   if type(values) ~= "table" then
-    return nil, format("result is a %s, not a table: hand a value back as result.NAME = VALUE, and give a variable of "
+    return nil, format("result is a %s, not a table: return a value with result.NAME = VALUE, and give a variable of "
       .. "the script's own another name", type(values))
   end
   local entries, left = {}, max_result_bytes
@@ -262,13 +262,13 @@ local function encode(values)
     if type(key) ~= "string" then
       return nil, format("result: the key %s is not text: write result[tostring(%s)]", tostring(key), tostring(key))
     end
-    if not utf8len(key) then return nil, "result: a key holds bytes that are not text" end
+    if not utf8len(key) then return nil, "result: a key contains bytes that are not text" end
     local fine, text, typed = true, value, type(value) ~= "string"
     local prefix = format('result["%s"]', shorten(key, 200))
     if typed then fine, text = pcall(kit.result_json, prefix, value) end
     if not fine and type(text) == "string" then error(text, 0) end -- out of memory
     if not fine then return nil, tostring(text) end
-    if not utf8len(text) then return nil, prefix .. ": holds bytes that are not text" end
+    if not utf8len(text) then return nil, prefix .. ": contains bytes that are not text" end
     key = cut(key, left + 1)
     left = left - #key - #text
     -- A cut value is no longer JSON, and is rejected for its size.

@@ -32,7 +32,7 @@ end
 local function problem(text) error({json = text}, 0) end
 
 local function quote(text)
-  if not utf8len(text) then problem("holds bytes that are not text") end
+  if not utf8len(text) then problem("contains bytes that are not text") end
   return '"' .. gsub(text, '[%c"\\]', ESCAPES) .. '"'
 end
 
@@ -91,7 +91,7 @@ write = function(out, value, depth)
   elseif rawequal(value, null) then
     out[#out + 1] = "null"
   elseif kind == "table" then
-    if depth >= MAX_DEPTH then problem("is nested too deep, or holds itself") end
+    if depth >= MAX_DEPTH then problem("is nested too deep, or contains itself") end
     local length = count(value)
     if length then write_array(out, value, length, depth + 1) else write_object(out, value, depth + 1) end
   else
@@ -185,7 +185,7 @@ local function read_object(text, at, depth)
     local key
     key, at = read_text(text, at + 1)
     at = match(text, SPACE, at)
-    if sub(text, at, at) ~= ":" then bad(text, at, "no : behind a key") end
+    if sub(text, at, at) ~= ":" then bad(text, at, "no : after a key") end
     values[key], at = read(text, at + 1, depth)
     at = match(text, SPACE, at)
     local mark = sub(text, at, at)
@@ -225,7 +225,7 @@ end
 local function decode(text)
   local value, at = read(text, 1, 0)
   at = match(text, SPACE, at)
-  if at <= #text then bad(text, at, "something behind the value") end
+  if at <= #text then bad(text, at, "data after the value") end
   return value
 end
 

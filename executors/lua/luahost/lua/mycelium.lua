@@ -38,7 +38,7 @@ function mycelium.base64_decode(text)
         out[#out + 1] = char(bits >> count & 255)
       end
     elseif not find(sub(text, i, i), "[=%s]") then
-      kit.fail("invalid", "mycelium: what came is not base64")
+      kit.fail("invalid", "mycelium: the received text is not base64")
     end
   end
   return concat(out)
@@ -108,7 +108,7 @@ function mycelium.send_message(api, destination, topic, message, reply_seconds)
   local path = "/messages" .. (wait > 0 and "?reply_timeout=" .. wait or "")
   local answer, place = ask(what, api, "POST", path, body, wait + 30)
   if wait > 0 and answer.status == 408 then
-    kit.fail("unavailable", "%s: no reply to the message with topic %q came from %s within %d s", what, topic, destination,
+    kit.fail("unavailable", "%s: no reply to the message with topic %q from %s within %d s", what, topic, destination,
         wait)
   end
   return decoded(result_of(what, place, answer))

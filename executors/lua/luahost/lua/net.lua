@@ -102,7 +102,7 @@ end
 
 local function place_of(what, name, port)
   name = kit.text(what, 1, name)
-  if name == "" or find(name, "[%s%c/]") then kit.fail("invalid", "%s: %q is no host", what, name) end
+  if name == "" or find(name, "[%s%c/]") then kit.fail("invalid", "%s: %q is not a host", what, name) end
   return gsub(name, "^%[(.*)%]$", "%1"), kit.whole(what, 2, port, nil, 1, 65535)
 end
 
@@ -141,7 +141,7 @@ local function header_lines(what, headers)
   local lines = {}
   for name, value in next, kit.table(what .. ": headers", 1, headers, {}) do
     local line = format("%s: %s", kit.text(what .. ": headers", 1, name), kit.text(what .. ": headers", 1, value))
-    if find(line, "[\r\n%z]") then kit.fail("invalid", "%s: the header %s has a line's end in it", what, name) end
+    if find(line, "[\r\n%z]") then kit.fail("invalid", "%s: the header %s contains a line end", what, name) end
     lines[#lines + 1] = line
   end
   return lines
@@ -153,7 +153,7 @@ local function http(what, request)
   request = kit.options(what, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1,
       redirects = 1, max_bytes = 1})
   local url = kit.text(what .. ": url", 1, request.url)
-  if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q has blanks in it", what, url) end
+  if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q contains blanks", what, url) end
   local name, port = split_url(what, url)
   local by_proxy = kit.need_net(what, name, port)
   if request.file then files.file_write(request.file, "") end -- raises an error if the file cannot be written
@@ -164,7 +164,7 @@ local function http(what, request)
     headers[#headers + 1] = "Content-Type: application/json"
   end
   local method = upper(kit.text(what .. ": method", 1, request.method, body and "POST" or "GET"))
-  if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is no method", what, method) end
+  if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is not a method", what, method) end
   local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body,
       file = request.file, proxy = by_proxy and PROXY.url or "",
     milliseconds = kit.milliseconds(what .. ": timeout", 1, request.timeout, TIMEOUT),
@@ -209,7 +209,7 @@ function files.download_file(url, path, least)
     host.unlink(part)
     if not fine then error(answer, 0) end
     if not answer.success then kit.fail("failed", "download_file: %s: status %d", url, answer.status) end
-    kit.fail("failed", "download_file: %s: %d bytes are less than the %s KiB that were asked for", url, size,
+    kit.fail("failed", "download_file: %s: %d bytes are less than the requested %s KiB", url, size,
         tostring(least))
   end
   files.mv(part, path)

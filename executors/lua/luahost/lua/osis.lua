@@ -16,7 +16,7 @@ local function ask(method, params)
   if not reply then kit.fail("unavailable", "%s: %s", method, problem) end
   local fine, answer = pcall(kit.from_json, reply)
   if not fine or type(answer) ~= "table" or answer.id ~= last_call then
-    kit.fail("unavailable", "%s: what came from the agent is not the answer to this call", method)
+    kit.fail("unavailable", "%s: the agent's message is not the answer to this call", method)
   end
   if type(answer.error) == "table" then
     error(kit.new_error(answer.error.code or "failed", format("%s: %s", method, tostring(answer.error.message)),
@@ -30,7 +30,7 @@ end
 local places = setmetatable({}, {__mode = "k"})
 local function params_of(self, more)
   local place = places[self]
-  if not place then kit.fail("invalid", "osis: call it with a colon, users:get(id)") end
+  if not place then kit.fail("invalid", "osis: call it with a colon, such as users:get(id)") end
   more = more or {}
   more.kind, more.namespace = place.kind, place.namespace
   return more
@@ -51,7 +51,7 @@ end
 local function to_put(self, what, object, options)
   options = kit.options(what, 2, options, {version = true})
   if kit.is_array(kit.table(what, 1, object)) then
-    kit.fail("invalid", "%s: an object has fields, and is no list", what)
+    kit.fail("invalid", "%s: an object has fields, and is not a list", what)
   end
   local stored = {}
   for name, value in next, object do
@@ -141,7 +141,7 @@ function Kind:find(field, value, options)
     return pages(self, "osis.find", fields, rest)
   end
   if value == nil then
-    kit.fail("invalid", "find: argument 2 is the value to look for; for a range: find{field = %q, min = 1, max = 9}",
+    kit.fail("invalid", "find: argument 2 is the value to find; for a range: find{field = %q, min = 1, max = 9}",
         tostring(field))
   end
   return pages(self, "osis.find", {field = kit.text("find", 1, field), value = value}, options)
@@ -178,7 +178,7 @@ local operations = setmetatable({}, {__mode = "k"})
 
 local function add(self, op, params)
   local list = operations[self]
-  if not list then kit.fail("invalid", "osis.transaction: it is over") end
+  if not list then kit.fail("invalid", "osis.transaction: it has ended") end
   params.op = op
   list[#list + 1] = params
   return self

@@ -11,16 +11,16 @@ function kit.run_words(what, words, options)
   kit.need_exec(what)
   local request = {input = options.input, folder = options.folder, echo = options.echo}
   for i = 1, #words do
-    if find(words[i], "\0", 1, true) then kit.fail("invalid", "%s: argument %d has NUL in it", what, i) end
+    if find(words[i], "\0", 1, true) then kit.fail("invalid", "%s: argument %d contains NUL", what, i) end
     request[i] = words[i]
   end
   local out, err, code = host.run(request)
   if out then return {stdout = out, stderr = err, code = code, success = code == 0} end
   if code == "ENOENT" then
-    kit.fail("not_found", "%s: %s: there is no such program%s", what, words[1],
-        options.folder and ", or no such folder" or "")
+    kit.fail("not_found", "%s: %s: program not found%s", what, words[1],
+        options.folder and ", or folder not found" or "")
   elseif code == "EAGAIN" then
-    kit.fail("too_large", "%s: %s: the job has as many processes as it may; to allow more: policy: pids = 32", what,
+    kit.fail("too_large", "%s: %s: the job has reached its limit of processes; to allow more: policy: pids = 32", what,
         words[1])
   end
   kit.fail("failed", "%s: %s: %s", what, words[1], err)
@@ -120,8 +120,8 @@ end
 
 function process.process_get(pattern)
   local list = process.process_list(kit.text("process_get", 1, pattern))
-  if #list == 0 then kit.fail("not_found", "process_get: no process of this job is like %q", pattern) end
-  if #list > 1 then kit.fail("conflict", "process_get: %d processes of this job are like %q", #list, pattern) end
+  if #list == 0 then kit.fail("not_found", "process_get: no process of this job matches %q", pattern) end
+  if #list > 1 then kit.fail("conflict", "process_get: %d processes of this job match %q", #list, pattern) end
   return list[1]
 end
 
@@ -133,7 +133,7 @@ function process.kill(pattern)
   for _, entry in next, process.process_list(pattern) do
     if entry.pid ~= 1 and entry.pid ~= host.pid() and host.kill(entry.pid, 15) then count = count + 1 end
   end
-  return count == 0 and "no process is like " .. pattern or format("asked %d processes to end", count)
+  return count == 0 and "no process matches " .. pattern or format("requested %d processes to end", count)
 end
 
 -- Requires rsync on the host.

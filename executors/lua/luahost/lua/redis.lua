@@ -20,7 +20,7 @@ local function read_value(connection, depth)
   if kind == "+" then return rest end
   if kind == "-" then return {refused = rest} end
   local number = math.tointeger(tonumber(rest))
-  if not number or depth > 16 then kit.fail("failed", "redis: %s: that is no answer of Redis", connection.place) end
+  if not number or depth > 16 then kit.fail("failed", "redis: %s: invalid reply of Redis", connection.place) end
   if kind == ":" then return number end
   if number == -1 and (kind == "$" or kind == "*") then return nil end
   if number < 0 or number > MAX_BYTES then kit.fail("too_large", "redis: an answer of %d", number) end
@@ -28,7 +28,7 @@ local function read_value(connection, depth)
     local bytes = connection:receive(number + 2) or ""
     return sub(bytes, 1, number)
   end
-  if kind ~= "*" then kit.fail("failed", "redis: %s: that is no answer of Redis", connection.place) end
+  if kind ~= "*" then kit.fail("failed", "redis: %s: invalid reply of Redis", connection.place) end
   local values = {n = number}
   for i = 1, number do values[i] = read_value(connection, depth + 1) end
   return values

@@ -8,7 +8,7 @@ local open = io.open
 local globals = _G
 local io, os = globals.io, globals.os
 
-local kNoBytecode = "bytecode is not loaded here: pass the source"
+local kNoBytecode = "bytecode is not accepted: pass the source"
 
 local function load_text(chunk, name, mode, ...)
   if mode == "b" then return nil, kNoBytecode end

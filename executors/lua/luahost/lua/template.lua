@@ -42,7 +42,7 @@ local function words_of(code, line)
     if not word then word, stop = match(code, "^([%a_][%w_%.]*)()", at) end
     if not word then word, stop = match(code, "^([=!<>]=)()", at) end
     if not word then word, stop = match(code, "^([<>|(),=])()", at) end
-    if not word then wrong(line, "%q is not understood", sub(code, at)) end
+    if not word then wrong(line, "%q is not valid", sub(code, at)) end
     words[#words + 1], at = word, stop
   end
 end
@@ -83,7 +83,7 @@ function Reader:filtered()
   while self:peek() == "|" do
     self:take()
     local name, arguments = self:take(), {}
-    if not FILTERS[name] then wrong(self.line, "there is no filter %s", name) end
+    if not FILTERS[name] then wrong(self.line, "unknown filter %s", name) end
     if self:peek() == "(" then
       self:take()
       while self:peek() ~= ")" do
@@ -151,7 +151,7 @@ end
 local function evaluate(code, names, line)
   local reader = setmetatable({words = words_of(code, line), at = 1, names = names, line = line}, Reader)
   local value = reader:value()
-  if reader:peek() then wrong(line, "%s is too much", reader:peek()) end
+  if reader:peek() then wrong(line, "unexpected %s", reader:peek()) end
   return value
 end
 
@@ -188,7 +188,7 @@ local function parse(source)
       local above = open[#open]
       parts = above.otherwise or above.parts
     elseif mark == "%" then
-      wrong(line, "{%% %s %%} has no place here", code)
+      wrong(line, "{%% %s %%} is not valid here", code)
     end
     line = line + select(2, gsub(sub(source, first, stop), "\n", ""))
     at = stop + 1
@@ -221,7 +221,7 @@ render = function(out, parts, names)
       out[#out + 1] = node.text
     elseif node.kind == "value" then
       local value = evaluate(node.code, names, node.line)
-      if value == nil then wrong(node.line, "there is no variable %s", node.code) end
+      if value == nil then wrong(node.line, "unknown variable %s", node.code) end
       out[#out + 1] = shown(value)
     elseif node.kind == "for" then
       render_for(out, node, names)
