@@ -261,7 +261,7 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
   const Param traceparent{"traceparent", "text",
                           "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"};
   all.push_back(
-      method(s, "flow.create", "make a flow of jobs that exist, or of a definition; flow.start begins it",
+      method(s, "flow.create", "create a flow of existing jobs, or of a definition; flow.start starts it",
              {context,
               caller,
               {"jobs", "ids", "jobs of the caller that job.create has written"},
@@ -270,48 +270,41 @@ void add_flow_methods(Services& s, std::vector<Method>& all) {
                "supervisor_url, irreversible"},
               {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
               {"inputs", "object", "values of the inputs that the definition declares, by name"},
-              {"name", "text", "of a flow of jobs"},
-              {"env_vars", "variables", "over the definition's own"},
+              {"name", "text", "name of a flow of jobs"},
+              {"env_vars", "variables", "these replace variables of the definition"},
               {"notify", "any",
                "receivers of the notification of its end (docs/notify.md), instead of those of the definition"},
-              {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+              {"idempotency_key", "text", "the same key of the same caller returns the same flow"},
               traceparent},
              "Flow: the flow", create));
   all.push_back(method(s, "flow.get", "read a flow's record",
-                       flow_params({{"definition", "boolean", "with its definition"}}), "Flow: the flow", get));
-  all.push_back(method(s, "flow.list", "list flows, newest first",
-                       {context,
-                        {"name", "text", "only of definitions of this name"},
-                        {"before", "id", "only flows before this one"},
-                        {"status", "text", "only these"},
-                        {"state", "text", "only flows in this state: a word of docs/flows.md"},
-                        {"caller_id", "id", "only this actor's"},
-                        {"until_ms", "unix_ms", "only flows that were made until then"},
-                        {"limit", "count", "at most so many (50; 1000 at most)"}},
+                       flow_params({{"definition", "boolean", "include its definition"}}), "Flow: the flow", get));
+  std::vector<Param> listed{context,
+                            {"name", "text", "only flows whose definition has this name"},
+                            {"status", "text", "only flows with this status"},
+                            {"state", "text", "only flows in this state: a word of docs/flows.md"},
+                            {"caller_id", "id", "only flows of this actor"},
+                            {"until_ms", "unix_ms", "only flows that were created until then"},
+                            {"limit", "count", "maximum number of flows (default 50, at most 1000)"}};
+  listed.push_back({"before", "id", "only flows before this one"});
+  all.push_back(method(s, "flow.list", "list flows, newest first", listed,
                        "[FlowRow]: flows without definition, nodes and result", list));
-  all.push_back(method(s, "flows.page", "list flows page by page, newest first",
-                       {context,
-                        {"name", "text", "only of definitions of this name"},
-                        {"status", "text", "only these"},
-                        {"state", "text", "only flows in this state: a word of docs/flows.md"},
-                        {"caller_id", "id", "only this actor's"},
-                        {"until_ms", "unix_ms", "only flows that were made until then"},
-                        {"limit", "count", "at most so many (50; 1000 at most)"},
-                        {"after", "text", "as the page before gives it; absent: the first page"}},
+  listed.back() = {"after", "text", "the value `after` of the preceding page; absent: the first page"};
+  all.push_back(method(s, "flows.page", "list flows page by page, newest first", listed,
                        "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
   all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
                        "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
   all.push_back(method(s, "flow.explain", "explain the state of a flow", flow_params(),
                        "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
   all.push_back(method(s, "flow.timeline", "read the history of a flow, in order",
-                       flow_params({{"limit", "count", "at most so many rows"}}),
+                       flow_params({{"limit", "count", "maximum number of rows"}}),
                        "[FlowMoment]: at_ms, revision, node, what", timeline));
   all.push_back(method(s, "flow.result", "read the results of a flow's jobs", flow_params(),
                        "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
-  all.push_back(
-      method(s, "flow.replay", "make a new run of the same definition and environment, of the same caller",
-             flow_params({{"allow_irreversible", "boolean", "although an irreversible node is done"}, traceparent}),
-             "Flow: the new flow, not started", replay));
+  all.push_back(method(
+      s, "flow.replay", "create a new flow of the same definition, environment and caller",
+      flow_params({{"allow_irreversible", "boolean", "also if an irreversible node has completed"}, traceparent}),
+      "Flow: the new flow, not started", replay));
   all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
                        "Deleted: its key", remove_flow));
   add_flow_controls(s, all);

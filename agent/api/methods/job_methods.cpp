@@ -196,7 +196,7 @@ std::vector<Param> job_fields(const char* id_type, const char* id_help) {
       {"run_at_ms", "unix_ms", "earliest start, by the store's clock"},
       {"priority", "integer", "-100 to 100 (0); higher is taken first"},
       {"queue_timeout_ms", "ms", "longest wait in its queue; 0: any"},
-      {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+      {"idempotency_key", "text", "the same key of the same caller returns the same record"},
       {"concurrency_key", "text", "jobs that share it run a few at a time"},
       {"concurrency_limit", "count", "how many with this concurrency_key run at one time (1)"},
       {"inputs", "texts", "requested artifacts of dependends: JOB NAME, or JOB NAME/ARTIFACT"},
@@ -219,7 +219,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
                                        {"name", "text", "only jobs whose name contains this text"},
                                        {"script_type", "text", "only these"},
                                        {"since_ms", "unix_ms", "only jobs that changed since"},
-                                       {"limit", "count", "at most so many (50; 1000 at most)"}};
+                                       {"limit", "count", "maximum number (default 50, at most 1000)"}};
   const std::vector<Param> many{{"jobs", "jobs", "jobs as for job.create, at most 1000", true},
                                 {"start", "boolean", "queue them, too"},
                                 kContext,
@@ -228,7 +228,7 @@ void add_job_methods(Services& s, std::vector<Method>& all) {
   waits.push_back(wait_param());
   auto log_params = one;
   log_params.push_back({"after_seq", "count", "only lines after this one"});
-  log_params.push_back({"limit", "count", "at most so many lines (500; 1000 at most)"});
+  log_params.push_back({"limit", "count", "maximum number of lines (default 500, at most 1000)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "job.create",
                        "write a job's record without queueing it: job.start queues it, a flow adopts it",

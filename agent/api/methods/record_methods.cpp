@@ -264,7 +264,7 @@ void add_context_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "context.delete", "delete the record of a context without unfinished work",
                        {{"id", "id", "its id", true}}, kIsDeleted, context_delete));
   all.push_back(method(s, "context.refusals", "list denied requests, newest first",
-                       {first, {"limit", "count", "at most so many (50; 1000 at most)"}},
+                       {first, {"limit", "count", "maximum number (default 50, at most 1000)"}},
                        "[Refusal]: number, at_ms, actor, action, thing, list", context_refusals));
 }
 
@@ -333,7 +333,7 @@ void add_message_methods(Services& s, std::vector<Method>& all) {
                        "Message: the message", message_send));
   all.push_back(method(s, "message.get", "read a message", {id, context, caller}, "Message: the message", message_get));
   all.push_back(method(s, "message.list", "list messages, newest first",
-                       {context, {"limit", "count", "at most so many (50; 1000 at most)"}},
+                       {context, {"limit", "count", "maximum number (default 50, at most 1000)"}},
                        "[MessageRow]: messages without text and jobs", message_list));
   all.push_back(method(s, "message.cancel", "cancel a message with its jobs and flow, permanently",
                        {id, context, caller}, "Message: the message", message_cancel));

@@ -83,7 +83,7 @@ void add_system_methods(Services& s, std::vector<Method>& all) {
   const Param letter{"letter", "text", "a dead letter, as queue.dead names it", true};
   all.push_back(method(s, "queue.dead",
                        "list dead letters: jobs and entries that cannot run, or not again; latest last",
-                       {context, {"limit", "count", "at most so many (100; 1000 at most)"}},
+                       {context, {"limit", "count", "maximum number (default 100, at most 1000)"}},
                        "[DeadLetter]: letter, job, queue, reason, at_ms", queue_dead));
   all.push_back(method(s, "queue.requeue", "run a dead letter again", {letter, context},
                        "SettledLetter: letter, requeued", queue_requeue));

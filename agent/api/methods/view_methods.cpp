@@ -187,7 +187,7 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                         {"caller_id", "id", "only this actor's"},
                         {"since_ms", "unix_ms", "only jobs that changed since"},
                         {"until_ms", "unix_ms", "only jobs that changed until then"},
-                        {"limit", "count", "at most so many (50; 1000 at most)"},
+                        {"limit", "count", "maximum number (default 50, at most 1000)"},
                         {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
                         {"after", "text", "as the page before gives it; absent: the first page"}},
                        "JobsPage: jobs, after (empty: this is the last page), looked_at", page));

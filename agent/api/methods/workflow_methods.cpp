@@ -164,7 +164,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
       {{"event", "text", "an event's name, as short as it is clear", true},
        {"value", "any", "the event, as its schema has it", true},
        {"workflow", "text", "the manifest, if several take it"},
-       {"idempotency_key", "text", "of its caller: again with it is the first one again"},
+       {"idempotency_key", "text", "the same key of the same caller returns the same record"},
        {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"},
        context},
       "WorkflowSent: its id and targets", send));
@@ -173,19 +173,19 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
                        {workflow,
                         {"status", "text", "only those: running, waiting, completed or failed"},
-                        {"limit", "count", "at most so many (100; 10000 at most)"},
+                        {"limit", "count", "maximum number (default 100, at most 10000)"},
                         context},
                        "[WorkflowCell]: instances by key", cells));
   all.push_back(method(s, "workflow.show", "read an instance: its state, intents and waiting events", instance,
                        "WorkflowInstance: state, intents, mail", show));
   std::vector<Param> facts_of = instance;
   facts_of.push_back({"before", "count", "only facts before this height; absent: the latest"});
-  facts_of.push_back({"limit", "count", "at most so many (300; 1000 at most)"});
+  facts_of.push_back({"limit", "count", "maximum number (default 300, at most 1000)"});
   all.push_back(method(s, "workflow.timeline", "read the latest facts of an instance", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   std::vector<Param> log_params = instance;
   log_params.push_back({"after", "text", "as the page before gives it; absent: the first page"});
-  log_params.push_back({"limit", "count", "at most so many (500; 1000 at most)"});
+  log_params.push_back({"limit", "count", "maximum number (default 500, at most 1000)"});
   log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
   all.push_back(method(s, "workflow.logs", "read the output of the jobs of an instance's effects", log_params,
                        "WorkflowLog: frames, after, more, ended", logs));
@@ -194,7 +194,7 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
                        {workflow,
                         {"after", "count", "facts behind this height"},
-                        {"limit", "count", "at most so many (100; 1000 at most)"},
+                        {"limit", "count", "maximum number (default 100, at most 1000)"},
                         context},
                        "WorkflowFacts: height, facts", facts));
   add_answers(s, instance, all);
