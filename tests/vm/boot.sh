@@ -15,7 +15,7 @@ say "booting (software emulation); console: $work/console.log"
 TMPDIR=$(readlink -f "$work") qemu-system-x86_64 -machine q35,accel=tcg -cpu max -smp 2 -m 1536 -nographic -nodefaults -no-reboot -snapshot \
   -kernel "$image/vmlinuz" -initrd "$image/initrd" \
   -append "root=/dev/vda rw console=ttyS0 panic=-1 quiet systemd.show_status=false systemd.unified_cgroup_hierarchy=1 mitigations=off no_timer_check" \
-  -drive "file=$image/root.img,if=virtio,format=raw" -drive "file=$payload,if=virtio,format=raw" \
+  -drive "file=$image/root.img,if=virtio,format=raw,cache=unsafe" -drive "file=$payload,if=virtio,format=raw,cache=unsafe" \
   -serial "file:$work/console.log" -serial "file:$work/rows.log" </dev/null >"$work/qemu.log" 2>&1 9>&- &
 machine=$!
 trap 'kill "$machine" 2>/dev/null || true' EXIT
