@@ -259,10 +259,10 @@ await claims(world, {
     await sleep(300);
     const before = await place();
     burst('first');
-    await sees(page, 'Many new ones', '.status');
+    await sees(page, 'Many new jobs', '.status');
     assert.equal(await place(), before, 'a reader is left where he is');
     // Returns to the top and scrolls down again: earlier rows are still listed after the new rows.
-    await click(page, '.status button', 'Many new ones');
+    await click(page, '.status button', 'Many new jobs');
     await sees(page, 'first-1499', '.window');
     await until('the gap', () => page.$eval('.virtual', (box) => { box.scrollTop += 600; return [...box.querySelectorAll('.gap')].length === 1; }));
     await until('what was read before', () => page.$eval('.virtual', (box, name) => { if (box.innerText.includes(name)) return true; box.scrollTop += 300; return false; }, before.split(' ')[0]));

@@ -62,7 +62,7 @@ TEST(WorkflowFacts, InvalidFactIsNamed) {
   };
   json other = map;
   other["kind"] = "launched";
-  EXPECT_THAT(refused(other), HasSubstr("is no fact of a workflow"));
+  EXPECT_THAT(refused(other), HasSubstr("is not a fact of a workflow"));
   other = map, other["more"] = 1;
   EXPECT_EQ(refused(other), "more is an unknown field");
   other = map, other.erase("carrier");
