@@ -1,4 +1,4 @@
-// Parts of draw_flow(). Only for draw_flow*.cpp and the live view.
+// Parts of draw_flow() (inspect/flow_view.h), for draw_flow.cpp and the live view.
 #pragma once
 
 #include <string>

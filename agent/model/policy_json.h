@@ -1,8 +1,8 @@
 // Policies: parsed from JSON, combined and compared. The type is in sandbox/sandbox_policy.h; security/profiles.h has
 // the defaults of each kind of run. Checks names, numbers and structure; never accesses files of the host. Thread-safe.
 //
-//   read_policy(text)               --> PolicyRequest: the fields that the text names
-//   combine(profile, asked, max)   --> Policy: in no field above `max`
+//   read_policy(text)                        --> PolicyRequest: the fields that the text names
+//   apply_ceiling(profile, request, ceiling) --> Policy: in no field above the ceiling
 //
 // The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
 //

@@ -294,19 +294,7 @@ constexpr const char* kMore = "there was more than can be shown";
 constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
                                        "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
 
-struct FileOpenCall {
-  const char* syscall;
-  unsigned path, flags;  // which arguments
-};
-// openat2 has its flags in a structure of its own, and libc does not use it.
-constexpr FileOpenCall kOpenings[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
 constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
-
-const FileOpenCall* opening_of(const std::string& name) {
-  const auto* found =
-      std::find_if(std::begin(kOpenings), std::end(kOpenings), [&](const auto& row) { return name == row.syscall; });
-  return found == std::end(kOpenings) ? nullptr : found;
-}
 
 // Reads a string from the caller's memory. Returns nothing if the memory is unreadable or has no NUL.
 std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
@@ -358,8 +346,6 @@ int refusal_of(const std::string& name) {
 
 }  // namespace
 
-bool is_observed(const char* syscall) { return opening_of(syscall) != nullptr; }
-
 void PolicyRecorder::note(std::string line) {
   const bool is_file = line.starts_with("read ") || line.starts_with("write ");
   if (lines_.contains(line)) return;
@@ -373,7 +359,7 @@ int PolicyRecorder::judge(int listener, const seccomp_notif& call) {
     const auto text = text_at(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
-  if (const FileOpenCall* opening = opening_of(name); opening != nullptr) {
+  if (const FileOpenCall* opening = file_open_call(name); opening != nullptr) {
     const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
     const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
     const std::string path = path_of(opening->path);
@@ -407,7 +393,7 @@ bool PolicyRecorder::answer(int listener) {
   const int error = judge(listener, call);
   // The job may change the path before the call continues. The only effect is a wrong line in the list.
   const std::string name = syscall_name(call.data.arch, call.data.nr);
-  if (error == 0 && (is_observed(name.c_str()) || name == "clone")) {
+  if (error == 0 && (file_open_call(name) != nullptr || name == "clone")) {
     response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
   } else {
     response.error = -error;

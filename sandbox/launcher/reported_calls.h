@@ -85,9 +85,6 @@ class CountedCalls {
   std::uint32_t in_tenth_ = 0;
 };
 
-// Calls that are reported though they are allowed.
-bool is_observed(const char* syscall);
-
 // Records the calls of a run beyond its profile, for `policy learn`. The filter reports calls that it would refuse, and
 // opened files. Each report is recorded and answered as the filter would have answered. Nothing more is allowed: of the
 // reported calls only the opening of files continues, which every job may try.

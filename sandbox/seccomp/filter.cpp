@@ -198,7 +198,7 @@ Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& reques
 Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
     for (const char* name : names) {
-      const bool notified = request.learn && (action != SCMP_ACT_ALLOW || is_observed(name));
+      const bool notified = request.learn && (action != SCMP_ACT_ALLOW || file_open_call(name) != nullptr);
       if (!is_added(request, name) && !notified) MJ_CHECK(add(filter, action, name, {}));
     }
     return {};

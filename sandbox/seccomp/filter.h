@@ -12,6 +12,7 @@
 #include <list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,11 +56,19 @@ std::span<const ArgumentRule> argument_rules_without_sockets();
 std::span<const ArgumentRule> argument_rules_with_sockets();
 std::span<const ArgumentRule> argument_rules_of_init();  // allowed by the first filter, refused by the last one
 
+// A call that opens a file, with the indexes of its arguments `path` and `flags` (6: it has no flags). openat2 is
+// missing: it has its flags in a structure, and libc does not use it.
+struct FileOpenCall {
+  const char* syscall;
+  unsigned path, flags;
+};
+const FileOpenCall* file_open_call(std::string_view syscall);  // null: the call opens no file
+
 struct FilterRequest {
   bool exec = false;               // fork and exec
   bool sockets = false;            // internet sockets in a network of its own
   std::vector<std::string> added;  // allowed with any arguments; socket only for families that a namespace confines
-  bool learn = false;              // all other calls, and those that reported_calls.h observes, are notified
+  bool learn = false;              // all other calls and file_open_call() are notified
   bool shared_files = false;       // files are shared with other processes; always the case with exec
 };
 

@@ -14,7 +14,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #if __has_include(<asm/prctl.h>)
 #include <asm/prctl.h>  // x86 alone
 #endif
@@ -396,5 +398,12 @@ std::span<const ArgumentRule> argument_rules_of_init() { return kOfInit; }
 std::span<const ArgumentRule> argument_rules() { return kRules; }
 std::span<const ArgumentRule> argument_rules_without_exec() { return kWithoutExec; }
 std::span<const ArgumentRule> argument_rules_with_exec() { return kWithExec; }
+
+const FileOpenCall* file_open_call(std::string_view syscall) {
+  static constexpr FileOpenCall kCalls[] = {{"open", 0, 1}, {"openat", 1, 2}, {"creat", 0, 6}};
+  const auto* found = std::find_if(std::begin(kCalls), std::end(kCalls),
+                                   [&](const FileOpenCall& row) { return row.syscall == syscall; });
+  return found == std::end(kCalls) ? nullptr : found;
+}
 
 }  // namespace mycojobs::sandbox
