@@ -165,7 +165,7 @@ TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
 
 TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
   OwnSandbox own = own_sandbox();
-  for (Id context : {1U, 2U, 3U}) {
+  for (ContextId context : {1U, 2U, 3U}) {
     RunSpec spec = spec_with();
     spec.context = context;
     EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
