@@ -309,7 +309,7 @@ TEST_F(WorkflowService, EffectIsForARunnerOrAScriptType) {
   manifest["effects"][0].erase("runner");
   const auto done = apply(submitter_, manifest);
   ASSERT_FALSE(done);
-  EXPECT_THAT(done.error().message, HasSubstr("effects[0]: needs script_type, or runner"));
+  EXPECT_THAT(done.error().message, HasSubstr("effects[0]: needs script_type or runner"));
 }
 
 TEST_F(WorkflowService, ManifestIsReadOnceAndTheLatestIsActive) {
