@@ -52,7 +52,7 @@ void add_job_controls(Services& s, const std::vector<Param>& one, std::vector<Me
   std::vector<Param> restarts = one;
   std::erase_if(restarts, [](const Param& each) { return each.name == "caller_id"; });
   restarts.push_back(
-      {"idempotency_key", "text", "of the job's caller: again with it is the new job of the first call"});
+      {"idempotency_key", "text", "the same key of the job's caller returns the new job of the first call"});
   all.push_back(method(s, "job.restart",
                        "queue a job that has ended once more, unchanged, as a new job of its original caller", restarts,
                        "JobState: where the new job is", restart));
