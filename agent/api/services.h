@@ -173,7 +173,7 @@ class MethodCall {
 };
 
 using Run = Result<nlohmann::json> (*)(MethodCall&);
-// Returns a row of the table of methods. It begins a Call, passes it to `run`, and counts the result.
+// Returns a row of the table of methods. It creates a MethodCall, passes it to `run`, and counts the result.
 Method method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
               Run);
 

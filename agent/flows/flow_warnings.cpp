@@ -16,7 +16,7 @@ bool needs_node(const PlanNode& node, std::uint32_t other) {
 
 // place: the path of the node in its definition.
 void warn_of_node(const FlowPlan& plan, const PlanNode& node, const std::string& place, std::vector<PlanProblem>& out) {
-  std::set<std::uint32_t> reported;  // places of an `each` share their error node: one warning for all of them
+  std::set<std::uint32_t> reported;  // elements of an `each` share their error node and get one warning
   for (const std::uint32_t need : node.needs) {
     const PlanNode& needed = plan.nodes[need];
     if (!needed.error_node || needs_node(node, *needed.error_node)) continue;
@@ -36,7 +36,7 @@ void warn_of_flow(const FlowPlan& plan, const nlohmann::json& definition, const 
   const bool is_list = jobs != definition.end() && jobs->is_array();
   std::size_t written = 0;  // number of preceding nodes in the definition
   for (const PlanNode& node : plan.nodes) {
-    if (node.each) continue;  // a place: the node of kind each represents it
+    if (node.each) continue;  // the definition has the `each` node, not its elements
     const std::string place = path + (is_list ? "jobs[" + std::to_string(written) + "]" : "jobs." + node.name);
     ++written;
     warn_of_node(plan, node, place, out);

@@ -51,11 +51,11 @@ struct JobHistory {
   FoldedJob folded;
   std::optional<FactProblem> problem;  // the first invalid fact
   std::uint32_t problems = 0;
-  std::uint32_t queue = kNoQueue;        // the queue whose journal has its facts
-  std::uint32_t elsewhere = kNoQueue;    // another queue whose journal has facts of it
-  std::uint32_t entries = 0;             // number of its entries in the list of entry_queue
-  std::uint32_t entry_queue = kNoQueue;  // the first list that has an entry of it
-  bool other_entries = false;            // another list has an entry of it, too
+  std::uint32_t queue = kNoQueue;        // queue whose journal contains the facts of the job
+  std::uint32_t elsewhere = kNoQueue;    // second queue whose journal contains facts of the job
+  std::uint32_t entries = 0;             // number of entries of the job in the list of entry_queue
+  std::uint32_t entry_queue = kNoQueue;  // queue of the first list that contains the job
+  bool other_entries = false;            // a second list contains the job
   bool ended = false;                    // as of the latest read
   bool has_facts() const { return !folded.revisions.empty(); }
 };
@@ -72,7 +72,7 @@ struct JobInspection {
   const JobStoreState& places;
   const JobHistory& history;  // read at the same time as `places`
   const FactListDifference& listing;
-  std::string queue;                      // the queue whose journal has its facts
+  std::string queue;                      // queue whose journal contains the facts of the job
   std::optional<std::uint32_t> in_queue;  // number of its entries in the list of its queue; no value: not counted
   bool other_entries = false;             // the list of another queue has an entry of it
 };

@@ -1,10 +1,10 @@
 // Distribution of the slots of a router (router.h) between supervisors, and the choice of the queues to claim from
 // next. No side effects. Not thread-safe.
 //
-// A supervisor gets at most as many slots as are free: the first one half of all slots, the next one half of the rest.
-// A supervisor that answers slowly or never leaves slots for the others. A job without a slot stays in its queue,
-// unclaimed: it can be cancelled, it times out like any queued job, and another router may claim it. Each host has a
-// queue of its own (router_queue(), store/job_fields.h), so that its jobs do not block the jobs of other hosts.
+// A supervisor holds at most as many slots as remain free: the first supervisor half of all slots, the second one half
+// of the rest. So a supervisor that answers slowly or never leaves slots for the others. A job without a slot stays in
+// its queue, unclaimed: it can be cancelled, it times out like any queued job, and another router may claim it. Each
+// host has a queue of its own (router_queue(), store/job_fields.h), so that its jobs do not block jobs of other hosts.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The types that the threads of the agent pass to one another, and the settings of the agent.
 //
-//   intake --Start--> run loop --reports--> reporter --settled--> intake (slot), lease keeper
+//   intake --JobStart--> run loop --RunReport--> reporter --> intake (frees the slot), lease keeper
 //      '---claim----> lease keeper --fences, kills--> run loop
 #pragma once
 
@@ -50,11 +50,11 @@ struct JobStart {
   std::uint32_t attempt = 1, retries = 0;    // of the job; they decide whether a failure is retried
   std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; declared before it to outlive it
   std::shared_ptr<Conversation> conversation;
-  // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the lane of
+  // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the strand of
   // this name (worker/runs/strands.h), and Conversation::next_stage() is called there. Empty: nothing blocks, and the
   // conversation exists already.
   std::string strand = {};
-  bool finish_waits = false;  // Conversation::finish() is called on the lane as well
+  bool finish_waits = false;  // Conversation::finish() is called on the strand as well
   std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
   std::string queue = {};                              // queue that the job was claimed from
   std::uint64_t output_bytes = 1ULL << 20;             // limit of the stored output: the first and the last half

@@ -92,7 +92,7 @@ class InstanceFold {
   Verdict fits(const InstanceState* cell) const {
     return std::visit([&](const auto& what) { return fits(cell, what); }, fact_.what);
   }
-  // index: the instance's world; nullptr: the instance is folded alone.
+  // index: the deployment of the instance; nullptr: only the instance is folded.
   void apply(std::optional<InstanceState>& cell, DeploymentState* index) const {
     std::visit([&](const auto& what) { apply(cell, what, index); }, fact_.what);
   }

@@ -58,7 +58,7 @@ TEST(PluginReplies, StayInTheJobsFolder) {
 }
 
 TEST(PluginReplies, ErrorsInAFileAreNamed) {
-  EXPECT_NE(files_problem("a", "{}").find("give text or base64"), std::string::npos);
+  EXPECT_NE(files_problem("a", "{}").find("give either text or base64"), std::string::npos);
   EXPECT_NE(files_problem("a", R"({"text": "", "base64": ""})").find("either text or base64"), std::string::npos);
   EXPECT_NE(files_problem("a", R"({"base64": "A"})").find("it is not base64"), std::string::npos);
   for (const char* mode : {"4755", "0x1", "", "888", "00000001000"})

@@ -189,7 +189,7 @@ void add_view_methods(Services& s, std::vector<Method>& all) {
                         {"until_ms", "unix_ms", "only jobs that changed until then"},
                         {"limit", "count", "maximum number (default 50, at most 1000)"},
                         {"fields", "texts", "only these of each job, beside its ids, key and status; absent: all"},
-                        {"after", "text", "as the page before gives it; absent: the first page"}},
+                        {"after", "text", "the value `after` of the preceding page; absent: the first page"}},
                        "JobsPage: jobs, after (empty: this is the last page), looked_at", page));
   all.push_back(method(s, "job.history", "read the history of a job, attempt by attempt",
                        {{"id", "key", "the job's id, or \"CALLER:ID\"", true}, context, caller},

@@ -150,29 +150,30 @@ void add_answers(Services& s, const std::vector<Param>& instance, std::vector<Me
 void add_workflow_methods(Services& s, std::vector<Method>& all) {
   using namespace workflows_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
-  const Param workflow{"workflow", "text", "a workflow's name, as short as it is clear", true};
-  const Param key{"key", "any", "an instance's key; absent: the workflow has no keys"};
+  const Param workflow{"workflow", "text", "name of the workflow; parts can be omitted while the name stays unique",
+                       true};
+  const Param key{"key", "any", "key of the instance; absent: the workflow has no keys"};
   const std::vector<Param> instance{workflow, key, context};
   all.push_back(method(s, "workflow.apply", "apply a manifest of workflows, unless its instances block the change",
                        {{"manifest", "object", "the manifest (docs/workflows)", true},
-                        {"code", "variables", "its modules: text by name"},
-                        {"caller_id", "id", "as whom its effects run; absent: the caller"},
+                        {"code", "variables", "Lua modules of the workflows: text by name"},
+                        {"caller_id", "id", "actor that owns the effects of the workflows; default: the caller"},
                         context},
                        "WorkflowApplied: hash, replaced, owner", apply));
-  all.push_back(method(
-      s, "workflow.send", "send an event to the workflows that take it",
-      {{"event", "text", "an event's name, as short as it is clear", true},
-       {"value", "any", "the event, as its schema has it", true},
-       {"workflow", "text", "the manifest, if several take it"},
-       {"idempotency_key", "text", "the same key of the same caller returns the same record"},
-       {"traceparent", "text", "the trace that it stands in; absent: that of the request's header (docs/tracing.md)"},
-       context},
-      "WorkflowSent: its id and targets", send));
+  all.push_back(method(s, "workflow.send", "send an event to the workflows that take it",
+                       {{"event", "text", "name of the event; parts can be omitted while the name stays unique", true},
+                        {"value", "any", "value of the event; must match its schema", true},
+                        {"workflow", "text", "the manifest, if several manifests take the event"},
+                        {"idempotency_key", "text", "the same key of the same caller returns the same record"},
+                        {"traceparent", "text",
+                         "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"},
+                        context},
+                       "WorkflowSent: its id and targets", send));
   all.push_back(method(s, "workflow.list", "list the workflows with the states of their instances", {context},
                        "[WorkflowRow]: the workflows, by manifest", list));
   all.push_back(method(s, "workflow.cells", "list the instances of a workflow",
                        {workflow,
-                        {"status", "text", "only those: running, waiting, completed or failed"},
+                        {"status", "text", "only instances in this state: running, waiting, completed or failed"},
                         {"limit", "count", "maximum number (default 100, at most 10000)"},
                         context},
                        "[WorkflowCell]: instances by key", cells));
@@ -184,16 +185,16 @@ void add_workflow_methods(Services& s, std::vector<Method>& all) {
   all.push_back(method(s, "workflow.timeline", "read the latest facts of an instance", facts_of,
                        "[WorkflowFact]: facts, oldest first", timeline));
   std::vector<Param> log_params = instance;
-  log_params.push_back({"after", "text", "as the page before gives it; absent: the first page"});
+  log_params.push_back({"after", "text", "the value `after` of the preceding page; absent: the first page"});
   log_params.push_back({"limit", "count", "maximum number (default 500, at most 1000)"});
-  log_params.push_back({"wait_ms", "ms", "wait so long for the first one (0; 30000 at most)"});
+  log_params.push_back({"wait_ms", "ms", "maximum wait for the first frame (default 0, at most 30000)"});
   all.push_back(method(s, "workflow.logs", "read the output of the jobs of an instance's effects", log_params,
                        "WorkflowLog: frames, after, more, ended", logs));
   all.push_back(method(s, "workflow.explain", "explain the state of an instance", instance,
                        "[WorkflowReason]: cause, reason, evidence, next", explain));
   all.push_back(method(s, "workflow.facts", "read the journal of a workflow's manifest",
                        {workflow,
-                        {"after", "count", "facts behind this height"},
+                        {"after", "count", "only facts after this height"},
                         {"limit", "count", "maximum number (default 100, at most 1000)"},
                         context},
                        "WorkflowFacts: height, facts", facts));

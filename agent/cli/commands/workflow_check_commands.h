@@ -1,5 +1,5 @@
-// Parts of `workflow simulate` that do not depend on the source of the copied world, a file or Redis. A shadow is a
-// simulation of a new manifest on this copy (workflows/tools/shadow.h).
+// Options and output of `workflow simulate`, for a copy of a deployment that is read from a file or from Redis. A
+// shadow is a simulation of a new manifest on this copy (workflows/tools/shadow.h).
 #pragma once
 
 #include "cli/commands/command_table.h"
