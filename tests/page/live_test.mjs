@@ -281,7 +281,7 @@ await claims(world, {
     await until('a row is chosen', () => page.$('.window .job.chosen'));
     const held = await chosen();
     burst('second');
-    await sees(page, /second-|new ones?/);
+    await sees(page, /second-|new jobs?/);
     await sleep(1500);
     assert.equal(await chosen(), held);
     await page.keyboard.press('Enter');

@@ -132,7 +132,7 @@ await claims(world, {
     for (const name of ['overview', 'jobs']) await sees(pages[name], 'live', 'header');
     await sees(pages.jobs, `import-${load.begun - 1}.py`, '.window');  // the newest job
     await sees(pages.flows, 'hourly', '.window');
-    await sees(pages.scrolled, /new ones?/i, '.status');
+    await sees(pages.scrolled, /new jobs?/i, '.status');
     assert.ok(await pages.scrolled.$eval('.virtual', (at) => at.scrollTop) >= 3000, 'a reader is left where he is');
     await pages.scrolled.$eval('.status button', (at) => at.click());
     await sees(pages.scrolled, `import-${load.begun - 1}.py`, '.window');

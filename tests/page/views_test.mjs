@@ -508,7 +508,7 @@ await claims(world, {
     await page.waitForSelector('header');
     await page.keyboard.type('ga');
     await sees(page, `release ${id}`);
-    await tab_to('why', `release ${id}`);
+    await tab_to('reason', `release ${id}`);
     await page.keyboard.type('by hand');
     await tab_to('Approve', `release ${id}`);
     await page.keyboard.press('Enter');

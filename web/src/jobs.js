@@ -214,7 +214,7 @@ export function Jobs({query, context, view, cursor}) {
   return html`<main class="list"><h1 class="hidden">Jobs</h1><${Filter} query=${query} context=${context}/>
     <p class="quiet status" role="status">${all && view ? counted(view.jobs, 'job') : `${count(rows.at.size)}${rows.over ? '' : '+'} shown`}${all ? '' : `, ${count(rows.searched)}${view ? ` of ${count(Math.max(view.jobs, rows.searched))}` : ''} searched`}${busy ? ' \u2026' : ''}
       ${asks && html` <button type="button" class="small" onClick=${go_on}>Search on</button>`}
-      ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new jobs' : counted(rows.waiting.size, 'new one')}</button>`}</p>
+      ${(rows.waiting.size > 0 || rows.too_many) && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; meet_waiting(); }}>${rows.too_many ? 'Many new jobs' : counted(rows.waiting.size, 'new job')}</button>`}</p>
     <${Problem} error=${error}/>
     ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No job yet. <a href=${href(['try'], {context})}>Try one.</a>` : 'No job matches.'}</p>`
       : rows.all.length === 0 && asks ? html`<p class="empty">None of the ${count(rows.searched)} jobs that changed last matches.</p>`
