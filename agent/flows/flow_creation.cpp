@@ -20,7 +20,7 @@ namespace mycojobs {
 namespace {
 
 // Limits of one call of the store, since Redis serves no other client during the call.
-constexpr std::size_t kMaxJobsBatch = 100, kMaxBytesBatch = 1U << 20;
+constexpr std::size_t kMaxJobsBatch = 25, kMaxBytesBatch = 1U << 20;
 
 Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
   std::size_t from = 0, bytes = 0;
