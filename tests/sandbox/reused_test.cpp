@@ -1,7 +1,11 @@
 // Consecutive runs in the same sandbox (sandbox/launcher/runs.h): the state of a run must not reach the next run.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "reused.h"
@@ -28,6 +32,24 @@ TEST(ReusedSandbox, FilesAndModesAreAsCreated) {
   EXPECT_EQ(two.answer("list /tmp"), "");
   EXPECT_EQ(two.answer("list /job"), "kept");
   EXPECT_EQ(two.answer("list /dev/shm"), "");
+}
+
+// Nothing of a granted folder is left for the next run, since the sandbox of a run with grants ends with the run.
+TEST(ReusedSandbox, RunWithGrantsSharesNoSandbox) {
+  OwnSandbox own = own_sandbox(one_sandbox());
+  std::string folder = "/var/tmp/mycojobs-test-granted_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ::chmod(folder.c_str(), 0755);
+  const std::string ask = "list " + folder;
+  for (int i = 0; i < 3; ++i) {
+    wait_for_reuse(own);
+    RunSpec spec = spec_with();
+    spec.grants.fs_read = {folder};
+    const Ran granted = run_attempts(*own.sandbox, spec, ask);
+    EXPECT_EQ(granted.answer(ask), "") << granted.outcome.reason;
+    EXPECT_NE(run_in(own, ask).answer(ask), "") << "the folder is still mounted";
+  }
+  ::rmdir(folder.c_str());
 }
 
 TEST(ReusedSandbox, HostFolderIsEmptyAndTheSame) {
