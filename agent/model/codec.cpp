@@ -1,13 +1,10 @@
 #include "model/codec.h"
 
 #include <algorithm>
-#include <charconv>
 #include <concepts>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>

@@ -30,8 +30,8 @@ Result<std::optional<Context>> load_context(Store&, Id);
 Result<void> check_served(std::span<const Id> served, Id context);
 
 // Creates a context. Id 0 means the first id without a record among `served`; if `served` is empty, among all databases
-// of the server. Only for operators. Errors: `conflict`, all of them have a record or the record has other content;
-// those of check_served().
+// of the server. Only for operators. Errors: `conflict` if each of them has a record, or if the record has other
+// content; those of check_served().
 Result<Context> create_context(const RequestContext&, Store&, Context, std::span<const Id> served = {});
 Result<Context> read_context(const RequestContext&, Store&);
 

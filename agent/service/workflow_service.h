@@ -160,8 +160,8 @@ class ApprovalCache {
   mutable std::mutex mutex_;
   std::map<std::pair<Id, std::string>, std::shared_ptr<const CachedApprovals>> known_;
 };
-// Returns at most `max` waiting approvals of all owners; the caller must check who may see them. A world is loaded
-// only if its approvals have changed since the cached height; without a cache, every world is loaded.
+// Returns at most `max` waiting approvals of all owners; the caller must check who may see them. A deployment is
+// loaded only if its approvals have changed since the cached height; without a cache, every deployment is loaded.
 Result<std::vector<WaitingApproval>> waiting_approvals(WorkflowStore&, Id context, std::size_t max,
                                                        ApprovalCache* = nullptr);
 // Deletes a failed instance. Error `conflict`: the instance has not failed.

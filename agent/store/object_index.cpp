@@ -1,11 +1,8 @@
 #include "store/object_index.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>

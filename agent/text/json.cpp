@@ -170,14 +170,6 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
 
 namespace {
 
-// Returns the position after the string whose opening quote is at `from`.
-std::size_t end_of_string(std::string_view text, std::size_t from) {
-  for (++from; from < text.size() && text[from] != '"'; ++from) {
-    if (text[from] == '\\') ++from;
-  }
-  return std::min(from + 1, text.size());
-}
-
 template <class Number>
 bool fits(std::string_view digits) {
   Number number{};
@@ -190,7 +182,7 @@ std::string_view integer_beyond_64_bits(std::string_view json_text) {
   constexpr std::size_t kSafeDigits = 18;  // every integer of this many digits fits 64 bits
   for (std::size_t at = 0; at < json_text.size();) {
     if (json_text[at] == '"') {
-      at = end_of_string(json_text, at);
+      at = skip_string(json_text, at);
       continue;
     }
     const std::size_t end = std::min(json_text.find_first_not_of("0123456789+-.eE", at), json_text.size());
