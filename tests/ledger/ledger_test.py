@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import tempfile
 import unittest
 
@@ -128,6 +129,19 @@ class Lists(unittest.TestCase):
     def test_lists_of_the_repository_are_valid(self):
         for name in ("skips.txt", "repeats.txt"):
             self.assertTrue(ledger.read_list(ledger.text_of(os.path.join(ledger.HERE, name))), name)
+
+    def test_sandbox_tests_for_root_alone_are_listed(self):
+        """sandbox_tests_as_user runs these tests as an ordinary user, where they are skipped."""
+        folder = os.path.join(ledger.HERE, "..", "sandbox")
+        tests = []
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".cpp"):
+                bodies = re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\) \{\n(.*?)^\}", ledger.text_of(os.path.join(folder, name)), re.S | re.M)
+                tests += [f"{suite}.{test}" for suite, test, body in bodies if "if (::geteuid() != 0) GTEST_SKIP()" in body]
+        self.assertGreater(len(tests), 10)
+        entries = ledger.read_list(ledger.text_of(os.path.join(ledger.HERE, "skips.txt")))
+        rows = [ledger.Row(f"sandbox_tests_as_user/{test}", "") for test in tests]
+        self.assertEqual([row.test for row in ledger.unlisted(rows, entries)], [])
 
 
 class Verdict(unittest.TestCase):
