@@ -174,7 +174,7 @@ def main():
     over = []
     print(f"{options.rounds} rounds of {options.seconds} s without and with each flood, {options.jobs} jobs of the other tenant, {os.cpu_count()} CPUs, "
           f"Linux {platform.release()}, load at the start {os.getloadavg()[0]:.1f}\n", flush=True)
-    print(f"| flood | no-ops | p50 beside burning, ms | p50 beside the flood | {name} beside burning, ms | {name} beside the flood | ratio of {name} | CPU of agent, launcher, Redis: s a second |\n"
+    print(f"| flood | no-ops | p50 with burning, ms | p50 with the flood | {name} with burning, ms | {name} with the flood | ratio of {name} | CPU of agent, launcher, Redis: s a second |\n"
           "|---|---|---|---|---|---|---|---|", flush=True)
     try:
         for kinds in [options.kinds] if options.together else [[kind] for kind in options.kinds]:

@@ -101,27 +101,28 @@ def stop(agent, watch):
 
 def page(result):
     accounts = "\n".join(f"| {name} | {end} | {submitted} | {right} |" for name, end, submitted, right in result["account"])
-    wrong = "\n".join(f"- {line}" for line in result["wrong"][:50]) or "Nothing."
+    wrong = "\n".join(f"- {line}" for line in result["wrong"][:50]) or "None."
     return f"""# Soak
 
 `./dev soak --minutes {result["minutes"]:g}{f" --rate {result['rate']:g}" if result["rate"] else ""}`: {result["jobs"]} jobs in {result["minutes"]:g} min ({result["jobs"] / result["minutes"] / 60:.0f} jobs/s, {result["slots"]} slots), {result["flows"]} flows, {result["samples"]} samples.
 {result["machine"]}. Verdict: **{result["verdict"]}**.
 
-A private Redis keeps the last {KEPT} ended jobs, {result["kept_s"]} s at most; script hosts are replaced after their runs as usual. A series grows if the median of the
-last quarter of the time is above that of the second by more than the allowed rise: bench/soak_verdict.py has the rule. Of zygotes of one name the larger is shown.
+A private Redis keeps the last {KEPT} ended jobs, for {result["kept_s"]} s at most. Script hosts are replaced after their usual number of runs. A series grows if its
+last median exceeds the second by more than the allowed rise (bench/soak_verdict.py). Medians are those of the quarters of the time. If several zygotes have one
+name, the largest value is shown.
 
 {table(result["series"])}
 
-## Every job
+## All jobs
 
-| kind | must end as | submitted | ended so |
+| kind | expected end | submitted | ended as expected |
 |---|---|---|---|
 {accounts}
 | flow of four nodes | finished | {result["flows"]} | {result["flows_finished"]} |
 
 `mycojobs verify` at the end: {result["verify"].splitlines()[-1] if result["verify"] else "no answer"}.
 
-## Wrong
+## Errors
 
 {wrong}
 """

@@ -65,7 +65,7 @@ def shown(value):
 
 
 def table(rows):
-    lines = ["| series | first quarter | second | last | allowed rise | rise per 10^6 jobs | not seen below, per 10^6 jobs | verdict |",
+    lines = ["| series | first quarter | second | last | allowed rise | rise per 10^6 jobs | not detectable below, per 10^6 jobs | verdict |",
              "|---|---|---|---|---|---|---|---|"]
     for row in rows:
         cells = [shown(row[key]) for key in ("first", "second", "last", "allowed", "per_million", "unseen_per_million")]

@@ -122,16 +122,16 @@ def main():
     options = parser.parse_args()
     calls = options.calls
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")), "?")
-    print(f"# Very many calls of one warm script\n\n`bench/warm_calls.py --calls {calls}`; {os.cpu_count()} x {cpu}, Linux {platform.release()}, "
-          f"{time.strftime('%Y-%m-%d')}. Every tenth call fails.\nThe rule is soak_verdict.py's.")
+    print(f"# Many calls of one warm script\n\n`bench/warm_calls.py --calls {calls}`; {os.cpu_count()} x {cpu}, Linux {platform.release()}, "
+          f"{time.strftime('%Y-%m-%d')}. Every tenth call fails.\nThe rule for growth is in bench/soak_verdict.py.")
     failed = False
     for name in [options.only] if options.only else SCRIPTS:
         rows, load, took = run(name, calls)
         processes = load.processes()
         grows = [row["series"] for row in rows if row["verdict"] in ("grows", "too few samples")]
         failed = failed or bool(grows or load.wrong)
-        print(f"\n## {name}\n\n{load.ended} calls in {took:.0f} s, in {processes} {'process' if processes == 1 else 'processes'}; {len(load.wrong)} were not as they must be. "
-              f"{'Growing: ' + ', '.join(grows) if grows else 'Nothing grows'}.\n\n{table(rows)}")
+        print(f"\n## {name}\n\n{load.ended} calls in {took:.0f} s, in {processes} {'process' if processes == 1 else 'processes'}; {len(load.wrong)} ended unexpectedly. "
+              f"{'Growing: ' + ', '.join(grows) if grows else 'No series grows'}.\n\n{table(rows)}")
         for line in load.wrong:
             print(f"- {line}")
         sys.stdout.flush()

@@ -15,10 +15,10 @@ class Page(Sections):
         data, machine, versions = self.results.data, self.results.data["machine"], self.results.data["versions"]
         settings = data["settings"]
         self.add(
-            "# Side by side",
+            "# Comparison with other systems",
             "",
-            f"Written by `./dev bench{' --quick' if settings['quick'] else ''}` in {settings['seconds'] / 60:.0f} min from [{self.file}]({self.file}): {settings['rounds']} round{'s' if settings['rounds'] > 1 else ''}, the systems in turn in each; "
-            "medians (least to most of the rounds). `./dev bench --help` has the options; other measurements are in "
+            f"Written by `./dev bench{' --quick' if settings['quick'] else ''}` in {settings['seconds'] / 60:.0f} min from [{self.file}]({self.file}): {settings['rounds']} round{'s, each of which runs' if settings['rounds'] > 1 else ', which runs'} the systems one after another. "
+            "Values are medians (minimum to maximum of the rounds). `./dev bench --help` lists the options. Other measurements are in "
             "[flows.md](flows.md), [objects.md](objects.md) and [preload.md](preload.md).",
             "",
             f"Machine: {machine['cpus']} CPUs of {machine['cpus_of_machine']}, {machine['cpu']}, {machine['memory_mib'] / 1024:.0f} GiB, Linux {machine['kernel']}, as {machine['user']}; "
@@ -27,7 +27,7 @@ class Page(Sections):
         )
         usual, most = self.results.others()
         if most > 0.02:
-            text = f"Others used {usual:.0%} of the machine's CPU time during the median workload, {most:.0%} at most."
+            text = f"Other processes used {usual:.0%} of the machine's CPU time during the median workload, {most:.0%} at most."
             self.add("", f"**{text} Trust CPU times, not rates and latencies.**" if usual > 0.05 else text)
 
     def targets(self):
@@ -40,9 +40,10 @@ class Page(Sections):
             "",
             "## Targets",
             "",
-            "Whole path through Redis with claims, leases, fences and journal, whole sandbox on. Soaks are `./dev soak`'s.",
+            "The measurements use the complete path through Redis with claims, leases, fences and journal, and the complete sandbox. `./dev soak` runs the long "
+            "measurements.",
             "",
-            table(["what", "target", "stretch", "measured", "met", "what stands in the way"], rows),
+            table(["measurement", "target", "stretch", "measured", "met", "reason if not met"], rows),
         )
 
     def delivery(self):
@@ -57,8 +58,8 @@ class Page(Sections):
             "",
             "## Delivery",
             "",
-            f"{len(checked)} checks; {len(checked) - len(wrong)} found every id once. A peer's job writes its id to a file that is open (2 µs); ours are counted in the "
-            "journal and in their records (finished, delivered once), and `mycojobs verify` looks at each store of up to 10^5 jobs at the end.",
+            f"{len(checked)} checks; {len(checked) - len(wrong)} found every id exactly once. A job of another system writes its id to an open file (2 µs). Jobs of mycojobs are counted "
+            "in the journal and in their records (finished, delivered once). At the end `mycojobs verify` checks each store of up to 10^5 jobs.",
             *wrong,
             *failed,
             *[f"- {text}" for text in self.results.data["problems"]],
@@ -68,10 +69,10 @@ class Page(Sections):
         names = dict.fromkeys(row["system"] for row in self.results.rows if row["system"] in SYSTEMS)
         self.add(
             "",
-            "## How each was run",
+            "## Configuration of each system",
             "",
-            "Every system has a private Redis of its own, made for the run with the same configuration (unix socket, no snapshots, appendfsync "
-            "everysec with the AOF on), and is alone on the machine while it is measured.",
+            "Each system has a private Redis, which is started for the run. All have the same configuration: unix socket, no snapshots, appendfsync "
+            "everysec with the AOF on. No other system runs on the machine while a system is measured.",
             "",
             table(
                 ["", "between jobs", "settings"],
@@ -91,16 +92,16 @@ class Page(Sections):
                 "chain",
                 lambda: self.simple(
                     "chain",
-                    "From the submission to the end of the last one; ours is a flow of the coordinator, Celery's a chain, RQ's depends_on, "
-                    "in BullMQ and beanstalkd each job adds the next.",
-                    [("whole", "seconds", "s"), ("a job", "ms_per_job", "ms")],
+                    "The time from the submission to the end of the last job. mycojobs uses a flow of the coordinator, Celery a chain, RQ depends_on. "
+                    "In BullMQ and beanstalkd each job adds the next one.",
+                    [("whole chain", "seconds", "s"), ("for each job", "ms_per_job", "ms")],
                 ),
             ),
             (
                 "cpu",
                 lambda: self.simple(
                     "cpu",
-                    "Two CPUs need 1.5 s without any cost; BullMQ in process has one thread for them.",
+                    "Two CPUs need 1.5 s without any overhead. BullMQ in process runs all jobs in one thread.",
                     [("all ten", "seconds", "s")],
                 ),
             ),
@@ -112,7 +113,7 @@ class Page(Sections):
                 "startup",
                 lambda: self.simple(
                     "startup",
-                    "A job waits; from the start of the worker until it has ended.",
+                    "A job waits in the queue. The table shows the time from the start of the worker until the job has ended.",
                     [("first job", "seconds", "s")],
                 ),
             ),

@@ -38,7 +38,7 @@ WORKLOADS = {
         ),
     ),
     "round-trip": Workload(
-        "One at a time: submit to result",
+        "Single jobs: submit to result",
         shared.round_trip,
         ("mycojobs", "mycojobs-warm", "celery", "rq", "bullmq-2", "bullmq-50", "bullmq-sandboxed", "beanstalkd", "bwrap"),
     ),
@@ -62,7 +62,7 @@ WORKLOADS = {
         both_aof=False,
     ),
     "long-queue": Workload(
-        "The head of a long queue",
+        "The start of a long queue",
         own.long_queue,
         ("mycojobs", "celery", "bullmq-2", "beanstalkd"),
         shared=False,
@@ -79,10 +79,10 @@ WORKLOADS = {
     ),
     "programs": Workload("Programs: start to end", alone.programs, ("mycojobs",), shared=False, both_aof=False),
     "first-output": Workload(
-        "`mycojobs run` on nothing: first byte", alone.first_output, ("mycojobs",), shared=False, both_aof=False
+        "`mycojobs run` without a running agent or Redis: first byte", alone.first_output, ("mycojobs",), shared=False, both_aof=False
     ),
     "counts": Workload(
-        "A job's whole way, counted", alone.counts, ("mycojobs",), shared=False, repeats=1, both_aof=False
+        "Counts for the whole path of a job", alone.counts, ("mycojobs",), shared=False, repeats=1, both_aof=False
     ),
     "private-mounts": Workload(
         "No-op jobs, each with its own mount namespace",

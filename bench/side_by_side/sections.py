@@ -49,7 +49,7 @@ class Sections:
             if self.results.why_not(workload, name)
         ]
         if reasons:
-            self.add("", "Not, or not always, measured: " + "; ".join(reasons) + ".")
+            self.add("", "Not measured in all cases: " + "; ".join(reasons) + ".")
 
     def systems(self, workload):
         return [name for name in WORKLOADS[workload].systems if self.results.rows_of(workload, name)]
@@ -78,8 +78,8 @@ class Sections:
             "",
             self.head("drain"),
             "",
-            "The queue is filled while the workers are stopped (SIGSTOP); the clock runs from letting them go to the last end. CPU time is that of "
-            "workers, helpers and Redis together.",
+            "The queue is filled while the workers are stopped (SIGSTOP). The time is measured from their continuation to the last end. The CPU time is "
+            "the sum of workers, helpers and Redis.",
             "",
             self.rows(
                 "drain",
@@ -96,7 +96,7 @@ class Sections:
                 for name in self.systems("drain")
                 if name in ("mycojobs", "celery-fresh", "rq", "bwrap", "bwrap-nothing")
             ]
-            self.add("", "Those that give each job a fresh process alone:")
+            self.add("", "Only the systems with a fresh process for each job:")
             self.picture(
                 "isolated", "No-op jobs a second in fresh processes", plots.isolated(self.results, aof, fresh, title_of)
             )
@@ -115,8 +115,8 @@ class Sections:
             "",
             "## Open loop: pickup",
             "",
-            "Jobs are sent at fixed moments, whatever becomes of them; the pickup is the moment at which the job's code runs, stamped by the "
-            "job, less the moment at which it was to be sent. Left out is who drains less than the rate.",
+            "Jobs are sent at fixed times, independent of their progress. The pickup is the time at which the code of the job runs, recorded by the "
+            "job, minus the scheduled time of sending. Systems that drain fewer jobs than the rate are omitted.",
         )
         for workload in ("open-100", "open-500", "open-1000"):
             if not self.results.rows_of(workload):
@@ -144,7 +144,7 @@ class Sections:
             "",
             self.head("sleeps"),
             "",
-            f"Part of what so many slots can do at best (ten jobs a second each) that was reached; {jobs}.",
+            f"The fraction of the maximum rate of the slots (ten jobs a second for each slot). Number of jobs: {jobs}.",
             "",
             self.rows("sleeps", cells),
         )
@@ -162,7 +162,7 @@ class Sections:
             "",
             self.head("long-queue"),
             "",
-            "Time and CPU time a job while the first jobs of a queue of this length are drained (a job's own cost included).",
+            "Time and CPU time for each job while the first jobs of a queue of this length are drained. They include the cost of the job itself.",
             "",
             self.rows("long-queue", cells),
         )
@@ -184,7 +184,7 @@ class Sections:
             "",
             self.head("recovery"),
             "",
-            "KILL to the worker and its processes; the time until the job runs again, with the settings as they come.",
+            "SIGKILL is sent to the worker and its processes. The table shows the time until the job runs again, with default settings.",
             "",
             table(["", "runs again after", "settings"], rows),
         )
@@ -208,7 +208,7 @@ class Sections:
             "",
             self.head("programs"),
             "",
-            "A bash script and a static program that do nothing, one at a time, in turn.",
+            "A bash script and a static program without any work. They run one at a time, and the systems alternate.",
             "",
             table(["", "", "p50", "p99"], rows),
         )
@@ -216,19 +216,19 @@ class Sections:
     def counts(self):
         parts = ("agent", "launcher", "init", "job", "redis")
         what = [
-            *[(f"times that {part} goes to sleep", f"switches.{part}") for part in parts],
-            *[(f"of them until the script begins: {part}", f"start.{part}") for part in parts[1:4]],
-            *[(f"from its end on: {part}", f"end.{part}") for part in parts[1:3]],
+            *[(f"voluntary context switches of {part}", f"switches.{part}") for part in parts],
+            *[(f"until the script starts: {part}", f"start.{part}") for part in parts[1:4]],
+            *[(f"after the end of the script: {part}", f"end.{part}") for part in parts[1:3]],
             ("page faults of the sandbox, its job and its init", "faults.sandbox"),
             ("commands of Redis", "redis.commands"),
-            ("of them server-side scripts", "redis.scripts"),
+            ("server-side scripts, included in the commands", "redis.scripts"),
             ("system calls of all processes", "system_calls"),
         ]
         self.add(
             "",
             self.head("counts"),
             "",
-            "Of one job, one at a time: they do not depend on how fast the machine is.",
+            "The counts for one job, with one job at a time. They do not depend on the speed of the machine.",
             "",
             table(
                 ["", "a fresh process", "warm"],
@@ -251,7 +251,7 @@ class Sections:
             "",
             self.head("memory"),
             "",
-            "Proportional set size, a second after the last job; Redis, beanstalkd and clients apart.",
+            "Proportional set size, one second after the last job, without Redis, beanstalkd and clients.",
             "",
-            table(["", "together", "of it"], rows),
+            table(["", "total", "by process"], rows),
         )

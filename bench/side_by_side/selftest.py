@@ -118,15 +118,15 @@ class Targets(unittest.TestCase):
 
     def test_a_step_is_measured_by_an_idle_job(self):
         rows = [row("chain", "mycojobs", ms_per_job=1.4), row("round-trip", "mycojobs", p50_ms=1.0, p99_ms=2.0)]
-        self.assertTrue(self.by_name("a flow's step", rows).met)
-        self.assertFalse(self.by_name("a flow's step", [row("chain", "mycojobs", ms_per_job=1.6), rows[1]]).met)
+        self.assertTrue(self.by_name("step of a flow", rows).met)
+        self.assertFalse(self.by_name("step of a flow", [row("chain", "mycojobs", ms_per_job=1.6), rows[1]]).met)
 
     def test_switches_are_those_of_agent_and_launcher(self):
         def counted(kind, agent):
             figures = {"switches": {"agent": agent, "launcher": 2.0}, "faults": {"sandbox": 39.0}, "system_calls": 140.0}
             return row("counts", "mycojobs", variant=kind, **figures)
 
-        name = "a job alone"
+        name = "a single job"
         self.assertEqual("yes", self.by_name(name, [counted("fresh", 4.0), counted("warm", 9.0)]).word())
         self.assertEqual("no", self.by_name(name, [counted("fresh", 4.3), counted("warm", 1.0)]).word())
         self.assertEqual("yes", self.by_name("page faults", [counted("fresh", 4.0), counted("warm", 4.0)]).word())
@@ -138,7 +138,7 @@ class Targets(unittest.TestCase):
             "system": "mycojobs",
             "aof": True,
             "round": 0,
-            "skipped": "does not hold 500/s",
+            "skipped": "cannot sustain 500/s",
         }
         self.assertEqual("no", self.by_name("p99 of the pickup", [skipped]).word())
 
@@ -204,7 +204,7 @@ class PageOfResults(unittest.TestCase):
                 "system": "rq",
                 "aof": True,
                 "round": 0,
-                "skipped": "does not hold 100/s",
+                "skipped": "cannot sustain 100/s",
             },
             row("recovery", "rq", seconds=None, limit=3),
         ]
@@ -215,7 +215,7 @@ class PageOfResults(unittest.TestCase):
                 page = file.read()
             for text in (
                 "| mycojobs | process",
-                "does not hold 100/s",
+                "cannot sustain 100/s",
                 "1 lost (1)",
                 "- drain: bad",
                 "not within 3 s",

@@ -235,10 +235,10 @@ def _child(results):
 
 
 _FRESH = (
-    "a fresh process is a fork, some 50 page faults and an end, 0.3 to 0.4 ms whoever does it; Redis 0.15, the agent 0.12"
+    "a fresh process needs a fork, about 50 page faults and an exit: 0.3 to 0.4 ms in any program; Redis 0.15, the agent 0.12"
 )
 _WAKE_UPS = (
-    "six wake-ups of agent and launcher, those of Redis and of the job, one after the other"
+    "six wake-ups of agent and launcher, and those of Redis and the job, in sequence"
 )
 
 TARGETS = [
@@ -254,15 +254,15 @@ TARGETS = [
         "≥ 5 × Celery, ≥ 2.5 × BullMQ sandboxed",
         "> BullMQ in process, concurrency 2",
         _warm,
-        "each call is proven to have left nothing: a stop and a start of the process by its init, a look of the launcher",
+        "each call is checked for remains: init stops and starts the process, and the launcher checks it",
     ),
-    Target("CPU a no-op job, Redis included, over Celery's", "≤ 0.5", "≤ 0.3", _cpu, _FRESH),
+    Target("CPU of a no-op job, including Redis, relative to Celery", "≤ 0.5", "≤ 0.3", _cpu, _FRESH),
     Target(
-        "everything anew for each job (`sandbox.reused_runs = 1`)",
+        "new sandbox for each job (`sandbox.reused_runs = 1`)",
         "≥ 1 × Celery",
         "≥ 2 × Celery",
         _anew,
-        "about 2 ms more: groups 0.5, mounts and their end 0.3, the long filter 0.2, two forks and ends, the kernel's workers",
+        "about 2 ms more: cgroups 0.5, mounts and their removal 0.3, the long filter 0.2, two forks and exits, kernel workers",
     ),
     Target(
         "idle, submit to result, p50 / p99",
@@ -272,43 +272,43 @@ TARGETS = [
         _WAKE_UPS,
     ),
     Target("the same script warm, p50", "≤ 0.6 of BullMQ in process", "≤ 1.2 × beanstalkd", _warm_trip, _WAKE_UPS),
-    Target("a job alone: times that agent and launcher go to sleep for it", "≤ 6", "≤ 4", _switches, "the queue, the claim, start and end by the launcher, the end, its answer"),
+    Target("a single job: voluntary context switches of agent and launcher", "≤ 6", "≤ 4", _switches, "the queue, the claim, start and end by the launcher, the end, its answer"),
     Target(
         "page faults of its sandbox, job and init",
         "≤ 40",
         "≤ 28",
         _faults,
-        "what Python writes to of its own: 12 pages of static data by reference counts alone, which 3.12 would not",
+        "memory that Python itself writes: 12 pages of static data only by reference counts, which 3.12 avoids",
     ),
-    Target("system calls of all processes", "written down", "-", _system_calls),
+    Target("system calls of all processes", "recorded only", "-", _system_calls),
     Target(
         "p99 of the pickup at 500 jobs a second, open loop",
         "≤ BullMQ sandboxed in the same run",
         "≤ half of it",
         _pickup,
     ),
-    Target("a flow's step, end of a job to start of the next", "≤ 1.5 × one idle job", "≤ 0.84 ms", _step, "two trips of the coordinator between two jobs, and its wake-up"),
-    Target("bash, start to end, over a bare posix_spawn", "≤ 2.5 ×", "≥ 3 × faster than bubblewrap", _programs("bash")),
+    Target("step of a flow, from the end of a job to the start of the next", "≤ 1.5 × one idle job", "≤ 0.84 ms", _step, "two round trips of the coordinator between two jobs, and its wake-up"),
+    Target("bash, start to end, relative to a bare posix_spawn", "≤ 2.5 ×", "≥ 3 × faster than bubblewrap", _programs("bash")),
     Target(
         "a native program, the same",
         "≤ 2.5 ×",
         "≥ 3 × faster than bubblewrap",
         _programs("native"),
-        "beside its exec: the fork of the script host and its end, the copy of the program (0.2 ms), the wake-ups of a lone job",
+        "in addition to the exec: fork and exit of the script host, the copy of the program (0.2 ms), the wake-ups of a single job",
     ),
     Target(
-        "`mycojobs run` on nothing, first byte of output",
+        "`mycojobs run` without a running agent or Redis, first byte of output",
         "≤ 0.25 s",
         "≤ 0.12 s",
         _seconds("first-output", 0.25, 0.12),
     ),
     Target("worker start to first job done", "≤ 0.2 s", "≤ 0.1 s", _seconds("startup", 0.2, 0.1)),
     Target(
-        "claim cost with 10^6 queued jobs over 10^3",
+        "claim cost with 10^6 queued jobs, relative to 10^3",
         "≤ 1.1 ×",
         "the same",
         _claim,
-        "runs of this bench differ by as much as they are over it",
+        "the variation between runs is as large as the excess",
     ),
     Target("idle agent with its helpers, resident", "≤ 35 MiB", "≤ 20 MiB", _memory),
     Target("a ready child, private memory", "≤ 2 MiB", "≤ 0.5 MiB", _child),

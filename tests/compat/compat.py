@@ -131,18 +131,18 @@ def page(found):
     comparable = [each for each in found if each["comparable"]]
     alike = [each for each in comparable if not each["differ"]]
     lines = ["# CPython's own tests as jobs", "",
-             "Written by `./dev compat`: each module of Debian's libpython3.11-testsuite as a job with the default policy, beside the same module by `/usr/bin/python3` outside",
-             "(as an ordinary user, without resources such as the network). Compared are the tests that pass outside.", "",
-             "| modules | number |", "|---|---|", f"| comparable | {len(comparable)} |", f"| alike, every test | {len(alike)} |",
+             "`./dev compat` writes this page. It runs each module of Debian's libpython3.11-testsuite as a job with the default policy. It runs the same module with",
+             "`/usr/bin/python3` outside of a job, as an ordinary user and without resources such as the network. The tests that pass outside are compared.", "",
+             "| modules | number |", "|---|---|", f"| comparable | {len(comparable)} |", f"| identical results for every test | {len(alike)} |",
              f"| tests that pass outside | {sum(each['tests'] for each in comparable)} |",
-             f"| tests that end otherwise as a job | {sum(len(each['differ']) for each in comparable)} |",
-             f"| not comparable: no test passes outside, or not in time | {len(found) - len(comparable)} |", "",
-             "## What differs", "", "| module | tests | why |", "|---|---|---|"]
+             f"| tests with another result as a job | {sum(len(each['differ']) for each in comparable)} |",
+             f"| not comparable: no test passes outside within the time limit | {len(found) - len(comparable)} |", "",
+             "## Differences", "", "| module | tests | reason |", "|---|---|---|"]
     for each in comparable:
         if each["differ"]:
             why = "; ".join(f"{cause or '**unexplained**'} {count}" for cause, count in sorted(causes_of(each).items(), key=str))
             lines.append(f"| {each['module']} | {len(each['differ'])} of {each['tests']} | {why} |")
-    lines += ["", "## Alike", "", ", ".join(each["module"] for each in alike), "", "## Not comparable", "",
+    lines += ["", "## Identical results", "", ", ".join(each["module"] for each in alike), "", "## Not comparable", "",
               ", ".join(each["module"] for each in found if not each["comparable"]), ""]
     return "\n".join(lines)
 

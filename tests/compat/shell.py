@@ -58,20 +58,20 @@ EXPLANATIONS = [
     ("idioms statf", r"tmpfs", "design: /tmp of a job is in memory"),
     ("idioms (pypty|script)", r"pty|pseudo-terminal", "design: a job has no terminals"),
     ("idioms devtty", r"Read-only", "design: a job has no terminal, and /dev is read-only"),
-    ("idioms (free|uptime|cpuinfo|pgrepf)", r"", "design: /proc of a job shows its own processes alone"),
-    ("idioms (hostname|whoami|getent)", r"mycojobs|job", "design: a job has a host name and a user of its own"),
+    ("idioms (free|uptime|cpuinfo|pgrepf)", r"", "design: /proc of a job shows only its own processes"),
+    ("idioms (hostname|whoami|getent)", r"mycojobs|job", "design: a job has its own host name and user"),
     ("idioms ulimit", r"256", "policy: open_files"),
     ("idioms devtcp|programs (curl5|curl7)|compiled_at_run_time node9", r"Address family|socket|\b(7|failed)$", "policy: no network (net)"),
     ("idioms (ionice|renice|chrt)", r"Operation not permitted",
-     "policy: a job has the priority of its agent; it may lower its own niceness (nice), not that of a process by its number, nor the class of its scheduling or I/O"),
+     "policy: a job has the priority of its agent; it may lower its own priority (nice), but neither that of a process by number nor the scheduling or I/O class"),
     ("idioms (node|nodeos)", r"rc=133|Fatal error", "policy: no memory that is writable and executable; docs/executors/command.md has the policy for node"),
     ("idioms gpg", r"agent|socket|Address family", "policy: no UNIX sockets, which gpg needs to reach its agent"),
-    ("idioms dpkg", r"no packages found", "design: /var/lib/dpkg is not there"),
-    ("programs (git7|git10)", r"JIT", "policy: no memory that is writable and executable, and git 2.39 does without only for patterns that begin with (*NO_JIT)"),
-    ("programs r8", r"JIT", "policy: no memory that is writable and executable; R warns and goes on"),
-    ("compiled_at_run_time java7", r"rc=0 $", "policy: jshell starts a second Java program and reaches it by TCP (net)"),
+    ("idioms dpkg", r"no packages found", "design: /var/lib/dpkg does not exist in a job"),
+    ("programs (git7|git10)", r"JIT", "policy: no memory that is writable and executable, and git 2.39 works without it only for patterns that begin with (*NO_JIT)"),
+    ("programs r8", r"JIT", "policy: no memory that is writable and executable; R prints a warning and continues"),
+    ("compiled_at_run_time java7", r"rc=0 $", "policy: jshell starts a second Java program and connects to it over TCP (net)"),
     ("programs php5", r"JIT", "policy: no memory that is writable and executable; php -d pcre.jit=0 does not ask for it"),
-    ("programs php[0-9]+", r"undefined function", "design: /etc/php may hold passwords and is not there, so no extension is loaded; php -d extension=posix loads one"),
+    ("programs php[0-9]+", r"undefined function", "design: /etc/php may contain passwords and is omitted, so no extension is loaded; php -d extension=posix loads one"),
     ("programs ffmpeg[0-9]+", r"insecure memory", "policy: no locked memory (RLIMIT_MEMLOCK is 0); libgcrypt warns on stderr"),
     ("programs gcc5", r"LeakSanitizer", "policy: the leak check of AddressSanitizer needs ptrace; set ASAN_OPTIONS=detect_leaks=0"),
 ]
@@ -216,12 +216,12 @@ def cell(text):
 
 def page(results):
     lines = ["# Shell scripts and Debian's programs as jobs", "",
-             "Written by `./dev compat --shell`: shell idioms, ten uses each of common Debian programs (tests/compat/shell/), and the test suites of bats-core and",
-             "shunit2 from Debian's source packages. Each list is run as a job of `/bin/bash` whose policy allows programs, and by an ordinary user outside. The list",
-             "`compiled_at_run_time` (node, java) has the policy of [node](../docs/executors/command.md). Compared are exit code and output.", "",
-             "| list | entries | differ |", "|---|---|---|"]
+             "`./dev compat --shell` writes this page. It runs shell idioms, ten uses each of common Debian programs (tests/compat/shell/), and the test suites of",
+             "bats-core and shunit2 from Debian's source packages. Each list runs as a job of `/bin/bash` whose policy allows programs, and outside of a job as an",
+             "ordinary user. The list `compiled_at_run_time` (node, java) has the policy of [node](../docs/executors/command.md). The exit codes and outputs are compared.", "",
+             "| list | entries | differences |", "|---|---|---|"]
     lines += [f"| {each['suite']} | {each['entries']} | {len(each['differ'])} |" for each in results]
-    lines += ["", "## Differences", "", "| entry | outside | in a job | why |", "|---|---|---|---|"]
+    lines += ["", "## Differences", "", "| entry | outside | in a job | reason |", "|---|---|---|---|"]
     for each in results:
         for name, (there, here) in each["differ"].items():
             why = explanation_of(each["suite"], name, here) or "**unexplained**"

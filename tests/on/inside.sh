@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command in another root folder, in its /src: inside.sh ROOT SOURCE CACHE COMMAND... Mounts and processes are in
-# private namespaces and end with the command. The root is changed with pivot_root, because the kernel does not permit
-# user namespaces, which sandboxes need, below chroot.
+# Runs a command in the folder /src of another root folder. Usage: inside.sh ROOT SOURCE CACHE COMMAND...
+# Mounts and processes are in private namespaces and end with the command. The script uses pivot_root, because sandboxes
+# need user namespaces, which the kernel does not permit below chroot.
 set -euo pipefail
 if [ -z "${MYCOJOBS_INSIDE:-}" ]; then
   MYCOJOBS_INSIDE=1 exec unshare --mount --pid --fork --kill-child "$0" "$@"
@@ -22,6 +22,6 @@ cd "$root"
 pivot_root . .
 umount -l .
 cd /src
-# No exec: the shell stays the first process of its namespace and reaps orphans.
+# There is no exec here, so that the shell remains the first process of its namespace and reaps orphans.
 env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
   CCACHE_DIR=/cache CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}" "$@"

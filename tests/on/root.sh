@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the root folder of another release, with packages in it: of Debian from the host's own package sources, of Ubuntu
-# (noble) from Ubuntu's archive:
-# root.sh SUITE[+ARCHITECTURE] FOLDER PACKAGE... ARCHITECTURE: another one beside the host's, for packages named
-# PACKAGE:ARCHITECTURE. Exit 69 if none can be had.
+# Creates the root folder of another release with the given packages. Debian releases are installed from the package
+# sources of the host, Ubuntu (noble) from the archive of Ubuntu. Usage:
+#   root.sh SUITE[+ARCHITECTURE] FOLDER PACKAGE...
+# ARCHITECTURE: an additional architecture, for packages named PACKAGE:ARCHITECTURE. Exit code 69 if the release cannot
+# be installed.
 set -euo pipefail
 suite=${1:?suite}
 architectures=$(dpkg --print-architecture)
@@ -17,8 +18,8 @@ shift 2
 making=$folder.making
 give_up() { printf 'on %s: %s\n' "$suite" "$*" >&2; exit 69; }
 
-sources_of() { # SUITE of Debian
-  # shellcheck disable=SC2016  # apt's
+sources_of() { # prints the package sources of a Debian SUITE
+  # shellcheck disable=SC2016  # apt expands the variables
   apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 'Origin: Debian' |
     sed "s/ bookworm/ $1/" | sort -u
 }
@@ -26,7 +27,7 @@ rm -rf "$making"
 mkdir -p "$making/tmp"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 keys_of=$suite
-[ "$suite" != noble ] || keys_of=trixie # which has Ubuntu's keys as a package
+[ "$suite" != noble ] || keys_of=trixie # this release has a package with the keys of Ubuntu
 [ -f "/usr/share/keyrings/debian-archive-$keys_of-stable.gpg" ] ||
   give_up "the host does not know the keys of $keys_of: upgrade debian-archive-keyring"
 sources_of "$keys_of" >"$making/sources"
@@ -40,8 +41,8 @@ if [ "$suite" = noble ]; then
 fi
 
 options=(--dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/'{man,doc,locale}'/*' --aptopt='Apt::Install-Recommends "false"')
-# What it mounts in the new root is seen by itself alone, and goes with it.
-# shellcheck disable=SC2016  # $1 is the hook's
+# mmdebstrap mounts file systems in the new root. They are visible only in its own mount namespace and end with it.
+# shellcheck disable=SC2016  # $1 is an argument of the hook
 TMPDIR=$making/tmp unshare --mount mmdebstrap --mode=root --variant=apt --architectures="$architectures" --include="$(IFS=,; echo "$*")" "${options[@]}" \
   --keyring="$keyring" \
   --customize-hook='chroot "$1" useradd --create-home --shell /bin/bash worker' \

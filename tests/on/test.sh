@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds a copy of this tree on another release, and runs its examples and tests:
+# Builds a copy of this tree on another release, and runs its examples and tests. Usage:
 #   test.sh SUITE PACKAGES [CTEST OPTION...]
 # Or cross-compiles the tree for another architecture, and runs the unit tests:
 #   test.sh arm64 PACKAGES [GOOGLETEST OPTION...]
-# PACKAGES: the names in one word. All files are below build/on-SUITE: the release, the copy, the compiler's cache.
+# PACKAGES: the package names, separated by spaces, as one argument. All files are below build/on-SUITE: the release,
+# the copy and the cache of the compiler.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/../.."
@@ -21,7 +22,7 @@ mkdir -p "$work"/{source,cache}
 exec 9>"$work/lock"
 flock -n 9 || give_up 75 "another ./dev test-on $suite is at work in this folder"
 
-# shellcheck disable=SC2086  # names are words
+# shellcheck disable=SC2086  # each package name is a separate word
 key=$(cat "$here/root.sh" <(printf '%s\n' $packages) | sha256sum | cut -c1-16)
 if [ ! -d "$work/release-$key/root" ]; then
   say "unpacking the release (a minute; kept for the next time)"

@@ -161,7 +161,7 @@ class System:
         try:
             wait_for(lambda: self.ended() >= before + len(planned), f"{len(planned)} jobs of {self.title}", 60, 0.05)
         except TimeoutError:
-            raise Skipped(f"does not hold {rate}/s: jobs were left a minute later", left=True) from None
+            raise Skipped(f"cannot sustain {rate}/s: jobs were left a minute later", left=True) from None
         seen = self.seen()
         return [moment - planned[ident] for ident, moment in seen if ident in planned], check(
             idents, [ident for ident, _ in seen]

@@ -17,7 +17,7 @@ def free_port():
 
 class Beanstalkd(System):
     title = "beanstalkd + bare loops"
-    settings = "its binlog (-b, synced each second: -f 1000) where the others have AOF, loopback TCP; a loop reserves, runs, deletes"
+    settings = "its binlog (-b, synced each second: -f 1000) where the other systems have AOF, loopback TCP; a loop reserves, runs, deletes"
     uses_redis = False
     durable = False
 

@@ -75,5 +75,5 @@ class BullMQ(System):
 class BullMQSandboxed(BullMQ):
     title = "BullMQ sandboxed processor"
     isolation = "none between jobs"
-    settings = "a processor file: child processes that are used again"
+    settings = "a processor file: child processes that are reused"
     where = "process"

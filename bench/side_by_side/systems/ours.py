@@ -296,8 +296,8 @@ class Mycojobs(System):
 
 
 class MycojobsAnew(Mycojobs):
-    title = "mycojobs, everything anew for each job"
-    isolation = "process, namespaces, mounts, seccomp, Landlock, cgroups, all made anew"
+    title = "mycojobs, new sandbox for each job"
+    isolation = "process, namespaces, mounts, seccomp, Landlock, cgroups, all new for each job"
     settings = "sandbox.reused_runs = 1, 8 slots"
     sandbox = "[sandbox]\nreused_runs = 1\n"
 
@@ -306,7 +306,7 @@ class MycojobsWarm(Mycojobs):
     """Another promise: its jobs share a process, as those of the peers in process do (docs/warm.md)."""
 
     title = "mycojobs, warm script"
-    isolation = "none between the jobs of one script and caller; to all others as mycojobs"
+    isolation = "none between the jobs of one script and caller; for all other jobs as for mycojobs"
     settings = "policy warm.runs = 1000000, 8 slots"
     sandbox = "[ceiling]\nwarm.runs = 1000000\n"
 

@@ -10,7 +10,7 @@ from .base import System
 class RQ(System):
     title = "RQ"
     isolation = "process"
-    settings = "defaults; job_timeout 180 s; its end is asked for each millisecond (it offers nothing to wait on)"
+    settings = "defaults; job_timeout 180 s; the end is polled each millisecond (RQ has no call that waits)"
 
     def connect(self):
         import rq

@@ -34,7 +34,7 @@ def long_queue(stage, names, sizes):
     for length in sizes.lengths:
         for name in names:
             if length > 100_000 and name in SLOW_TO_FILL:
-                yield name, f"{length}", Skipped("it takes a minute or more to fill"), None
+                yield name, f"{length}", Skipped("(filling the queue takes a minute or more)"), None
                 continue
             with stage.connected(name, audit=length <= 100_000) as system:
                 idents = system.numbers(length)

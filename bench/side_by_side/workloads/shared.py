@@ -29,7 +29,7 @@ def open_loop(rate):
         if not getattr(system, "capacity", None):
             system.capacity = system.drain("noop", max(10, int(sizes.drain * sizes.scale)))[0]
         if not system.capacity or system.capacity < rate * 1.05:
-            raise Skipped(f"does not hold {rate}/s: it drains {system.capacity or 0:.0f}/s")
+            raise Skipped(f"cannot sustain {rate}/s: it drains {system.capacity or 0:.0f}/s")
         pickups, verdict = system.open_loop(rate, sizes.open_seconds)
         return percentiles(pickups), verdict
 
